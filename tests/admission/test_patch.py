@@ -169,7 +169,6 @@ def test_what_is_gone_is_removed_where_it_stands() -> None:
 def test_nothing_of_the_original_is_changed() -> None:
     original = {"a": [{"b": 1}]}
     overlay(original, {"a": [{"b": 1}]}, {"a": [{"b": 2}]})
-
     assert original == {"a": [{"b": 1}]}
 
 

@@ -22,6 +22,8 @@ from webhook.k8s.types.meta import ObjectMeta, Unstructured
 from webhook.kubevirt.types.views import VirtualMachine
 from webhook.text import visible
 
+Golden = Callable[[str], None]
+
 PODS: Codec[SchedulingPod] = Codec(SchedulingPod, "", "Pod")
 VMS: Codec[VirtualMachine] = Codec(VirtualMachine, "kubevirt.io", "VirtualMachine")
 
@@ -46,9 +48,7 @@ def test_decodes_what_the_policy_reads() -> None:
     assert spec
     assert spec.scheduler_name == "default-scheduler"
     assert received.request.user_info.username == "system:serviceaccount:kubevirt:kubevirt-controller"
-
-
-def test_v1beta1_is_answered_as_v1beta1() -> None:
+    # v1beta1 is answered as v1beta1.
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))
     answer = encode(received.api_version, received.request, Outcome(None, (), (), {}), None, {})
     assert json.loads(answer)["apiVersion"] == "admission.k8s.io/v1beta1"
@@ -89,7 +89,7 @@ REVIEW = body(review(launcher_pod()))
         *("number as uid", "array as userInfo", "string as request", "another kind", "no kind", "another group"),
     ],
 )
-def test_what_is_no_review_gets_one_sentence(data: bytes, golden: Callable[[str], None]) -> None:
+def test_what_is_no_review_gets_one_sentence(data: bytes, golden: Golden) -> None:
     golden(rejection(data))
 
 
@@ -99,7 +99,7 @@ def test_wrong_kind_names_both() -> None:
 
 
 @pytest.mark.parametrize("field", ["group", "kind"])
-def test_another_kind_however_long_its_name_is_one_short_sentence(field: str, golden: Callable[[str], None]) -> None:
+def test_another_kind_however_long_its_name_is_one_short_sentence(field: str, golden: Golden) -> None:
     asked = review(launcher_pod())
     asked["request"]["kind"][field] = "x" * 1_000_000
 
@@ -119,7 +119,7 @@ def test_no_review_is_one_short_sentence_too(field: str) -> None:
     [{"spec": []}, {"spec": {"schedulerName": 5}}, {"metadata": {"labels": {"a": True}}}, {"metadata": "x"}],
     ids=["spec", "schedulerName", "label", "metadata"],
 )
-def test_object_of_wrong_types_is_a_review_all_the_same(change: Json, golden: Callable[[str], None]) -> None:
+def test_object_of_wrong_types_is_a_review_all_the_same(change: Json, golden: Golden) -> None:
     received = PODS.decode(body(review(launcher_pod() | change)))
 
     assert received.malformed
@@ -127,7 +127,7 @@ def test_object_of_wrong_types_is_a_review_all_the_same(change: Json, golden: Ca
     assert (bool(received.request.uid), received.request.object) == (True, None)
 
 
-def test_old_object_of_wrong_type(golden: Callable[[str], None]) -> None:
+def test_old_object_of_wrong_type(golden: Golden) -> None:
     received = VMS.decode(body(review({"kind": "VirtualMachine", "spec": {}}, oldObject=7)))
     assert received.malformed
     golden(received.malformed)

@@ -61,6 +61,5 @@ def test_the_report_has_every_round(tmp_path: Path) -> None:
 
 def test_the_list_names_every_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["bench.placement", "--list"])
-
     assert main() == 0
     assert {row.key for row in ROWS} | {case.key for case in CASES} <= set(capsys.readouterr().out.split())

@@ -54,5 +54,4 @@ def test_a_run_is_written_and_then_current(tmp_path: Path) -> None:
 
 def test_the_pages_have_a_place_for_the_figures() -> None:
     record = json.loads(published.RECORD.read_text())
-
     assert published.faults({**record, "sources": {}}, {}) == []

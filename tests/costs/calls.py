@@ -81,17 +81,10 @@ class _Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
-    def close(self) -> None:
+    def _nothing(self) -> None:
         pass
 
-    def abort(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
+    close = abort = pause_reading = resume_reading = _nothing
 
 
 class _Server:

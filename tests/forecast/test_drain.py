@@ -113,7 +113,6 @@ class TestEvictions:
     )
     def test_what_becomes_of_a_vm(self, options: Json, outcome: str, code: str) -> None:
         found = only(**options)
-
         assert (found.outcome, found.code) == (outcome, code)
 
     def test_another_controller_takes_a_vm_over(self, golden: Golden) -> None:
@@ -155,7 +154,6 @@ class TestEvictions:
     def test_a_backup_since_kubevirt_1_8(self, release: str, notes: int) -> None:
         vmi, pod = vm("web", "a")
         vmi["status"]["changedBlockTracking"] = {"backupStatus": {"backupName": "nightly"}}
-
         assert len(of(of_release(release, snapshot(NODES, [(vmi, pod)]))).notes) == notes
 
     def test_vms_that_may_reserve_the_same_volume_stay_apart(self) -> None:
@@ -171,7 +169,6 @@ class TestEvictions:
 class TestDrainedNodes:
     def test_a_selector_that_no_other_node_meets(self) -> None:
         found = plan([node("a", zone="x"), node("b")], [vm("web", "a", nodeSelector={"zone": "x"})])
-
         assert of(found).code == "no-eligible-node"
         assert [change.vms for change in found.changes] == [("shop/web",)]
 
@@ -204,7 +201,6 @@ class TestDrainedNodes:
         # By scores, both small ones go to the larger gap first, where the large one then has no room.
         nodes = [node("a", memory="16Gi"), node("b", memory="4Gi"), node("c", memory="3Gi")]
         found = plan(nodes, [vm("1", "a", "1Gi"), vm("2", "a", "1Gi"), vm("3", "a", "4Gi")])
-
         assert (found.blocks, of(found, "3").to, of(found, "3").code) == (0, "b", "migrates-if-packed")
 
     @pytest.mark.parametrize(("drained", "rolling", "blocks"), [("a", False, 0), ("ab", False, 2), ("ab", True, 0)])
@@ -260,7 +256,6 @@ class TestRolling:
     def test_a_vm_that_shut_down_is_gone(self) -> None:
         vms = [vm("web", "a", "6Gi", evictionStrategy="None"), vm("db", "b", "6Gi")]
         found = plan(TWO, vms, [], rolling=True)
-
         assert (found.shuts_down, found.moves, found.blocks) == (1, 1, 0)
 
     def test_the_first_hosts_cpu_stays_required(self) -> None:
@@ -321,7 +316,6 @@ class TestQuotas:
     def test_other_namespaces_have_their_own(self) -> None:
         other = quota(pods=("0", "0"))
         other["metadata"]["namespace"] = "lab"
-
         assert code(NODES, vm("web", "a"), quotas=[other]) == "migrates"
 
     def test_migrations_that_wait_for_each_other_take_longer(self, golden: Golden) -> None:
@@ -338,7 +332,6 @@ class TestQuotas:
     def test_the_pods_that_vms_leave_count_among_all_pods(self) -> None:
         vms = [vm(f"vm-{number}", "a") for number in range(3)]
         found = plan(NODES, vms, quotas=[quota(count__pods=("5", "3"))])
-
         assert [vm.code for vm in found.steps[0].vms] == ["migrates", "migrates", "quota"]
 
     def test_what_is_not_known_is_said(self) -> None:
@@ -363,7 +356,6 @@ class TestInput:
     def test_objects_with_nothing_in_them(self) -> None:
         vmi, pod = vm("web", "a")
         bare = ({"metadata": vmi["metadata"], "status": {"nodeName": "a"}}, {"metadata": pod["metadata"]})
-
         assert code(NODES, bare) == "not-migratable"
 
 
@@ -481,7 +473,6 @@ def test_selectors_and_taints_can_be_given_up() -> None:
 def test_what_frees_most_comes_first() -> None:
     reasons = ["DisksNotLiveMigratable", "DisksNotLiveMigratable", "HostDeviceNotLiveMigratable"]
     found = plan(TWO, [vm(str(number), "a", **unable(reason)) for number, reason in enumerate(reasons)])
-
     assert [len(change.vms) for change in found.changes] == [3, 2, 1]
 
 

@@ -45,7 +45,6 @@ def meets(found: PodConstraints, namespace: str, **labels: str) -> bool:
 )
 def test_namespaces_of_a_term(term: Any, namespaces: set[str]) -> None:
     found = rules({"topologyKey": "zone", "labelSelector": {}, **term})
-
     assert {name for name in ("shop", "lab", "bare", "unknown") if meets(found, name)} == namespaces
 
 
@@ -75,7 +74,6 @@ def test_keys_of_the_pods_own_labels() -> None:
 def test_affinity_means_pods_that_meet_all_terms() -> None:
     one, two = ({"topologyKey": "zone", "labelSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b"))
     found = rules(one, two, kind="podAffinity")
-
     assert (meets(found, "shop", a="1", b="1"), meets(found, "shop", a="1")) == (True, False)
 
 
@@ -119,14 +117,11 @@ def test_a_domain_is_excluded_while_any_pod_is_in_it(found: Neighbors) -> None:
         seen.append(excluded(found, pod))
 
     assert seen == [*[{POD_ANTI_AFFINITY: 0b011}] * 3, {}]
-
-
-def test_nodes_without_the_label_are_no_domain(found: Neighbors) -> None:
-    pod = info("web", apart("rack", app="x"))
-    found.track(pod.rules)
-    found.add(info("db", app="x"), 0)
-
-    assert excluded(found, pod) == {}
+    # Nodes without the label are no domain.
+    racked = info("web", apart("rack", app="x"))
+    found.track(racked.rules)
+    found.add(other, 0)
+    assert excluded(found, racked) == {}
 
 
 def test_rules_of_others_mean_a_pod_by_its_labels(found: Neighbors) -> None:

@@ -62,6 +62,8 @@ def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
     found = limits(**counts, bandwidthPerMigration="64Mi")
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (9, 3, 800)
     assert (found.bandwidth, found.bandwidth_is_assumed) == (64 * 2**20, False)
+    ended = Migration(status=MigrationStatus(phase="Succeeded"))
+    assert limits_of(ClusterConfig(), (Migration(), ended)).unfinished == 1
 
 
 def test_an_assumption_never_exceeds_the_limit() -> None:
@@ -71,6 +73,8 @@ def test_an_assumption_never_exceeds_the_limit() -> None:
     assert limits_of(limited, (), 2**20).bandwidth == 2**20
     assert limits_of(ClusterConfig(), (), 2**20).bandwidth == 2**20
     assert limits(bandwidthPerMigration="0").bandwidth_is_assumed
+    slow = [QueuedMigration("a", GIB, rules=MigrationRules(2**20, 150, policy="slow"))]
+    assert about(slow, limits()) == about(slow, limits(bandwidthPerMigration="64Mi")) == START_SECONDS + 1024
 
 
 def test_without_a_timeout_there_is_no_longest_time() -> None:
@@ -100,18 +104,6 @@ def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> Non
     assert at_most([msgspec.structs.replace(job, size=None)], limits()) is None
 
 
-def test_a_policys_bandwidth_counts() -> None:
-    slow = QueuedMigration("a", GIB, rules=MigrationRules(2**20, 150, policy="slow"))
-
-    assert about([slow], limits()) == about([slow], limits(bandwidthPerMigration="64Mi")) == START_SECONDS + 1024
-
-
-def test_unfinished_migrations_are_counted() -> None:
-    ended = Migration(status=MigrationStatus(phase="Succeeded"))
-
-    assert limits_of(ClusterConfig(), (Migration(), ended)).unfinished == 1
-
-
 @pytest.mark.parametrize(("jobs", "rounds"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
 def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
     one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
@@ -123,7 +115,6 @@ def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
 
 def test_the_cluster_sends_five_at_a_time() -> None:
     nodes = [QueuedMigration(f"n{number}", GIB) for number in range(10)]
-
     assert about(nodes, limits()) == 2 * about(nodes[:5], limits()) == 2 * about(nodes[:1], limits())
     assert about(nodes, limits(parallelMigrationsPerCluster=0)) == 0
 

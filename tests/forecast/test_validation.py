@@ -161,7 +161,6 @@ WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no
 )
 async def test_what_a_dry_run_denies_is_found_where_it_stands(answer: Any, path: Any, code: str) -> None:
     ((found,), _) = await DryRun(Connection(POST=answer)).ask(VM, "shop")
-
     assert [str(part) for part in found.path] == list(path)
     assert found.code == (code or common.INVALID_OBJECT)
 

@@ -99,14 +99,12 @@ def test_what_the_pods_get(kind: str) -> None:
 )
 def test_why_they_get_none(where: dict[str, Any], code: str) -> None:
     found = answer(**where)
-
     assert (found.code, found.injected, found.is_spread) == (code, [], False)
 
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
 def test_other_modes_say_what_would_be(mode: str) -> None:
     found = answer(instance=instance(), mode=mode)
-
     assert (found.mode, found.injected, found.is_spread) == (mode, constraints("hostname"), False)
 
 

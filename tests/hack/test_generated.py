@@ -33,7 +33,6 @@ def test_the_manifests_of_schedulers() -> None:
 def test_the_policies(overlay: str) -> None:
     settings = manifests.MANIFESTS / "overlays" / overlay / "settings.yaml"
     printed = run("manifests", "policies", "--config", settings).output
-
     assert (manifests.MANIFESTS / "policies" / f"{overlay}.yaml").read_text() == manifests.POLICIES + printed
 
 

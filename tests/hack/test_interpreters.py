@@ -11,6 +11,5 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_interpreters_of_the_image_and_of_this_run_are_supported() -> None:
     images = re.findall(r"python:(3\.\d+)", (ROOT / "Dockerfile").read_text())
-
     assert images
     assert {*images, "{}.{}".format(*sys.version_info[:2])} <= set(interpreters.supported())

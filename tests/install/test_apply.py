@@ -292,7 +292,6 @@ async def test_refusals_are_one_sentence(
 async def test_what_others_wrote_is_no_difference(installed: InstalledWorld) -> None:
     metadata = installed.api.objects[DEPLOYMENT]["metadata"]
     metadata |= {"managedFields": [{}], "annotations": {"deployment.kubernetes.io/revision": "2"}}
-
     assert await installed.installer.changes(planned()) == []
 
 

@@ -18,6 +18,8 @@ from webhook.install.cleanup import INJECTED_ANNOTATIONS, Cleanup, Task, task
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
 
+Golden = Callable[[str], None]
+
 SPREAD = names.INJECTED_SPREAD_ANNOTATION
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 
@@ -89,7 +91,6 @@ def test_what_is_left_of_a_vm(before: Json, after: Json) -> None:
 def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     thing: Json = vm({SIZE: "A/b", TASTE: "C/d"}, created=True)
     thing["spec"]["instancetype"] = {"name": "b"}
-
     assert cleaned(thing) == {**thing, "metadata": {**thing["metadata"], "annotations": {}}}
 
 
@@ -104,9 +105,7 @@ def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     ],
     ids=["name", "kind", "revision", "empty", "none"],
 )
-def test_it_says_what_stays_and_not_what_the_mark_said(
-    matcher: Json | None, kept: str, golden: Callable[[str], None]
-) -> None:
+def test_it_says_what_stays_and_not_what_the_mark_said(matcher: Json | None, kept: str, golden: Golden) -> None:
     thing = vm({SIZE: "VirtualMachineClusterInstancetype/u1.small"})
     thing["spec"]["instancetype"] = matcher
     text = texts(thing)
@@ -118,11 +117,11 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 
 
 @pytest.mark.parametrize("chosen", ["theirs", None])
-def test_the_same_of_schedulers(chosen: str | None, golden: Callable[[str], None]) -> None:
+def test_the_same_of_schedulers(chosen: str | None, golden: Golden) -> None:
     golden(texts(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen)))
 
 
-def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Callable[[str], None]) -> None:
+def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Golden) -> None:
     bare = vm(scheduler="kubevirt")
     found = evaluated(bare, schedulers=["kubevirt"])
 
@@ -133,9 +132,8 @@ def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Callable[[st
 
 
 @pytest.mark.parametrize("mark", ["hostname", "zone", "both"])
-def test_injected_constraints_go_with_their_marks(mark: str, golden: Callable[[str], None]) -> None:
+def test_injected_constraints_go_with_their_marks(mark: str, golden: Golden) -> None:
     thing = spread_vm(constraints(mark), mark)
-
     golden(texts(thing))
     assert cleaned(thing) == vm({}, {})
 
@@ -150,27 +148,24 @@ def test_an_annotation_that_says_nothing_takes_no_constraints_away(mark: str) ->
     assert cleaned(spread_vm(constraints("hostname"), mark)) == vm({}, {}, spread=constraints("hostname"))
 
 
-def test_of_a_mixture_the_injected_part_goes(golden: Callable[[str], None]) -> None:
+def test_of_a_mixture_the_injected_part_goes(golden: Golden) -> None:
     thing = spread_vm([*constraints("hostname"), OWN])
-
     golden(texts(thing))
     assert constraints_of(cleaned(thing)) == [OWN]
 
 
 def test_constraints_that_a_manifest_declares_stay() -> None:
     injected = constraints("hostname")
-
     assert constraints_of(cleaned(declared_by_apply(spread_vm(injected), *injected))) == injected
 
 
 def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
     own = {key: constraints("hostname")[0][key] for key in ("topologyKey", "whenUnsatisfiable")} | {"maxSkew": 5}
     merged = {**constraints("hostname")[0], **own}
-
     assert constraints_of(cleaned(declared_by_apply(spread_vm([merged]), own))) == [own]
 
 
-def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], None]) -> None:
+def test_constraints_of_a_running_vm_are_only_reported(golden: Golden) -> None:
     running = spread_vm(constraints("both"), "both", created=True)
     found = evaluated(running)
 
@@ -180,7 +175,7 @@ def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], N
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
 
 
-def test_a_running_vm_is_only_reported(golden: Callable[[str], None]) -> None:
+def test_a_running_vm_is_only_reported(golden: Golden) -> None:
     running = vm({**OURS, SIZE: "A/b"}, OURS, "kubevirt", created=True)
     found = evaluated(running)
 
@@ -263,7 +258,7 @@ async def test_all_are_found_and_cleaned(api: InstallMemory) -> None:
     assert len(api.wrote) == 2
 
 
-async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Callable[[str], None]) -> None:
+async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Golden) -> None:
     work = Cleanup(api, "shop")
     changed, gone = await work.tasks(allow_restart_required=False)
     api.objects[VMS.format("shop", "web")]["metadata"]["annotations"][S] = "other"
@@ -280,9 +275,7 @@ async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Calla
 @pytest.mark.parametrize(
     "answer", [(403, {}), (410, {}), None, (200, b"nonsense")], ids=["forbidden", "expired", "no answer", "malformed"]
 )
-async def test_a_list_that_fails(
-    api: InstallMemory, answer: tuple[int, Any] | None, golden: Callable[[str], None]
-) -> None:
+async def test_a_list_that_fails(api: InstallMemory, answer: tuple[int, Any] | None, golden: Golden) -> None:
     api.answers["GET", "/virtualmachines"] = answer
     with pytest.raises(InputError) as caught:
         await Cleanup(api).tasks(allow_restart_required=False)
@@ -295,7 +288,7 @@ async def test_without_kubevirt_there_are_no_vms(api: InstallMemory) -> None:
     assert await Cleanup(api).tasks(allow_restart_required=False) == []
 
 
-async def test_no_answer_in_time(api: InstallMemory, golden: Callable[[str], None]) -> None:
+async def test_no_answer_in_time(api: InstallMemory, golden: Golden) -> None:
     async def late(*_: Any, **__: Any) -> tuple[int, bytes]:
         raise TimeoutError
 

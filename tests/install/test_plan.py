@@ -193,7 +193,6 @@ def test_certificates_and_alerts_follow_too(component: str) -> None:
 @pytest.mark.parametrize("text", [HEALTH_CHECK, "{}", IN_ELSEWHERE, f"{HEALTH_CHECK}\n\n{IN_ELSEWHERE}"])
 def test_settings_get_the_namespace_that_they_lack(text: str) -> None:
     found = plan.settings_in(text, "settings.yaml", ELSEWHERE)
-
     assert found.count(ELSEWHERE) == 1
     assert plan.settings_in(found, "settings.yaml", ELSEWHERE) == found
 

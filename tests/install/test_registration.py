@@ -16,6 +16,8 @@ from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
+Golden = Callable[[str], None]
+
 Json = dict[str, Any]
 DOMAIN = "kubevirt-webhook.github.io"
 IN_CLUSTER = RegistrationTarget()
@@ -219,7 +221,7 @@ async def test_registers_and_takes_back() -> None:
     assert await made.unregister() == []
 
 
-async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[str], None]) -> None:
+async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Golden) -> None:
     api = InstallMemory()
     api.put(CHECKING, {"metadata": {"name": "kubevirt-webhook", "uid": "foreign"}})
 
@@ -227,7 +229,7 @@ async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[
     assert {path: found["metadata"]["uid"] for path, found in api.objects.items()} == {CHECKING: "foreign"}
 
 
-async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) -> None:
+async def test_refusal_of_the_api_server_is_told(golden: Golden) -> None:
     api = InstallMemory()
     api.answers["POST", LAST] = 403, {"message": "forbidden: no rights"}
 
@@ -236,9 +238,7 @@ async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) 
 
 
 @pytest.mark.parametrize("theirs", [False, True])
-async def test_creation_without_an_answer_is_taken_back_if_it_happened(
-    theirs: bool, golden: Callable[[str], None]
-) -> None:
+async def test_creation_without_an_answer_is_taken_back_if_it_happened(theirs: bool, golden: Golden) -> None:
     def lose(path: str) -> None:
         if api.wrote[-1] == f"POST {LAST}":
             if theirs:
@@ -252,10 +252,9 @@ async def test_creation_without_an_answer_is_taken_back_if_it_happened(
     assert api.objects.keys() == ({LAST} if theirs else set())
 
 
-async def test_what_a_failed_registration_leaves_behind_is_told(golden: Callable[[str], None]) -> None:
+async def test_what_a_failed_registration_leaves_behind_is_told(golden: Golden) -> None:
     api = InstallMemory()
     api.answers = {("POST", LAST): (403, {"message": "forbidden: no rights"}), ("DELETE", FIRST): (500, b"not json")}
-
     golden(await denial(api))
 
 
@@ -268,7 +267,7 @@ async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
     assert api.objects.keys() == {FIRST}
 
 
-async def test_what_can_not_be_deleted_is_told(golden: Callable[[str], None]) -> None:
+async def test_what_can_not_be_deleted_is_told(golden: Golden) -> None:
     api = InstallMemory()
     made = await registered(api)
     api.answers["DELETE", "kubevirt-webhook"] = 500, b"not json"
@@ -285,7 +284,7 @@ async def test_what_can_not_be_deleted_is_told(golden: Callable[[str], None]) ->
         *("https://h:9/pre", "https://h?x=1", "https://u:p@h"),
     ],
 )
-def test_urls_that_nobody_can_call(url: str, golden: Callable[[str], None]) -> None:
+def test_urls_that_nobody_can_call(url: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         registration.check_url(url)
     golden(str(caught.value))

@@ -134,7 +134,6 @@ def test_the_reason_is_the_kubelets_or_the_schedulers(status: Json, reason: str,
 def test_pods_that_are_ready_being_deleted_or_over_have_no_problem() -> None:
     ready = pod(conditions=[{"type": "Ready", "status": "True"}])
     deleted = msgspec.convert({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, Pod)
-
     assert worst_problem([ready, pod(phase="Failed"), deleted]) is worst_problem([]) is None
 
 

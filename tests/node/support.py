@@ -109,8 +109,11 @@ class NodeInstallation(Access):
 
     def is_trusted(self) -> bool:
         """Whether all webhook configurations exist, and all of their entries have a caBundle."""
-        entries = [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
-        return all(entry["clientConfig"].get("caBundle") for entry in entries)
+        return all(entry["clientConfig"].get("caBundle") for entry in self.entries())
+
+    def entries(self) -> list[Json]:
+        """The entries of all webhook configurations."""
+        return [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
 
     def logs(self, word: str) -> list[str]:
         """The lines with a word in the logs of the replicas."""
@@ -192,15 +195,12 @@ def servers(tls: str = "") -> list[int]:
             installation.
     """
     found = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                words = (place / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_text().split("\0")
             chosen = tls in words if tls else SELF_SIGNED not in words
             if "/app/bin/kubevirt-webhook" in words[:2] and "serve" in words and chosen:
-                found.append(int(place.name))
+                found.append(int(file.parent.name))
     return found
 
 

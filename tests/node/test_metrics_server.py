@@ -22,36 +22,28 @@ AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
 METRICS = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
 SYSTEM = "kube-system"
 NAME = {"name": "metrics-server", "namespace": SYSTEM}
-HTTPS = {"name": "https", "protocol": "TCP"}
-MANIFESTS: list[Json] = [
-    {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": NAME,
-        "spec": {"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]},
-    },
-    {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {**NAME, "labels": {"kubernetes.io/service-name": "metrics-server"}},
-        "addressType": "IPv4",
-        "ports": [{**HTTPS, "port": PORT}],
-        "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
-    },
-    {
-        "apiVersion": "apiregistration.k8s.io/v1",
-        "kind": "APIService",
-        "metadata": {"name": "v1beta1.metrics.k8s.io"},
-        "spec": {
-            "group": "metrics.k8s.io",
-            "version": "v1beta1",
-            "service": NAME,
-            "insecureSkipTLSVerify": True,
-            "groupPriorityMinimum": 100,
-            "versionPriority": 100,
-        },
-    },
-]
+HTTPS = {"name": "https", "protocol": "TCP", "port": PORT}
+SERVICE: Json = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": NAME,
+    "spec": {"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]},
+}
+SLICE: Json = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {**NAME, "labels": {"kubernetes.io/service-name": "metrics-server"}},
+    "addressType": "IPv4",
+    "ports": [HTTPS],
+    "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
+}
+GROUP = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
+API: Json = {
+    "apiVersion": "apiregistration.k8s.io/v1",
+    "kind": "APIService",
+    "metadata": {"name": "v1beta1.metrics.k8s.io"},
+    "spec": {**GROUP, "service": NAME, "insecureSkipTLSVerify": True},
+}
 
 
 @pytest.fixture
@@ -61,18 +53,14 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
     command = [
         str(location(os.environ, bundle=METRICS_SERVER) / "metrics-server"),
         *(f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-")),
-        f"--secure-port={PORT}",
-        f"--cert-dir={node.directory / 'metrics-server'}",
-        "--metric-resolution=10s",
-        "--kubelet-request-timeout=5s",
-        "--kubelet-insecure-tls",
+        *(f"--secure-port={PORT}", f"--cert-dir={node.directory / 'metrics-server'}", "--metric-resolution=10s"),
+        *("--kubelet-request-timeout=5s", "--kubelet-insecure-tls", "--kubelet-use-node-status-port"),
         "--kubelet-preferred-address-types=InternalIP",
-        "--kubelet-use-node-status-port",
     ]
     process = Process("metrics-server", command, node.directory / "logs" / "metrics-server.log")
     process.start()
     process.wait_ready(lambda: accepts(NodeCluster.ADDRESSES[0], PORT))
-    for manifest in MANIFESTS:
+    for manifest in (SERVICE, SLICE, API):
         node.admin.apply(manifest)
     yield
     # An API whose server is gone would keep namespaces from being deleted.

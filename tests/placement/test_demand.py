@@ -182,7 +182,6 @@ def test_cpus_and_memory(
     domain: Json, launcher: LauncherPod | None, options: dict[str, Any], expected: dict[str, int | None]
 ) -> None:
     found = requests(machine(domain), launcher, **options)
-
     assert {resource: found.get(resource) for resource in expected} == expected
 
 
@@ -235,13 +234,11 @@ class TestDevices:
 
     def test_what_the_vm_requests_by_name(self) -> None:
         vm = machine({"resources": {"requests": {FOO: "3"}}})
-
         assert requests(vm, compute_pod({FOO: "3"}))[FOO] == 3
         assert requests(vm, None)[FOO] == 3
 
     def test_kubevirts_own_devices_need_no_explanation(self) -> None:
         found = target_pod_demand(machine(), compute_pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
-
         assert found.requests == {"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}
         assert found.gaps == ()
 
@@ -281,7 +278,6 @@ def test_a_pod_with_thousands_of_resources() -> None:
 
 def test_a_pod_that_says_nothing_is_no_pod() -> None:
     vm = machine({"memory": {"guest": "1Gi"}})
-
     assert requests(vm, convert_to_view(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
 
 
@@ -314,7 +310,6 @@ OWN_DEVICE = {"resources": {"requests": {IOMMUFD: "1"}}}
 def test_what_a_release_requests(domain: Json, present: Any, version: str, gates: list[str], expected: Json) -> None:
     configuration = config_of(version, {"developerConfiguration": {"featureGates": gates}})
     found = requests(machine(domain), compute_pod(present) if present else None, configuration=configuration)
-
     assert {resource: found.get(resource) for resource in expected} == expected
 
 

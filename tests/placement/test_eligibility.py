@@ -35,7 +35,7 @@ VERDICT = NodeIndex(CLUSTER).review(
 )
 
 
-def test_counts_and_classes() -> None:
+def test_counts_openings_and_groups() -> None:
     assert (VERDICT.total, VERDICT.count, VERDICT.names()) == (6, 1, ["n6"])
     assert [(failure.count, failure.requirement.origin) for failure in VERDICT.failures] == [
         (4, Origin.ADDED),
@@ -47,21 +47,15 @@ def test_counts_and_classes() -> None:
     assert str(tainted.taint) == "dedicated=gpu:NoSchedule"
     assert str(tainted.taint) in tainted.lacking
     assert all(str(failure) == f"{failure.count} node(s) {failure.lacking}" for failure in VERDICT.failures)
-
-
-def test_the_most_helpful_change_comes_first() -> None:
+    # The most helpful change comes first, and the largest group.
     openings = [(opening.count, opening.failure.requirement.origin) for opening in VERDICT.openings()]
     assert openings == [(2, Origin.ADDED), (1, Origin.TAINTS)]
-
-
-def test_groups() -> None:
     groups = [(group.count, len(group.failures), VERDICT.names(group)) for group in VERDICT.groups()]
     assert groups == [(2, 1, ["n2", "n3"]), (1, 2, ["n1"]), (1, 2, ["n4"]), (1, 1, ["n5"]), (1, 0, ["n6"])]
 
 
 def test_without_nodes() -> None:
     eligibility = NodeIndex().review(target_pod_requirements(vmi()))
-
     assert (eligibility.total, eligibility.count, eligibility.failures, eligibility.names()) == (0, 0, (), [])
     assert (eligibility.openings(), eligibility.groups()) == ((), ())
 

@@ -31,7 +31,6 @@ FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
 )
 def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
     migration = convert_to_view(Migration, {"spec": spec}, "migration")
-
     assert (migration.receives, migration.sends) == (receives, sends)
 
 
@@ -82,20 +81,12 @@ def test_feature_gates() -> None:
     assert not DEFAULTS.is_gate_open("A")
 
 
-def test_where_a_vm_comes_from() -> None:
-    state = {"sourceState": {"node": "far", "nodeSelectors": {"a": "b"}}}
-
-    assert vmi(None, None, migrationState=state).source_state == SourceState("far", {"a": "b"})
-    assert vmi().source_state == vmi(None, None, migrationState={}).source_state == SourceState()
-
-
 @pytest.mark.parametrize(
     ("affinity", "terms"),
     [({"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}, ["zone=a"]), ({}, [])],
 )
 def test_volumes(affinity: Any, terms: list[str]) -> None:
     volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": affinity}}, "volume")
-
     assert [str(term) for term in volume.terms] == terms
 
 
@@ -115,17 +106,14 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
     assert Claim().volume == convert_to_view(Claim, {"spec": {}}, "claim").volume == ""
 
 
-def test_what_becomes_of_a_vmi() -> None:
-    assert vmi(nodeName="n1").node_name == "n1"
-    assert Vmi().node_name == vmi().node_name == ""
+def test_what_is_read_of_a_vmi() -> None:
+    assert (vmi(nodeName="n1").node_name, Vmi().node_name, vmi().node_name) == ("n1", "", "")
     ended = [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended]
-    assert ended == ["Succeeded", "Failed"]
-    assert not Vmi().has_ended
-
-
-def test_conditions() -> None:
+    assert (ended, Vmi().has_ended) == (["Succeeded", "Failed"], False)
+    far = vmi(migrationState={"sourceState": {"node": "far", "nodeSelectors": {"a": "b"}}})
+    assert far.source_state == SourceState("far", {"a": "b"})
+    assert vmi().source_state == vmi(migrationState={}).source_state == SourceState()
     found = vmi(conditions=[None, {"type": "Ready"}, {"type": "LiveMigratable", "status": "False"}])
-
     assert (found.condition("LiveMigratable") or found).status == "False"
     assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None
 

@@ -55,7 +55,6 @@ def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: 
 @given(number=st.decimals(min_value=0, max_value=10**6, places=3), suffix=st.sampled_from([*SUFFIXES]), name=RESOURCES)
 def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, name: str) -> None:
     exact = Fraction(number) * SUFFIXES[suffix] * (1000 if name == "cpu" else 1)
-
     assert parse_allocatable({name: f"{number}{suffix}"}) == {name: ceil(exact)}
 
 
@@ -237,7 +236,6 @@ def test_kvm(kvm: Any, none: bool) -> None:
 
 def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good() -> None:
     reported = node(allocatable={KVM_DEVICE: "110"})
-
     for resource in ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", FOO):
         assert reported.lacks(resource, 1) is (resource in ("hugepages-2Mi", FOO))
 
@@ -323,5 +321,4 @@ def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
 @given(st.sets(st.integers(0, 200)))
 def test_the_items_of_the_set_are_chosen_in_order(members: set[int]) -> None:
     bits = sum(1 << member for member in members)
-
     assert list(module.bitset_items(bits, range(201))) == list(module.bitset_positions(bits)) == sorted(members)

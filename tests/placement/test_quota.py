@@ -92,7 +92,6 @@ def test_scopes(spec: Any, of_pod: Any, counts: bool) -> None:
 class TestLimitRanges:
     def test_their_defaults_count(self) -> None:
         usage = usage_of(pod(), REQUESTS, [limits(default={"memory": "4Gi"}, defaultRequest={"memory": "1Gi"})])
-
         assert usage.amounts["limits.memory"] == 4 * GIB * 10**9
         assert usage.amounts["requests.memory"] == 2 * GIB * 10**9, "the container says that itself"
 

@@ -98,7 +98,6 @@ def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Nod
 
 def test_affinity(golden: Callable[[str], None]) -> None:
     (reason,) = OneOf(Origin.AFFINITY, TERMS).reasons(node(labels={"zone": "b", "rank": "5"}))
-
     golden(reason.has)
 
 
@@ -188,7 +187,6 @@ valid = st.one_of(
 def test_no_value_means_no_value(asked: list[Expression]) -> None:
     candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
     found = any(all(expression.accepts(value) for expression in asked) for value in candidates)
-
     assert are_compatible(asked) is found
 
 
@@ -300,7 +298,6 @@ NAME_A, NAME_B = (expression("metadata.name", "In", name) for name in "ab")
 )
 def test_an_affinity_that_excludes_itself(terms: list[Any], condition: str) -> None:
     ((found,),) = parties_to({"affinity": affinity(*terms)})
-
     assert found.startswith("affinity")
     assert condition in found
 

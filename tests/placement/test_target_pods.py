@@ -98,29 +98,14 @@ def test_labels_that_follow_from_the_vm(domain: Json, more: Json, labels: list[s
     assert required(domain, **more) == labels
 
 
-@pytest.mark.parametrize(
-    ("source", "label"),
-    [
-        ({}, "kubevirt.io/cpumanager"),
-        ({"cpumanager": "true"}, "cpumanager"),
-        ({"kubevirt.io/cpumanager": "true", "cpumanager": "true"}, "kubevirt.io/cpumanager"),
-    ],
-)
-def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
-    assert generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source) == [label]
-
-
-@pytest.mark.parametrize(
-    ("hyperv", "labels"),
-    [
-        (HYPERV, ["hyperv.node.kubevirt.io/vpindex", f"{VENDOR}Intel"]),
-        ({"evmcs": {"enabled": False}}, []),
-        ({}, []),
-    ],
-)
-def test_hyperv_is_looked_at_if_strict(hyperv: Json, labels: list[str]) -> None:
+def test_dedicated_cpus_and_hyperv_if_strict() -> None:
+    dedicated, new = vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), "kubevirt.io/cpumanager"
+    for source, label in (([], new), (["cpumanager"], "cpumanager"), ([new, "cpumanager"], new)):
+        assert generated_labels(dedicated, DEFAULTS, dict.fromkeys(source, "true")) == [label]
     strict = settings(featureGates=["HypervStrictCheck"])
-    assert generated_labels(vmi(None, {"features": {"hyperv": hyperv}}), strict, {}) == labels
+    vpindex = ["hyperv.node.kubevirt.io/vpindex", f"{VENDOR}Intel"]
+    for hyperv, labels in ((HYPERV, vpindex), ({"evmcs": {"enabled": False}}, []), ({}, [])):
+        assert generated_labels(vmi(None, {"features": {"hyperv": hyperv}}), strict, {}) == labels
 
 
 @pytest.mark.parametrize(
@@ -136,7 +121,6 @@ def test_hyperv_is_looked_at_if_strict(hyperv: Json, labels: list[str]) -> None:
 )
 def test_tsc_frequency(domain: Json, needed: bool) -> None:
     labels = ["scheduling.node.kubevirt.io/tsc-frequency-2100000000"] if needed else []
-
     assert required(domain, topologyHints={"tscFrequency": 2100000000}) == labels
     assert required(domain, topologyHints={"tscFrequency": -1}) == required(domain, topologyHints={}) == []
 
@@ -153,7 +137,6 @@ def test_architecture() -> None:
 
 def test_what_nodes_must_not_have() -> None:
     named = vmi(None, {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}})
-
     assert forbidden_labels(vmi()) == forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
     assert forbidden_labels(named) == [f"{FEATURE}svm"]
 
@@ -166,21 +149,10 @@ def test_a_hosts_own_cpu() -> None:
         f"{FEATURE}by-hand": "yes",
         f"{FEATURE}vmx": "true",
     }
-
-
-@pytest.mark.parametrize(
-    ("key", "copied"),
-    [
-        (f"{FEATURE}vmx", True),
-        (f"{MODEL}Skylake", True),
-        (f"my.{FEATURE}x", True),
-        (f"{MODEL_FEATURES}vmx", False),
-        ("cpu-model.node.kubevirt.io/Skylake", False),
-        ("zone", False),
-    ],
-)
-def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
-    assert is_sticky_label(key) is copied
+    # What later migrations inherit.
+    assert all(map(is_sticky_label, (f"{FEATURE}vmx", f"{MODEL}Skylake", f"my.{FEATURE}x")))
+    others = (f"{MODEL_FEATURES}vmx", "cpu-model.node.kubevirt.io/Skylake", "zone")
+    assert not any(map(is_sticky_label, others))
 
 
 def runtime_class(**scheduling: Any) -> RuntimeClass:
@@ -225,7 +197,6 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
 )
 def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
     found = namespace_labels(annotation, shown)
-
     assert [(label.origin, str(label.expression)) for label in found] == [(Origin.NAMESPACE, each) for each in expected]
 
 
@@ -323,12 +294,7 @@ OWN_VMX = vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}
         # What another source names counts for no migration of its own.
         (coming(HOST_MODEL, **EPYC), {f"{VENDOR}Intel": "true"}, FROM_INTEL, {"vendor": INTELS}),
         # A first migration takes the CPU of the node.
-        (
-            vmi(None, HOST_MODEL, nodeName="n1"),
-            {},
-            NO_POD | FROM_INTEL,
-            {"host-model": SKYLAKE_VMX, "vendor": INTELS},
-        ),
+        (vmi(None, HOST_MODEL, nodeName="n1"), {}, NO_POD | FROM_INTEL, {"host-model": SKYLAKE_VMX, "vendor": INTELS}),
         # A later migration takes what its pod required.
         (
             MODELED,
@@ -347,12 +313,7 @@ OWN_VMX = vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}
         (MODELED, {}, NO_POD | {"source_node": UNNAMED}, {"host-model": None, "vendor": INTELS}),
         # Features of the owner's own are not asked for twice: that its pod has one already means to KubeVirt that the
         # VM has migrated before, so that it adds no model.
-        (
-            OWN_VMX,
-            {},
-            VMX_POD | FROM_INTEL,
-            {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]},
-        ),
+        (OWN_VMX, {}, VMX_POD | FROM_INTEL, {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]}),
         # Other models carry nothing.
         (PLAIN, {}, {"source_pod": OLD_POD, **FROM_INTEL}, {"host-model": None, "kubevirt": [f"{WESTMERE}=true"]}),
         # An added vendor does not switch the guard off.

@@ -151,7 +151,6 @@ def _sections() -> dict[str, list[str]]:
 @pytest.mark.golden
 def test_placement_says() -> None:
     lines = [line for title, texts in _sections().items() for line in (f"# {title}", *texts, "")]
-
     golden_files.check("placement.txt", "\n".join(lines))
 
 

@@ -332,7 +332,7 @@ def encode(
     """
     denial = outcome.denial
     short = {
-        # As good as always there is nothing to be done.
+        # Nearly always there is nothing to escape or to cut.
         key: value
         if len(value) <= MAX_NOTE and value.isascii() and value.isprintable()
         else _clip_text(value, MAX_NOTE)

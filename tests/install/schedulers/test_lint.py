@@ -100,11 +100,9 @@ def test_plugins_that_a_scheduler_is_built_with() -> None:
         assert "unknown-plugin" not in codes(written, LintTarget(plugins=plugins))
     (disabled,) = found(configuration(profile(**off("score", "Own"))))
     assert (disabled.code, disabled.severity) == ("unknown-plugin", "warning")
-
-
-def test_each_lost_filter_is_a_problem_of_its_own() -> None:
-    plugins = lists("filter", disabled=("*",)) | off("score")["plugins"]
-    assert codes(configuration(profile(plugins=plugins))) == ["filter-off"] * 5
+    # Each lost filter is a problem of its own.
+    lost = lists("filter", disabled=("*",)) | off("score")["plugins"]
+    assert codes(configuration(profile(plugins=lost))) == ["filter-off"] * 5
 
 
 @pytest.mark.golden
@@ -132,17 +130,12 @@ def test_whether_a_plugin_runs(plugins: Json, expected: bool) -> None:
     assert runs({"plugins": plugins}, "score", IMAGE) is expected
 
 
-def test_the_queue_sort_is_the_default_one_unless_another_is_enabled() -> None:
+def test_queue_sorts_and_arguments() -> None:
+    config = [{"name": "Other", "args": {"a": 1}}, {"name": IMAGE, "args": {"b": 2}}, 5]
+    assert (arguments({"pluginConfig": config}, IMAGE), arguments({}, IMAGE)) == ({"b": 2}, {})
     assert queue_sort({}) == QUEUE_SORT
     assert queue_sort({"plugins": lists("queueSort", enabled=("Coscheduling",), disabled=("*",))}) == "Coscheduling"
     assert queue_sort({"plugins": lists("multiPoint", enabled=("QOSSort",))}) == "QOSSort"
-
-
-def test_arguments_are_found_by_name() -> None:
-    config = [{"name": "Other", "args": {"a": 1}}, {"name": IMAGE, "args": {"b": 2}}, 5]
-
-    assert arguments({"pluginConfig": config}, IMAGE) == {"b": 2}
-    assert arguments({}, IMAGE) == {}
 
 
 words = st.sampled_from(

@@ -75,7 +75,6 @@ def test_a_prometheus_instead_of_metrics_server(variant: Variant) -> None:
 def test_what_is_no_source(variant: Variant, url: str) -> None:
     with pytest.raises(InputError) as caught:
         configuration(MANIFESTS, variant, prometheus=url)
-
     assert (caught.value.where, bool(caught.value.fix)) == ("--prometheus", True)
 
 
