@@ -28,7 +28,6 @@ NODES = 600
 
 @pytest.fixture(scope="module")
 def now() -> dict[str, dict[str, int]]:
-    """The current counts."""
     return table.calls()
 
 

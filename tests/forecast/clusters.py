@@ -68,7 +68,6 @@ def vm(
 
 
 def filler(name: str, on: str, memory: str = "1Gi", *, owner: str = "ReplicaSet", **labels: str) -> Json:
-    """A pod without a VM."""
     owners = [{"kind": owner, "name": "owner", "uid": "o", "controller": True}]
     return {
         "metadata": {"name": name, "namespace": "shop", "labels": labels, "ownerReferences": owners},

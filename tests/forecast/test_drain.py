@@ -59,7 +59,6 @@ def code(nodes: Sequence[Any], *vms: Any, **options: Any) -> str:
 
 
 def only(name: str = "web", **options: Any) -> VmPlan:
-    """The plan of one VM on node a."""
     own = {key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")}
     found = plan(NODES, [vm(name, "a", **own)], **options)
     assert found.blocks == (found.steps[0].vms[0].outcome == report.BLOCKS)

@@ -22,7 +22,6 @@ each_pipeline = pytest.mark.parametrize("pipeline", PIPELINES)
 
 
 def jobs_of(pipeline: str) -> dict[str, dict[str, Any]]:
-    """The jobs of a pipeline by name."""
     content = yaml.safe_load((ROOT / pipeline).read_text())
     found: dict[str, Any] = content.get("jobs", content)
     return {

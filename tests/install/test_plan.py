@@ -210,7 +210,6 @@ def test_settings_of_another_namespace_are_a_mistake(text: str) -> None:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were parsed."""
     files: list[Path] = []
 
     def noted(file: Path) -> Any:

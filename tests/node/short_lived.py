@@ -46,12 +46,7 @@ SOURCES: Final[list[Json]] = [
 class ShortLived(Repeated):
     """Runs the replica, and asks it for launcher pods of VMIs which only the cluster's API server can show it.
 
-    Args:
-        node: the cluster.
-
     Attributes:
-        first: the token that it was started with.
-        process: the id of its process.
         answered: how many launcher pods were given the scheduler.
         failed: the answers that gave none.
     """
@@ -95,7 +90,6 @@ class ShortLived(Repeated):
         self._take()
 
     def read_more(self) -> None:
-        """Ask for the VMIs that are left for the end."""
         while self._vmis:
             self._take()
 
@@ -111,7 +105,6 @@ class ShortLived(Repeated):
         return Path(f"/proc/{self.process}/root{DIRECTORY}/token").read_text()
 
     def is_accepted(self, token: str) -> bool:
-        """Whether the API server knows the sender of a token."""
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         answer = self._node.admin.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", asked)
         return bool(answer["status"].get("authenticated"))
@@ -154,7 +147,6 @@ class ShortLived(Repeated):
 
 
 def claims(token: str) -> Json:
-    """What a token says."""
     payload = token.split(".")[1]
     found: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found

@@ -55,7 +55,6 @@ class NodeInstallation(Access):
         self.settings.write_text(json.dumps(SETTINGS))
 
     def command(self, *arguments: str | Path) -> list[str]:
-        """The command line of the program."""
         return [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={self.kubeconfig_for(*ADMIN)}"]
 
     def run(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -68,7 +67,6 @@ class NodeInstallation(Access):
         return done
 
     def install(self, image: str = IMAGE, *more: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Install or upgrade."""
         return self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=check)
 
     def offer_namespace(self) -> None:
@@ -82,12 +80,10 @@ class NodeInstallation(Access):
         return scheduler_of(self.admin.create(VMS, vm("probe"), SHOP, dryRun="All"))
 
     def pods(self) -> list[KubeObject]:
-        """The replicas that are not being deleted."""
         found = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def ready_pods(self) -> list[KubeObject]:
-        """The replicas that are ready."""
         wanted = {"type": "Ready", "status": "True"}.items()
         return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
 
@@ -112,7 +108,6 @@ class NodeInstallation(Access):
         return all(entry["clientConfig"].get("caBundle") for entry in self.entries())
 
     def entries(self) -> list[Json]:
-        """The entries of all webhook configurations."""
         return [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
 
     def logs(self, word: str) -> list[str]:
@@ -129,7 +124,6 @@ class NodeInstallation(Access):
         self.run("uninstall")
 
     def images(self) -> set[str]:
-        """The images of the replicas."""
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
 
 
@@ -154,13 +148,7 @@ def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) 
 
 
 class NodeReviews(Repeated):
-    """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
-
-    Attributes:
-        created: how many were created.
-        denied: the errors of those that were denied.
-        unchanged: how many were created without the scheduler.
-    """
+    """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does."""
 
     PAUSE_SECONDS = 0.01
 
@@ -172,7 +160,6 @@ class NodeReviews(Repeated):
         self.unchanged = 0
 
     def step(self) -> None:
-        """Create one."""
         try:
             scheduler = self._installation.try_vm()
         except KubeError as error:
@@ -182,18 +169,12 @@ class NodeReviews(Repeated):
         self.unchanged += scheduler != "kubevirt"
 
     def more(self, number: int = 20) -> None:
-        """Wait for so many VMs more."""
         before = self.created
         eventually(lambda: self.created >= before + number, what="VMs to be created", timeout=120)
 
 
 def servers(tls: str = "") -> list[int]:
-    """The process ids of the replicas' programs, as this PID namespace counts them.
-
-    Args:
-        tls: only those that are started with this option; empty: all but those with `SELF_SIGNED`, which are not of an
-            installation.
-    """
+    """The process ids of the replicas' programs that are started with an option; empty: of those of an installation."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -205,13 +186,11 @@ def servers(tls: str = "") -> list[int]:
 
 
 def status_of(process: int) -> dict[str, str]:
-    """``/proc/PID/status``, by field."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def interrupt(process: subprocess.Popen[str]) -> int:
-    """Ctrl-C; returns the exit status."""
     process.send_signal(signal.SIGINT)
     return process.wait(60)
 

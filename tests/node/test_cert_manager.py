@@ -48,12 +48,10 @@ def leaf(node: NodeInstallation) -> bytes:
 
 
 def bundles(node: NodeInstallation) -> set[bytes]:
-    """The CAs that the API server trusts, over all entries."""
     return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in node.entries()}
 
 
 def served(node: NodeInstallation) -> set[bytes]:
-    """The certificates that the replicas serve with."""
     return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
 
 

@@ -18,8 +18,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "installation.md"
 
 
 class BuiltImage:
-    """An OCI archive."""
-
     def __init__(self, file: Path) -> None:
         with tarfile.open(file) as archive:
             self._blobs = {member.name: archive.extractfile(member) for member in archive if member.isfile()}

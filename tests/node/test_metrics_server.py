@@ -48,7 +48,6 @@ API: Json = {
 
 @pytest.fixture
 def metrics_server(node: NodeInstallation) -> Iterator[None]:
-    """metrics-server, which scrapes the kubelets."""
     kubeconfig = node.kubeconfig_for(*ADMIN)
     command = [
         str(location(os.environ, bundle=METRICS_SERVER) / "metrics-server"),
@@ -69,7 +68,6 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
 
 
 def measured(node: NodeInstallation) -> list[Json]:
-    """What metrics-server says of the replicas."""
     try:
         found: list[Json] = node.admin.request("GET", METRICS)["items"]
     except KubeError:

@@ -47,7 +47,6 @@ def forwarded(node: NodeInstallation, command: list[str], port: int) -> Iterator
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
-    """Status and text of an answer."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path, headers={"Host": f"{host}:{port}"})

@@ -81,7 +81,6 @@ RESOURCES = ["cpu", "memory", "hugepages-2Mi", FOO, "devices.kubevirt.io/kvm"]
 
 
 def fields(optional: dict[str, Any], **needed: Any) -> st.SearchStrategy[Json]:
-    """Objects with some of the fields, each one of its values."""
     drawn = ({name: st.sampled_from(values) for name, values in each.items()} for each in (needed, optional))
     return st.fixed_dictionaries(next(drawn), optional=next(drawn))
 
