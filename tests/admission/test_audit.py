@@ -13,19 +13,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from tests.admission.audit_schema import STRICT, describe, record, valid
-from webhook.admission.audit import (
-    SCHEMA,
-    AuditedObject,
-    DifferingField,
-    DriftRecord,
-    FidelityRecord,
-    NoAudit,
-    schema,
-    timestamp,
-)
+from webhook.admission import audit
+from webhook.admission.audit import schema, timestamp
 from webhook.admission.decision import Change, Reason
 
-WEB = AuditedObject("VirtualMachine", "demo", "web01")
+WEB = audit.AuditedObject("VirtualMachine", "demo", "web01")
 NOW = timestamp(1_700_000_000.25)
 
 
@@ -38,15 +30,15 @@ def test_every_field_is_described() -> None:
 
 
 def test_the_kinds_of_records_are_told_apart() -> None:
-    fidelity = FidelityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
+    fidelity = audit.FidelityRecord(audit.SCHEMA, NOW, "u", WEB, [audit.DifferingField("spec.hostname", None)], 1)
     change = Change(("spec", "schedulerName"), None, "kubevirt", "scheduler-injected")
     reasons = [Reason("scheduler-injected", "the VM chose none")]
     created = "2026-11-21T15:00:00Z"
     endpoint = "/mutate/scheduling/virtualmachines/enforce"
-    found = DriftRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
+    found = audit.DriftRecord(audit.SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
     assert [valid(one)["kind"] for one in (record(), fidelity, found)] == ["decision", "fidelity", "drift"]
-    NoAudit().write(record())
+    audit.NoAudit().write(record())
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook import names
-from webhook.admission.decision import (
-    MAX_CAUSES,
-    MAX_MESSAGE,
-    MAX_SHOWN_BYTES,
-    MAX_WARNING,
-    MAX_WARNINGS,
-    Change,
-    Decision,
-    Denial,
-    FieldCause,
-    Outcome,
-    Reason,
-    RepeatedChanges,
-    redact_changes,
-    skip,
-)
+from webhook.admission import decision as module
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Outcome, Reason, redact_changes
 from webhook.names import Mode
 
 CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
@@ -80,7 +66,7 @@ def test_audit_is_silent(mode: Mode, decision: Decision) -> None:
 
 def test_long_warnings_are_cut() -> None:
     before, after = "kubevirt-webhook (scheduling): ", " [c]"
-    room = MAX_WARNING - len(before) - len(after)
+    room = module.MAX_WARNING - len(before) - len(after)
     warnings = tuple(Reason("c", text) for text in ("x" * 300, "y" * room))
     outcome = Decision((Reason("c", "text"),), warnings=warnings).under("enforce", "scheduling")
 
@@ -88,7 +74,7 @@ def test_long_warnings_are_cut() -> None:
 
 
 def test_warnings_hold_no_control_characters() -> None:
-    outcome = skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True).under("enforce", "scheduling")
+    outcome = module.skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True).under("enforce", "scheduling")
     assert outcome.warnings == ('kubevirt-webhook (scheduling): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]',)
 
 
@@ -111,9 +97,9 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
 
 
 def test_code_is_that_of_the_first_reason() -> None:
-    decision = skip(Reason("c", "text"))
+    decision = module.skip(Reason("c", "text"))
     assert (decision.code, decision.warnings) == ("c", ())
-    assert skip(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
+    assert module.skip(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
 
 
 def test_a_refusal_ends_whatever_it_quotes() -> None:
@@ -123,8 +109,8 @@ def test_a_refusal_ends_whatever_it_quotes() -> None:
     denial = decision.under("enforce", "migration").denial
 
     assert denial
-    assert (denial.code, len(denial.message), len(denial.causes)) == (422, MAX_MESSAGE, MAX_CAUSES)
-    assert all(len(cause.message) + len(cause.field) <= MAX_MESSAGE for cause in denial.causes)
+    assert (denial.code, len(denial.message), len(denial.causes)) == (422, module.MAX_MESSAGE, module.MAX_CAUSES)
+    assert all(len(cause.message) + len(cause.field) <= module.MAX_MESSAGE for cause in denial.causes)
 
 
 def test_each_cause_names_the_policy_and_the_code() -> None:
@@ -147,13 +133,13 @@ def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
 
     warnings = decision.under(mode, "instancetypes").warnings
 
-    assert len(warnings) == MAX_WARNINGS
+    assert len(warnings) == module.MAX_WARNINGS
     assert sum(map(len, warnings)) <= 4096
-    more = 1000 * (2 if mode == "warn" else 1) - MAX_WARNINGS + 1
+    more = 1000 * (2 if mode == "warn" else 1) - module.MAX_WARNINGS + 1
     assert f" {more} more warnings " in warnings[-1]
 
 
-@pytest.mark.parametrize("value", ["x" * (MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])
+@pytest.mark.parametrize("value", ["x" * (module.MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])
 def test_of_a_long_value_the_length_is_shown(value: object, golden: Callable[[str], None]) -> None:
     shown = Change(("spec", "volumes"), value, None, "r").redact()
 
@@ -165,7 +151,7 @@ def test_of_a_long_value_the_length_is_shown(value: object, golden: Callable[[st
 
 def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
     secret = Change(("metadata", "annotations", "password"), None, "hunter2hunter2", "r")
-    repeated = RepeatedChanges((CHANGE, secret))
+    repeated = module.RepeatedChanges((CHANGE, secret))
 
     shown = redact_changes(repeated)
 

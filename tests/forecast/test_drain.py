@@ -12,19 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from tests.forecast import clusters
-from tests.forecast.clusters import (
-    GIB,
-    Json,
-    apart,
-    budget,
-    filler,
-    node,
-    quota,
-    random_clusters,
-    snapshot,
-    together,
-    vm,
-)
+from tests.forecast.clusters import apart, budget, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
@@ -70,11 +58,11 @@ def of_release(release: str, world: ClusterObjects) -> DrainPlan:
     return planner.plan(msgspec.structs.replace(world, kubevirt=configuration), ["a"])
 
 
-def unable(reason: str = "DisksNotLiveMigratable") -> Json:
+def unable(reason: str = "DisksNotLiveMigratable") -> clusters.Json:
     return {"condition": {"type": "LiveMigratable", "status": "False", "reason": reason}}
 
 
-def tainted(name: str, **labels: Any) -> Json:
+def tainted(name: str, **labels: Any) -> clusters.Json:
     return node(name, **labels) | {"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}}
 
 
@@ -87,7 +75,7 @@ class TestEvictions:
 
         assert (found.outcome, found.code, found.eligible, found.with_room) == ("moves", "migrates", 2, 2)
         assert found.to in found.candidates == ("b", "c")
-        assert (found.turn, found.memory) == (1, GIB)
+        assert (found.turn, found.memory) == (1, clusters.GIB)
 
     @pytest.mark.parametrize(
         ("options", "outcome", "code"),
@@ -110,7 +98,7 @@ class TestEvictions:
             ({"name": "w" * 64}, "blocks", "name-too-long"),
         ],
     )
-    def test_what_becomes_of_a_vm(self, options: Json, outcome: str, code: str) -> None:
+    def test_what_becomes_of_a_vm(self, options: clusters.Json, outcome: str, code: str) -> None:
         found = only(**options)
         assert (found.outcome, found.code) == (outcome, code)
 
@@ -193,7 +181,7 @@ class TestDrainedNodes:
 
     def test_what_has_ended_takes_no_room(self) -> None:
         for phase, expected in (("Succeeded", "migrates"), ("Running", "no-room")):
-            other = filler("other", "b", "8Gi") | {"status": {"phase": phase}}
+            other = clusters.filler("other", "b", "8Gi") | {"status": {"phase": phase}}
             assert code(TWO, vm("web", "a", "7Gi"), pods=[other]) == expected
 
     def test_a_tight_packing_is_told(self) -> None:
@@ -223,7 +211,7 @@ class TestPodsOnDrainedNodes:
         assert found == ["pods-apart", "migrates"]
 
     def test_affinity_to_a_pod_that_stays(self) -> None:
-        mover, other = vm("web", "a", affinity=together(app="y")), vm("db", "c", labels={"app": "y"})
+        mover, other = vm("web", "a", affinity=clusters.together(app="y")), vm("db", "c", labels={"app": "y"})
         assert of(plan(NODES, [mover, other])).candidates == ("c",)
 
     def test_two_that_are_apart_do_not_share_a_node(self) -> None:
@@ -231,7 +219,11 @@ class TestPodsOnDrainedNodes:
         assert Counter(each.outcome for each in found.steps[0].vms) == {"moves": 2, "blocks": 1}
 
     def test_pods_without_a_vm(self) -> None:
-        pods = [filler("one", "a", app="x"), filler("two", "a", app="y"), filler("logs", "a", owner="DaemonSet")]
+        pods = [
+            clusters.filler("one", "a", app="x"),
+            clusters.filler("two", "a", app="y"),
+            clusters.filler("logs", "a", owner="DaemonSet"),
+        ]
         found = plan(NODES, [], pods=pods, budgets=[budget(0, app="x")])
         step = found.steps[0]
 
@@ -276,7 +268,7 @@ class TestCancellation:
         ("spec", "can"),
         [({"nodeSelector": {"zone": "x"}}, True), ({"evictionStrategy": "External"}, True), ({}, False)],
     )
-    def test_is_named_where_a_vm_stays(self, spec: Json, can: bool, golden: Golden) -> None:
+    def test_is_named_where_a_vm_stays(self, spec: clusters.Json, can: bool, golden: Golden) -> None:
         found = plan(NODES, [vm("web", "a", **spec)])
 
         assert bool(found.notes) == can
@@ -292,7 +284,7 @@ class TestCancellation:
     [{"dedicatedCpuPlacement": True}, {"numa": {"guestMappingPassthrough": {}}}, {"realtime": {}}],
     ids=lambda cpu: next(iter(cpu)),
 )
-def test_kubelets_decide_by_numa_node(cpu: Json) -> None:
+def test_kubelets_decide_by_numa_node(cpu: clusters.Json) -> None:
     vmi, pod = vm("web", "a", evictionStrategy="LiveMigrate")
     vmi["spec"]["domain"]["cpu"] |= cpu
     labels: Any = {"kubevirt.io/cpumanager": "true", "kubevirt.io/realtime": "true"}
@@ -369,7 +361,7 @@ def test_codes_are_those_of_their_outcomes() -> None:
 
 class TestProperties:
     @thorough
-    @given(random_clusters(), st.lists(NAMES, min_size=1, unique=True))
+    @given(clusters.random_clusters(), st.lists(NAMES, min_size=1, unique=True))
     def test_a_plan_can_be_carried_out(self, world: Any, nodes: list[str]) -> None:
         """Step by step, no node gets more than it has, and no hard rule is broken."""
         found = planner.plan(world, nodes).steps[0].vms
@@ -384,7 +376,7 @@ class TestProperties:
         assert {each.code for each in found} <= ALL_CODES
 
     @thorough
-    @given(random_clusters(), NAMES)
+    @given(clusters.random_clusters(), NAMES)
     def test_candidates_are_all_nodes_that_fit_alone(self, world: Any, drained: str) -> None:
         simulated = Simulated(world, [drained])
 
@@ -393,7 +385,7 @@ class TestProperties:
             assert list(each.candidates) == fits
 
     @thorough
-    @given(random_clusters(), st.randoms(use_true_random=False))
+    @given(clusters.random_clusters(), st.randoms(use_true_random=False))
     def test_the_order_of_the_objects_changes_nothing(self, world: Any, order: Any) -> None:
         shuffled = {
             field: tuple(order.sample(getattr(world, field), len(getattr(world, field))))
@@ -405,7 +397,7 @@ class TestProperties:
         assert planner.plan(other, [], rolling=True) == planner.plan(world, [], rolling=True)
 
     @thorough
-    @given(random_clusters(), NAMES)
+    @given(clusters.random_clusters(), NAMES)
     def test_more_room_never_takes_a_candidate(self, world: Any, drained: str) -> None:
         def doubled(status: Any) -> Any:
             amounts = {**status.allocatable, "memory": "64Gi", "cpu": "64", "pods": "200"}
@@ -418,7 +410,7 @@ class TestProperties:
             assert {*before.candidates} <= {*after.candidates}
 
     @thorough
-    @given(random_clusters())
+    @given(clusters.random_clusters())
     def test_a_rolling_drain_ends_where_single_ones_would(self, world: Any) -> None:
         """Its first step is the drain of that node alone."""
         assert planner.plan(world, [], rolling=True).steps[0] == planner.plan(world, [min(clusters.NAMES)]).steps[0]
@@ -496,7 +488,7 @@ def takes_all(world: Any, change: Remedy, name: str, nodes: Sequence[Any]) -> bo
 
 
 @thorough
-@given(random_clusters())
+@given(clusters.random_clusters())
 def test_a_node_that_is_uncordoned_or_added_takes_each_vm_that_is_named(world: Any) -> None:
     (like,) = (each for each in world.nodes if each.meta.name == DRAINED)
     meta = msgspec.structs.replace(like.meta, name="new", labels={**like.meta.labels, clusters.HOST: "new"})

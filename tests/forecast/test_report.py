@@ -11,22 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.forecast.report import (
-    ASSUMED_BANDWIDTH,
-    PENDING_SECONDS,
-    SCHEMA,
-    START_SECONDS,
-    BlockedPod,
-    DrainPlan,
-    Limits,
-    QueuedMigration,
-    Remedy,
-    Step,
-    VmPlan,
-    about,
-    at_most,
-    limits_of,
-)
+from webhook.forecast import report
+from webhook.forecast.report import START_SECONDS, QueuedMigration, about, at_most, limits_of
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration, MigrationStatus
@@ -40,23 +26,23 @@ def test_every_field_is_on_the_page() -> None:
     named = set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
     printed = {
         field.encode_name
-        for shape in (DrainPlan, Step, VmPlan, BlockedPod, Remedy, Limits)
+        for shape in (report.DrainPlan, report.Step, report.VmPlan, report.BlockedPod, report.Remedy, report.Limits)
         for field in msgspec.structs.fields(shape)
     }
 
-    assert SCHEMA in section
+    assert report.SCHEMA in section
     assert printed - named == set()
     assert named - printed <= {"moves", "blocks", "null"}
 
 
-def limits(**migrations: object) -> Limits:
+def limits(**migrations: object) -> report.Limits:
     return limits_of(ClusterConfig.of({"migrations": migrations}), ())
 
 
 def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
     found = limits()
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (5, 2, 150)
-    assert (found.bandwidth, found.bandwidth_is_assumed) == (ASSUMED_BANDWIDTH, True)
+    assert (found.bandwidth, found.bandwidth_is_assumed) == (report.ASSUMED_BANDWIDTH, True)
 
     counts = {"parallelMigrationsPerCluster": 9, "parallelOutboundMigrationsPerNode": 3, "completionTimeoutPerGiB": 800}
     found = limits(**counts, bandwidthPerMigration="64Mi")
@@ -106,7 +92,7 @@ def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> Non
 
 @pytest.mark.parametrize(("jobs", "rounds"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
 def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
-    one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
+    one = START_SECONDS + GIB // report.ASSUMED_BANDWIDTH
 
     assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
     # KubeVirt counts whole gigabytes (10**9).
@@ -144,5 +130,5 @@ def test_a_migration_without_a_node_keeps_others_waiting() -> None:
 
     assert about([stuck, stuck], limits()) == 0
     assert about([stuck, moving], limits()) == about([moving], limits())
-    assert about([stuck, stuck, moving], limits()) == PENDING_SECONDS + about([moving], limits())
+    assert about([stuck, stuck, moving], limits()) == report.PENDING_SECONDS + about([moving], limits())
     assert about([stuck, stuck, QueuedMigration("b", GIB)], limits()) == about([moving], limits())

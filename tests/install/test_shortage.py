@@ -6,15 +6,8 @@ import msgspec
 import pytest
 
 from tests.install.manifests import planned
-from webhook.install.shortage import (
-    PodWarning,
-    caller_shortage,
-    deletion_shortage,
-    denied_pods,
-    explain_by_events,
-    replica_shortage,
-    worst_problem,
-)
+from webhook.install import shortage
+from webhook.install.shortage import PodWarning, explain_by_events, worst_problem
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Condition
 
@@ -55,7 +48,7 @@ FEW = "2/2 replicas are ready"
     ],
 )
 def test_what_a_roll_out_lacks(found: Any, what: str | None, late: bool) -> None:
-    lacking = replica_shortage(planned().deployment, found, None)
+    lacking = shortage.replica_shortage(planned().deployment, found, None)
 
     assert (lacking is None) is (what is None)
     if lacking and what:
@@ -67,17 +60,19 @@ def test_what_a_roll_out_lacks(found: Any, what: str | None, late: bool) -> None
 @pytest.mark.parametrize(("metadata", "scope"), [({"name": "s", "namespace": "n"}, "-n n "), ({"name": "s"}, "")])
 def test_deletion_names_finalizers_and_the_command_that_shows_more(metadata: Json, scope: str) -> None:
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
-    found = deletion_shortage(manifest, {**manifest, "metadata": {**metadata, "finalizers": ["example.org/hold"]}})
+    found = shortage.deletion_shortage(
+        manifest, {**manifest, "metadata": {**metadata, "finalizers": ["example.org/hold"]}}
+    )
 
     assert found
     assert "finalizers example.org/hold" in found.what
     assert f"kubectl {scope}get secret s -o yaml" in found.fix
-    assert deletion_shortage(manifest, None) is None
+    assert shortage.deletion_shortage(manifest, None) is None
 
 
 def test_callers_without_bundle() -> None:
     (first, *_) = planned().configurations
-    found = caller_shortage(first, first)
+    found = shortage.caller_shortage(first, first)
 
     assert found
     assert first["webhooks"][0]["name"] in found.what
@@ -165,8 +160,8 @@ def test_pods_that_cannot_be_created_are_told_with_the_reason() -> None:
     )
     progress = Condition("Progressing", "True", "ReplicaSetUpdated", "it progresses")
 
-    assert denied_pods([progress, quota]) == "FailedCreate: exceeded quota: q"
-    assert denied_pods([progress, over]) == ""
+    assert shortage.denied_pods([progress, quota]) == "FailedCreate: exceeded quota: q"
+    assert shortage.denied_pods([progress, over]) == ""
 
 
 def test_events_tell_why_a_container_is_not_created() -> None:

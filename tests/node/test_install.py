@@ -10,19 +10,8 @@ import pytest
 from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.objects import ensure_namespace
 
-from .support import (
-    BROKEN,
-    DEPLOYMENT,
-    IMAGE,
-    MISSING,
-    NAMESPACE,
-    ROOT,
-    UPGRADED,
-    NodeInstallation,
-    NodeReviews,
-    environment,
-    interrupt,
-)
+from . import support
+from .support import IMAGE, NAMESPACE, UPGRADED, NodeInstallation, NodeReviews
 
 
 def test_a_second_run_has_nothing_to_do(installed: NodeInstallation) -> None:
@@ -44,7 +33,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
 def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_back(
     installed: NodeInstallation, load: NodeReviews
 ) -> None:
-    failed = installed.install(MISSING, "--timeout=15", check=False)
+    failed = installed.install(support.MISSING, "--timeout=15", check=False)
     again = installed.run("install", "--timeout=10", check=False)
 
     for done in (failed, again):
@@ -64,7 +53,7 @@ def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_ba
 
 
 def test_replicas_that_never_become_ready_are_no_success(installed: NodeInstallation, load: NodeReviews) -> None:
-    done = installed.install(BROKEN, "--timeout=10", check=False)
+    done = installed.install(support.BROKEN, "--timeout=10", check=False)
 
     assert done.returncode == 2
     assert "Pod kubevirt-webhook-" in done.stderr
@@ -84,12 +73,14 @@ def test_a_name_that_is_no_image_is_told_at_once(installed: NodeInstallation) ->
 
 def test_an_interrupted_installation_is_continued(installed: NodeInstallation, load: NodeReviews) -> None:
     command = installed.command("install", f"--image={UPGRADED}")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=support.environment()
+    ) as run:
         assert run.stdout
         for line in run.stdout:
             if line.startswith("waiting: "):
                 break
-        assert interrupt(run) == 130
+        assert support.interrupt(run) == 130
 
     installed.run("install")
     assert installed.images() == {UPGRADED}
@@ -140,7 +131,7 @@ def test_pods_that_a_quota_denies_are_told_by_installer_and_doctor(node: NodeIns
 def test_a_volume_that_cannot_be_mounted_is_told_from_the_pods_events(installed: NodeInstallation) -> None:
     container = {"name": "webhook", "volumeMounts": [{"name": "more", "mountPath": "/m"}]}
     pod = {"volumes": [{"name": "more", "secret": {"secretName": "gone"}}], "containers": [container]}
-    kind, name, namespace = DEPLOYMENT
+    kind, name, namespace = support.DEPLOYMENT
     installed.admin.patch(kind, name, {"spec": {"template": {"spec": pod}}}, namespace, kind="strategic")
 
     def told() -> str:
@@ -154,7 +145,7 @@ def test_a_volume_that_cannot_be_mounted_is_told_from_the_pods_events(installed:
 
 def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallation) -> None:
     node.run("uninstall")
-    node.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "kubernetes"))
+    node.kubectl("apply", "--server-side", "-k", str(support.ROOT / "manifests" / "overlays" / "kubernetes"))
 
     def reasons() -> set[str]:
         states = [one["state"] for pod in node.pods() for one in pod["status"].get("containerStatuses", ())]
@@ -165,5 +156,5 @@ def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallatio
     finally:
         node.run("uninstall")
     with pytest.raises(KubeError) as caught:
-        node.admin.get(*DEPLOYMENT)
+        node.admin.get(*support.DEPLOYMENT)
     assert caught.value.status == 404

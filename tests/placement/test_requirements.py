@@ -26,33 +26,16 @@ from tests.placement.samples import (
 )
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term
+from webhook.placement import requirements as module
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import CORDON, Node
-from webhook.placement.requirements import (
-    Allocatable,
-    Elsewhere,
-    Kvm,
-    Label,
-    OneOf,
-    Origin,
-    Reachable,
-    Requirement,
-    Requirements,
-    Staying,
-    Uncordoned,
-    UnmetRequirement,
-    Untainted,
-    are_compatible,
-    are_satisfiable,
-    contradictions,
-    kept_by_kubevirt,
-)
+from webhook.placement.requirements import Allocatable, Label, OneOf, Origin, Requirement, Requirements, contradictions
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
 ZONE = Expression.equals("zone", "b")
 TWO = Allocatable(Origin.RESOURCES, FOO, 2)
-ELSEWHERE = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
+ELSEWHERE = module.Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 TERMS = (Term((ZONE, Expression("disk", "Exists"))), Term((Expression("rank", "Gt", ("5",)),)))
 MALFORMED = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
 TAINTS = [
@@ -72,26 +55,30 @@ TAINTED = ["a:NoExecute", "b=x:NoSchedule"]
         (OneOf(Origin.AFFINITY, TERMS), node(labels={"rank": "7"}), []),
         (OneOf(Origin.AFFINITY, (MALFORMED, Term((ZONE,)))), node(labels={"zone": "b"}), []),
         (OneOf(Origin.AFFINITY, (Term(),)), node(), ["cannot match"]),
-        (Untainted(Origin.TAINTS, ()), node(taints=TAINTS), [f"has the taint {each}" for each in TAINTED]),
-        (Untainted(Origin.TAINTS, (Toleration("a", "Exists"),)), node(taints=TAINTS), ["has the taint b=x:NoSchedule"]),
-        (Uncordoned(Origin.CORDONED, ()), node(), []),
-        (Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),)), node(cordoned=True), []),
-        (Staying(Origin.DEPARTURE), node(), []),
+        (module.Untainted(Origin.TAINTS, ()), node(taints=TAINTS), [f"has the taint {each}" for each in TAINTED]),
+        (
+            module.Untainted(Origin.TAINTS, (Toleration("a", "Exists"),)),
+            node(taints=TAINTS),
+            ["has the taint b=x:NoSchedule"],
+        ),
+        (module.Uncordoned(Origin.CORDONED, ()), node(), []),
+        (module.Uncordoned(Origin.CORDONED, (Toleration(CORDON.key, "Exists"),)), node(cordoned=True), []),
+        (module.Staying(Origin.DEPARTURE), node(), []),
         (ELSEWHERE, node("n2", {HOST: "n1"}), []),
-        (Elsewhere(Origin.SOURCE_NODE, "n1"), node("n2", {HOST: ""}), []),
-        (Kvm(Origin.KVM), node(), []),
-        (Kvm(Origin.KVM), node(kvm="1k"), []),
+        (module.Elsewhere(Origin.SOURCE_NODE, "n1"), node("n2", {HOST: ""}), []),
+        (module.Kvm(Origin.KVM), node(), []),
+        (module.Kvm(Origin.KVM), node(kvm="1k"), []),
         (TWO, node(), []),
         (TWO, node(allocatable={FOO: "2"}), []),
         (TWO, node(allocatable={FOO: "1k"}), []),
         (TWO, node(allocatable={FOO: "0"}), ["has 0 allocatable"]),
         (TWO, node(allocatable={}), ["does not offer it"]),
-        (Reachable(Origin.VOLUMES, (Term((ZONE,)),), "root"), node(labels={"zone": "b"}), []),
+        (module.Reachable(Origin.VOLUMES, (Term((ZONE,)),), "root"), node(labels={"zone": "b"}), []),
     ],
 )
 def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Node, has: list[str]) -> None:
     """`test_wording` holds the words for every requirement that a node does not meet."""
-    assert asked.reasons(on) == tuple(UnmetRequirement(asked, each) for each in has)
+    assert asked.reasons(on) == tuple(module.UnmetRequirement(asked, each) for each in has)
     found = NodeIndex([on]).review((asked,))
     assert reasons_by_node(found, [on]) == {on.name: asked.reasons(on)}
 
@@ -103,9 +90,9 @@ def test_affinity(golden: Callable[[str], None]) -> None:
 
 def test_amounts_in_units_and_requirements_in_sets() -> None:
     assert "2299Mi" in Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20).lacking
-    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == Kvm(Origin.KVM).clause
+    assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == module.Kvm(Origin.KVM).clause
     assert len({Label(Origin.VM, ZONE), Label(Origin.VM, ZONE), Label(Origin.ADDED, ZONE)}) == 2
-    assert len({Untainted(Origin.TAINTS, (Toleration("a"),)), Untainted(Origin.TAINTS, ())}) == 2
+    assert len({module.Untainted(Origin.TAINTS, (Toleration("a"),)), module.Untainted(Origin.TAINTS, ())}) == 2
 
 
 NAMED = {"cpu": {"model": "Westmere"}}
@@ -163,13 +150,15 @@ def party(requirement: Requirement) -> str:
     ],
 )
 def test_one_label(possible: bool, asked: list[tuple[str, ...]]) -> None:
-    assert are_compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
+    assert (
+        module.are_compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
+    )
 
 
 def test_what_every_node_has_can_not_be_absent() -> None:
-    assert not are_satisfiable([Expression("metadata.name", "DoesNotExist")])
-    assert are_satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
-    assert are_satisfiable([])
+    assert not module.are_satisfiable([Expression("metadata.name", "DoesNotExist")])
+    assert module.are_satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
+    assert module.are_satisfiable([])
 
 
 valid = st.one_of(
@@ -187,7 +176,7 @@ valid = st.one_of(
 def test_no_value_means_no_value(asked: list[Expression]) -> None:
     candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
     found = any(all(expression.accepts(value) for expression in asked) for value in candidates)
-    assert are_compatible(asked) is found
+    assert module.are_compatible(asked) is found
 
 
 # -- requirements ------------------------------------------------------------------------------------------------------
@@ -271,7 +260,7 @@ def test_what_kubevirt_holds_a_pod_to() -> None:
 
     def without(added: dict[str, str]) -> list[str]:
         asked = added_to({"nodeSelector": {"zone": "a"}}, added, source_node=source)
-        kept = kept_by_kubevirt(asked)
+        kept = module.kept_by_kubevirt(asked)
         assert set(kept) <= set(asked)
         return [party(each) for each in asked if each not in kept]
 

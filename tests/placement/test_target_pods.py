@@ -17,24 +17,11 @@ from tests.placement.samples import kubevirt as settings
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import DEFAULTS
+from webhook.placement import target_pods as module
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import convert_to_view
 from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Origin, Requirements, Uncordoned, Untainted
-from webhook.placement.target_pods import (
-    RuntimeClass,
-    architecture_label,
-    forbidden_labels,
-    generated_labels,
-    host_model_labels,
-    is_emulated,
-    is_sticky_label,
-    namespace_labels,
-    own_requirements,
-    requirement_gaps,
-    target_pod_requirements,
-    unexplained_labels,
-    unexplained_labels_gap,
-)
+from webhook.placement.target_pods import generated_labels, requirement_gaps, target_pod_requirements
 
 Json = dict[str, Any]
 VENDOR, FEATURE = "cpu-vendor.node.kubevirt.io/", "cpu-feature.node.kubevirt.io/"
@@ -128,35 +115,35 @@ def test_tsc_frequency(domain: Json, needed: bool) -> None:
 def test_architecture() -> None:
     arm = vmi({"architecture": "ARM64"})
 
-    assert (architecture_label(arm), architecture_label(vmi())) == ({ARCH: "arm64"}, {})
-    assert (is_emulated(arm, CROSS), is_emulated(arm, DEFAULTS)) == (True, False)
+    assert (module.architecture_label(arm), module.architecture_label(vmi())) == ({ARCH: "arm64"}, {})
+    assert (module.is_emulated(arm, CROSS), module.is_emulated(arm, DEFAULTS)) == (True, False)
     assert generated_labels(arm, CROSS, {}) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
-    assert (is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
+    assert (module.is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
 
 
 def test_what_nodes_must_not_have() -> None:
     named = vmi(None, {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}})
-    assert forbidden_labels(vmi()) == forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
-    assert forbidden_labels(named) == [f"{FEATURE}svm"]
+    assert module.forbidden_labels(vmi()) == module.forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
+    assert module.forbidden_labels(named) == [f"{FEATURE}svm"]
 
 
 def test_a_hosts_own_cpu() -> None:
     features = {f"{MODEL_FEATURES}vmx": "true", f"{MODEL_FEATURES}by-hand": "yes"}
 
-    assert host_model_labels(features | SKYLAKE | {WESTMERE: "true"}) == {
+    assert module.host_model_labels(features | SKYLAKE | {WESTMERE: "true"}) == {
         f"{MODEL}Skylake": "true",
         f"{FEATURE}by-hand": "yes",
         f"{FEATURE}vmx": "true",
     }
     # What later migrations inherit.
-    assert all(map(is_sticky_label, (f"{FEATURE}vmx", f"{MODEL}Skylake", f"my.{FEATURE}x")))
+    assert all(map(module.is_sticky_label, (f"{FEATURE}vmx", f"{MODEL}Skylake", f"my.{FEATURE}x")))
     others = (f"{MODEL_FEATURES}vmx", "cpu-model.node.kubevirt.io/Skylake", "zone")
-    assert not any(map(is_sticky_label, others))
+    assert not any(map(module.is_sticky_label, others))
 
 
-def runtime_class(**scheduling: Any) -> RuntimeClass:
-    return convert_to_view(RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
+def runtime_class(**scheduling: Any) -> module.RuntimeClass:
+    return convert_to_view(module.RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
 
 
 def test_what_a_runtime_class_asks() -> None:
@@ -164,7 +151,7 @@ def test_what_a_runtime_class_asks() -> None:
 
     assert [(label.origin, str(label.expression)) for label in found.labels] == [(Origin.RUNTIME_CLASS, "kata=yes")]
     assert [toleration.key for toleration in found.tolerations] == ["kata", None]
-    for empty in (RuntimeClass(), runtime_class()):
+    for empty in (module.RuntimeClass(), runtime_class()):
         assert (empty.labels, empty.tolerations) == ((), ())
 
 
@@ -176,10 +163,13 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
     selecting = settings(nodeSelectors={"tier": "gold", "zone": "a"})
     labels = runtime_class(nodeSelector={"kata": "yes"}).labels
 
-    assert unexplained_labels(present, vm, selecting, {"added": "1"}, labels) == {"changed": "then", "unknown": "x"}
-    assert unexplained_labels(pod(), vm, selecting, {}) == {}
-    assert "a=1" in unexplained_labels_gap({"a": "1"})
-    assert "e=1 and 2 more" in unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))
+    assert module.unexplained_labels(present, vm, selecting, {"added": "1"}, labels) == {
+        "changed": "then",
+        "unknown": "x",
+    }
+    assert module.unexplained_labels(pod(), vm, selecting, {}) == {}
+    assert "a=1" in module.unexplained_labels_gap({"a": "1"})
+    assert "e=1 and 2 more" in module.unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +186,7 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
     ],
 )
 def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
-    found = namespace_labels(annotation, shown)
+    found = module.namespace_labels(annotation, shown)
     assert [(label.origin, str(label.expression)) for label in found] == [(Origin.NAMESPACE, each) for each in expected]
 
 
@@ -423,7 +413,9 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
     model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
     theirs = {f"{key}={value}" for key, value in target["nodeSelector"].items()}
     assert ours - model == theirs - model | {f"no {OBSOLETE}"}
-    (near,) = (each for each in own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf))
+    (near,) = (
+        each for each in module.own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf)
+    )
     assert [str(term) for term in near.terms] == [f"no {OBSOLETE}"]
     (untainted,) = (each for each in requirements if isinstance(each, Untainted))
     assert [(each.key, each.operator, each.effect) for each in untainted.tolerations] == [

@@ -12,24 +12,12 @@ from tests.placement.samples import FOO, HOST, affinity, compute_pod, expression
 from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, parse_selector, value_problem
+from webhook.placement import requirements as module
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import eligibility_notes
 from webhook.placement.machines import Migration, PersistentVolume
 from webhook.placement.nodes import Departure, Node, convert_to_view
-from webhook.placement.requirements import (
-    Allocatable,
-    Contradiction,
-    Elsewhere,
-    Kvm,
-    Label,
-    OneOf,
-    Origin,
-    Reachable,
-    Requirement,
-    Staying,
-    Uncordoned,
-    Untainted,
-)
+from webhook.placement.requirements import Label, OneOf, Origin, Requirement
 from webhook.placement.target_pods import requirement_gaps, unexplained_labels_gap
 
 ZONE: Final = Expression.equals("zone", "b")
@@ -43,7 +31,7 @@ ORIGINS: Final = (
 
 
 TAINTS: Final = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
-SOURCE: Final = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
+SOURCE: Final = module.Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 # A requirement, and a node that does not meet it.
 UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     *((Label(origin, ZONE), node("n1", {"zone": "a"})) for origin in ORIGINS),
@@ -55,17 +43,17 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     (OneOf(Origin.AFFINITY, ()), node("n1")),
     (OneOf(Origin.AFFINITY, (INVALID_TERM,)), node("n1")),
     (OneOf(Origin.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
-    (Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
-    (Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
-    (Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
-    (Staying(Origin.DEPARTURE), msgspec.structs.replace(node("n1"), departure=Departure("Drained", True))),
+    (module.Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
+    (module.Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
+    (module.Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
+    (module.Staying(Origin.DEPARTURE), msgspec.structs.replace(node("n1"), departure=Departure("Drained", True))),
     (SOURCE, node("n1")),
     (SOURCE, node("n2", {HOST: "host-1"})),
-    (Kvm(Origin.KVM), node("n1", kvm="0")),
-    (Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={FOO: "1"})),
-    (Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={"cpu": "1"})),
-    (Allocatable(Origin.RESOURCES, "memory", 2 * 1024**3), node(allocatable={"memory": "1Gi"})),
-    (Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
+    (module.Kvm(Origin.KVM), node("n1", kvm="0")),
+    (module.Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={FOO: "1"})),
+    (module.Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={"cpu": "1"})),
+    (module.Allocatable(Origin.RESOURCES, "memory", 2 * 1024**3), node(allocatable={"memory": "1Gi"})),
+    (module.Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
 )
 EXPRESSIONS: Final = (
     *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn")),
@@ -131,7 +119,7 @@ def _selector_mistakes() -> tuple[InputError, ...]:
 def _sections() -> dict[str, list[str]]:
     pairs = [(asked, reason) for asked, on in UNMET for reason in asked.reasons(on)]
     assert len(pairs) == len(UNMET)
-    both = Contradiction((Label(Origin.ADDED, ZONE), SOURCE))
+    both = module.Contradiction((Label(Origin.ADDED, ZONE), SOURCE))
     return {
         "why a node is not eligible": [str(reason) for _, reason in pairs],
         "the same of many nodes": list(dict.fromkeys(f"2 node(s) {asked.lacking}" for asked, _ in pairs)),

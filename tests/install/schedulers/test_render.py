@@ -9,19 +9,9 @@ import yaml
 
 from tests.install.manifests import MANIFESTS
 from webhook.errors import InputError
+from webhook.install.schedulers import render
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.install.schedulers.render import (
-    LOAD_AWARE,
-    UPSTREAM_ROLES,
-    VARIANTS,
-    Permission,
-    Place,
-    Variant,
-    configuration,
-    granted,
-    missing_reads,
-    needed,
-)
+from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Variant, configuration, granted, needed
 from webhook.k8s.yaml_documents import Document
 
 # As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
@@ -34,7 +24,7 @@ UPSTREAM: dict[str, dict[str, list[Any]]] = yaml.safe_load(
 )
 
 
-def rendered(variant: Variant, place: Place = "second", prometheus: str = "") -> Any:
+def rendered(variant: Variant, place: render.Place = "second", prometheus: str = "") -> Any:
     return yaml.safe_load(configuration(MANIFESTS, variant, place, prometheus=prometheus))
 
 
@@ -94,7 +84,7 @@ def test_load_aware_variants_run_one_plugin_with_arguments_that_it_has(variant: 
 
 
 def upstream(version: str) -> list[Any]:
-    return [rule for role in UPSTREAM_ROLES for rule in UPSTREAM[version][role]]
+    return [rule for role in render.UPSTREAM_ROLES for rule in UPSTREAM[version][role]]
 
 
 def shipped_rules(variant: str = "spread") -> list[Any]:
@@ -125,7 +115,7 @@ def test_what_a_newer_version_lists_is_missing_and_secrets_or_wildcards_never_ar
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"], "resourceNames": ["one"]},
     ]
 
-    assert missing_reads([*upstream("v1.37.2"), *future], shipped_rules()) == [
-        Permission("resource.k8s.io", "devicepools", "list"),
-        Permission("resource.k8s.io", "devicepools", "watch"),
+    assert render.missing_reads([*upstream("v1.37.2"), *future], shipped_rules()) == [
+        render.Permission("resource.k8s.io", "devicepools", "list"),
+        render.Permission("resource.k8s.io", "devicepools", "watch"),
     ]
