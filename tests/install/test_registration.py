@@ -48,7 +48,8 @@ def conditions(entry: Json) -> dict[str, str]:
 
 
 def test_three_configurations_sort_around_kubevirts_own() -> None:
-    names = [(c["kind"], c["metadata"]["name"]) for c in configurations(builders.settings())]
+    made = configurations(builders.settings())
+    names = [(each["kind"], each["metadata"]["name"]) for each in made]
 
     assert names == [
         ("MutatingWebhookConfiguration", "kubevirt-webhook"),
@@ -56,6 +57,9 @@ def test_three_configurations_sort_around_kubevirts_own() -> None:
         ("ValidatingWebhookConfiguration", "kubevirt-webhook"),
     ]
     assert names[0][1] < "virt-api-mutator" < "virt-launcher-pod-mutator" < names[1][1] > "stork-webhook"
+    # Pods alone are seen last.
+    are_pods = [{entry["name"].startswith("pods.") for entry in each["webhooks"]} for each in made]
+    assert are_pods == [{False}, {True}, {False}]
 
 
 def test_pods_come_last_and_again() -> None:
