@@ -22,7 +22,6 @@ EXPRESSIONS = {
     **{f"{title} {number}": query for title, found in queries().items() for number, query in enumerate(found)},
 }
 
-
 # The table of the operations page, which another test holds to the code: metrics with their labels.
 DOCUMENTED: dict[str, str] = dict(
     re.findall(

@@ -29,7 +29,6 @@ ORIGINS: Final = (
     *(Origin.HOST_MODEL, Origin.VENDOR, Origin.RUNTIME_CLASS, Origin.NAMESPACE),
 )
 
-
 TAINTS: Final = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
 SOURCE: Final = module.Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 # A requirement, and a node that does not meet it.

@@ -154,7 +154,6 @@ UNFINISHED: Final = Resource(
     *(*_MIGRATION, True, Migration), lambda migration: _reduce_migration(migration) if migration.is_unfinished else None
 )
 
-
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
 JOB_UID: Final = "kubevirt.io/migrationJobUID"
 JOB_NAME: Final = "kubevirt.io/migrationJobName"
@@ -428,7 +427,6 @@ class Domain(View, frozen=True):
 
 
 _NO_DOMAIN: Final = Domain()
-
 
 HOST_MODEL: Final = "host-model"
 
