@@ -24,8 +24,7 @@ from webhook.cli.main import main as program
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", "CHANGELOG.md"]
 PAGES += sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md"))
-# These two still speak of "we".
-NOT_YET: tuple[str, ...] = ()
+each_page = pytest.mark.parametrize("page", PAGES)
 # In an import path, a pattern or a file that a command of the page makes.
 NOT_FILES = re.compile(r"[*…<>{}]|\.\.\.")
 DIRECTORIES = ("webhook/", "certs/", "tests/", "docs/", "manifests/", "examples/", "hack/", "bench/")
@@ -36,10 +35,14 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text()
 
 
+def without_blocks(page: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
 def prose_of(page: str) -> str:
     """A page without its blocks of code and its quotes of code."""
-    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"`[^`]*`", "", text)
+    return re.sub(r"`[^`]*`", "", without_blocks(page))
 
 
 def slug(heading: str) -> str:
@@ -50,13 +53,7 @@ def slug(heading: str) -> str:
 
 @cache
 def anchors(page: str) -> frozenset[str]:
-    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
-    return frozenset(slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
-
-
-def links(page: str) -> Iterator[str]:
-    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
-    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+    return frozenset(slug(heading) for heading in re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE))
 
 
 def broken(page: str, link: str) -> str:
@@ -72,9 +69,10 @@ def broken(page: str, link: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_links_lead_somewhere(page: str) -> None:
-    assert {why for link in links(page) if (why := broken(page, link))} == set()
+    links = re.findall(r"\]\(([^)\s]+)\)", without_blocks(page))
+    assert {why for link in links if (why := broken(page, link))} == set()
 
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
@@ -83,9 +81,9 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     assert not broken("docs/faq.md", "../README.md")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_files_that_a_page_names_exist(page: str) -> None:
-    quoted = re.findall(r"`([\w./-]+)`", re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE))
+    quoted = re.findall(r"`([\w./-]+)`", without_blocks(page))
     files = {name for name in quoted if name.startswith(DIRECTORIES) and not NOT_FILES.search(name)}
 
     assert {name for name in files if not (ROOT / name).exists()} == set()
@@ -120,7 +118,7 @@ def unknown(words: list[str]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_commands_that_a_page_shows_exist(page: str) -> None:
     assert {why for words in commands(page) if (why := unknown(words))} == set()
 
@@ -131,7 +129,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert not unknown(["explain", "migration", "shop/web", "--to", "zone=b"])
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_targets_of_make_that_a_page_names_exist(page: str) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
 
@@ -144,7 +142,7 @@ def sources() -> str:
     return "\n".join(file.read_text() for file in sorted(files))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_metrics_that_a_page_names_exist(page: str) -> None:
     written = set(re.findall(r"kubevirt_webhook_([a-z_]+)", text_of(page)))
     # The client library adds these.
@@ -153,7 +151,7 @@ def test_metrics_that_a_page_names_exist(page: str) -> None:
     assert {name for name in bare if f"kubevirt_webhook_{name}" not in sources()} == set()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_labels_and_annotations_that_a_page_names_exist(page: str) -> None:
     named = set(re.findall(r"kubevirt-webhook\.github\.io/([a-z][a-z0-9-]+)(?![a-z0-9-]*/)", text_of(page)))
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
@@ -163,42 +161,29 @@ def test_labels_and_annotations_that_a_page_names_exist(page: str) -> None:
     assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
 
 
-def test_every_reason_code_is_explained_to_admins() -> None:
-    codes = set(MEANINGS)
+def test_every_reason_code_is_explained_to_admins_and_those_of_the_page_for_owners_exist() -> None:
     explained = {code for page in PAGES if page != "CHANGELOG.md" for code in re.findall(r"`([a-z-]+)`", text_of(page))}
-
-    assert codes <= explained
-
-
-def test_every_code_that_the_page_for_owners_names_exists() -> None:
-    codes = set(MEANINGS)
-    named = set(re.findall(r"^\| `([a-z-]+)` \||\(`([a-z-]+)`\)", text_of("docs/vm-owners.md"), re.MULTILINE))
-
-    assert {one or other for one, other in named} <= codes
+    assert MEANINGS.keys() <= explained
+    named = re.findall(r"^\| `([a-z-]+)` \||\(`([a-z-]+)`\)", text_of("docs/vm-owners.md"), re.MULTILINE)
+    assert {one or other for one, other in named} <= MEANINGS.keys()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
-def test_pages_speak_to_the_reader_and_name_who_acts(page: str) -> None:
-    words = re.findall(r"\b(?:[Ww]e|[Uu]s|[Oo]urs?|ourselves|[Ww]hoever|[Ss]omebody|[Nn]obody)\b", prose_of(page))
-
-    assert words == []
-
-
-# Words that only this project used, and the contractions and fillers that go with them.
+# Words that only this project used, the contractions and fillers that go with them, and people who are not named.
 DIALECT = re.compile(
     r"\b(?:judg\w*|veto\w*|look-?outs?|look-ups?|parity watch|let through|carr(?:y|ied|ies) over|for ever|told apart"
     r"|a second time|rights|guards?|in vain|anew|can't|isn't|doesn't|won't|don't)\b|(?<!connection )\brefus\w*"
 )
+PEOPLE = re.compile(r"\b(?:[Ww]e|[Uu]s|[Oo]urs?|ourselves|[Ww]hoever|[Ss]omebody|[Nn]obody)\b")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
-def test_pages_use_the_words_of_kubernetes(page: str) -> None:
-    prose = re.sub(r'"[^"]*"', "", prose_of(page))
+@each_page
+def test_pages_speak_to_the_reader_and_use_the_words_of_kubernetes(page: str) -> None:
+    prose = prose_of(page)
+    assert PEOPLE.findall(prose) == []
+    assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", re.sub(r'"[^"]*"', "", prose))) == []
 
-    assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", prose)) == []
 
-
-@pytest.mark.parametrize("page", PAGES)
+@each_page
 def test_titles_are_in_sentence_case(page: str) -> None:
     title = text_of(page).split("\n", 1)[0]
     words = re.sub(r"^# (?:\d+\. )?", "", title).split()

@@ -39,34 +39,26 @@ def test_every_dependency_has_a_version_and_hashes(name: str) -> None:
     assert rest.strip() == ""
 
 
-def _versions(text: str) -> dict[str, str]:
+def _versions(name: str) -> dict[str, str]:
+    text = (ROOT / f"requirements-{name}.lock").read_text()
     return {match["name"]: match["version"] for match in _REQUIREMENT.finditer(text)}
-
-
-def _names(text: str) -> set[str]:
-    return set(_versions(text))
 
 
 def test_the_locks_of_the_image_are_parts_of_the_others() -> None:
     """Nothing is in the image that the tests did not run with."""
-    image, build, traces = ((ROOT / f"requirements-{name}.lock").read_text() for name in ("image", "build", "traces"))
-
-    assert image == lock.image_part((ROOT / "requirements.lock").read_text()), "run python hack/lock.py --parts"
-    assert build == lock.build_part((ROOT / "requirements-dev.lock").read_text()), "run python hack/lock.py --parts"
-    assert traces == lock.traces_part((ROOT / "requirements-dev.lock").read_text()), "run python hack/lock.py --parts"
+    whole, dev = ((ROOT / f"requirements{name}.lock").read_text() for name in ("", "-dev"))
+    parts = {"image": lock.image_part(whole), "build": lock.build_part(dev), "traces": lock.traces_part(dev)}
+    for name, part in parts.items():
+        assert (ROOT / f"requirements-{name}.lock").read_text() == part, "run python hack/lock.py --parts"
 
 
 def test_the_image_with_traces_has_all_that_opentelemetry_needs() -> None:
-    traces = _versions((ROOT / "requirements-traces.lock").read_text())
-    image = _versions((ROOT / "requirements-image.lock").read_text())
-
-    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "protobuf", "requests", "urllib3"} <= set(
-        traces
-    )
+    traces, image = _versions("traces"), _versions("image")
+    needed = {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "protobuf", "requests", "urllib3"}
+    assert needed <= traces.keys()
     # pip installs both files at once, so what is in both has one version.
-    assert {name: traces[name] for name in traces.keys() & image} == {
-        name: image[name] for name in traces.keys() & image
-    }
+    both = traces.keys() & image
+    assert {name: traces[name] for name in both} == {name: image[name] for name in both}
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert "${TRACES:+--require-hashes -r requirements-traces.lock}" in dockerfile
     assert all(file in dockerfile for file in lock.IN_IMAGE)
@@ -94,28 +86,21 @@ def test_a_lock_of_the_image_is_resolved_for_each_of_its_platforms(
 
 
 def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -> None:
-    direct = re.findall(
-        r'^  "([A-Za-z0-9-]+)>=', (ROOT / "pyproject.toml").read_text().partition("]\n\n[project.s")[0], re.MULTILINE
-    )
-    image = _names((ROOT / "requirements-image.lock").read_text())
+    project = (ROOT / "pyproject.toml").read_text().partition("]\n\n[project.s")[0]
+    direct = re.findall(r'^  "([A-Za-z0-9-]+)>=', project, re.MULTILINE)
+    image = _versions("image").keys()
 
     assert {name.lower() for name in direct} - image == {"kubernetes-asyncio"}
-    assert not set(lock.NOT_IN_IMAGE) & image
     # Their own dependencies are gone with them; shared ones are still there.
-    assert not {"certifi", "mdurl", "python-dateutil", "six", "urllib3"} & image
+    assert not {*lock.NOT_IN_IMAGE, "certifi", "mdurl", "python-dateutil", "six", "urllib3"} & image
     assert {"aiohttp", "pyyaml", "multidict"} <= image
 
 
-def test_the_wheel_is_built_without_what_tests_it() -> None:
-    build = _names((ROOT / "requirements-build.lock").read_text())
+def test_the_wheel_is_built_without_what_tests_it_and_the_documentation_without_what_is_tested() -> None:
+    build, docs = _versions("build").keys(), _versions("docs").keys()
 
     assert "hatchling" in build
     assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build
-
-
-def test_what_builds_the_documentation_is_none_of_what_is_tested() -> None:
-    docs = _names((ROOT / "requirements-docs.lock").read_text())
-
     assert {"mkdocs-material", "mike"} <= docs
     assert not {"aiohttp", "pytest", "kubernetes-asyncio"} & docs
 
@@ -143,7 +128,7 @@ def test_the_sizes_on_the_page_are_those_of_what_is_installed() -> None:
         # Wheels of one version differ between interpreters.
         assert float(size) == pytest.approx(measured, rel=0.1, abs=0.15), name
 
-    image, traces = (_names((ROOT / file).read_text()) for file in lock.IN_IMAGE)
+    image, traces = ({*_versions(name)} for name in ("image", "traces"))
     written = re.search(r"The (\d+) packages of \S+ are ([\d.]+) MB; \S+ adds (\d+) packages with ([\d.]+) MB", page)
     assert written
     assert (int(written[1]), int(written[3])) == (len(image), len(traces - image))
@@ -158,7 +143,7 @@ def test_the_sizes_on_the_page_are_those_of_what_is_installed() -> None:
 
 def test_pip_check_names_what_the_page_says_and_nothing_else() -> None:
     """Of the packages of the image: what is asked for without a condition, and is not there."""
-    image = _names((ROOT / "requirements-image.lock").read_text())
+    image = {*_versions("image")}
     missing = left_out({name: importlib.metadata.requires(name) or () for name in image | {"kubevirt-webhook"}})
 
     page = (ROOT / "docs" / "dependencies.md").read_text()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.measuring import ROOT, WITH_CHILDREN, is_measured, mirrors_source
 
+MIRROR = ROOT / "tests" / "placement" / "test_taints.py"
 PROGRAM = """
 import importlib.util, json, os, pathlib, sys
 import coverage
@@ -56,13 +57,13 @@ def test_without_a_measurement_nothing_is_imported() -> None:
 @given(st.none())
 def test_a_test_that_draws_its_inputs_is_not_measured(request: pytest.FixtureRequest, drawn: None) -> None:
     assert drawn is None
-    request.node.path = ROOT / "tests" / "placement" / "test_taints.py"
+    request.node.path = MIRROR
     assert not is_measured(request.node)
 
 
 @pytest.mark.repeats
 def test_a_test_that_repeats_others_is_not_measured(request: pytest.FixtureRequest) -> None:
-    request.node.path = ROOT / "tests" / "placement" / "test_taints.py"
+    request.node.path = MIRROR
     assert not is_measured(request.node)
 
 

@@ -24,15 +24,10 @@ from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.model import Settings
 
 CANARY = "hunter2-canary"
-
 ENCODED = b64encode(f"#cloud-config\npassword: {CANARY}\n".encode()).decode()
-
 TEXT = f"#cloud-config\npassword: {CANARY}\nssh_authorized_keys:\n- ssh-ed25519 AAAAC3{CANARY} me@home\n"
-
 KEY = f"ssh-rsa AAAAB3{CANARY} me@home"
-
 APPLIED = json.dumps({"kind": "VirtualMachine", "spec": {"userData": TEXT}})
-
 ANNOTATIONS = {
     "kubectl.kubernetes.io/last-applied-configuration": APPLIED,
     "kubevirt.io/ignitiondata": json.dumps({"ignition": {"version": "3"}, "passwd": CANARY}),
@@ -93,20 +88,8 @@ def environment(obj: Json) -> None:
         container["env"] = [{"name": "DB_PASSWORD", "value": CANARY}]
 
 
-def malformed_volume(obj: Json) -> None:
-    _spec(obj)["volumes"] = TEXT
-
-
-def malformed_data(obj: Json) -> None:
-    _spec(obj)["volumes"] = [{"name": "x", "cloudInitNoCloud": {"userData": [TEXT]}}]
-
-
-def malformed_annotations(obj: Json) -> None:
-    obj["metadata"]["annotations"] = {CANARY: {"password": CANARY}}
-
-
-def malformed_spec(obj: Json) -> None:
-    obj["spec"] = TEXT
+def in_spec(volumes: Any) -> Place:
+    return lambda obj: _spec(obj).update(volumes=volumes)
 
 
 PLACES: list[Place] = [
@@ -116,7 +99,12 @@ PLACES: list[Place] = [
     *(credentials, header, source, environment),
 ]
 
-MALFORMED: list[Place] = [malformed_volume, malformed_data, malformed_annotations, malformed_spec]
+MALFORMED: list[Place] = [
+    in_spec(TEXT),
+    in_spec([{"name": "x", "cloudInitNoCloud": {"userData": [TEXT]}}]),
+    lambda obj: obj["metadata"].update(annotations={CANARY: {"password": CANARY}}),
+    lambda obj: obj.update(spec=TEXT),
+]
 
 MIGRATION: Json = {
     "apiVersion": "kubevirt.io/v1",
@@ -125,6 +113,13 @@ MIGRATION: Json = {
     "spec": {"vmiName": "web01", "addedNodeSelector": {"zone": "west"}},
 }
 
+DESCHEDULED = {"requested-by": "sigs.k8s.io/descheduler"}
+EVICTION: Json = {
+    "apiVersion": "policy/v1",
+    "kind": "Eviction",
+    "metadata": {"name": "pod", "namespace": "demo", "annotations": DESCHEDULED},
+    "spec": {},
+}
 OBJECTS: dict[str, list[Json]] = {
     "VirtualMachine": [
         sizes.vm(DISKS),
@@ -139,18 +134,7 @@ OBJECTS: dict[str, list[Json]] = {
     ],
     "Pod": [launcher_pod()],
     "VirtualMachineInstanceMigration": [MIGRATION],
-    "Eviction": [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {
-                "name": "pod",
-                "namespace": "demo",
-                "annotations": {"requested-by": "sigs.k8s.io/descheduler"},
-            },
-            "spec": {},
-        }
-    ],
+    "Eviction": [EVICTION],
 }
 
 

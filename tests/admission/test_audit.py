@@ -13,26 +13,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, ValidationError
 
 from tests.admission.audit_schema import STRICT, describe, record, valid
-from webhook.admission.audit import (
-    SCHEMA,
-    AuditedObject,
-    DifferingField,
-    DriftRecord,
-    FidelityRecord,
-    NoAudit,
-    schema,
-    timestamp,
-)
+from webhook.admission import audit
+from webhook.admission.audit import schema, timestamp
 from webhook.admission.decision import Change, Reason
 
-WEB = AuditedObject("VirtualMachine", "demo", "web01")
-
-
+WEB = audit.AuditedObject("VirtualMachine", "demo", "web01")
 NOW = timestamp(1_700_000_000.25)
-
-
-def test_no_audit_takes_everything() -> None:
-    NoAudit().write(record())
 
 
 def test_every_field_is_described() -> None:
@@ -44,14 +30,15 @@ def test_every_field_is_described() -> None:
 
 
 def test_the_kinds_of_records_are_told_apart() -> None:
-    fidelity = FidelityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
+    fidelity = audit.FidelityRecord(audit.SCHEMA, NOW, "u", WEB, [audit.DifferingField("spec.hostname", None)], 1)
     change = Change(("spec", "schedulerName"), None, "kubevirt", "scheduler-injected")
     reasons = [Reason("scheduler-injected", "the VM chose none")]
     created = "2026-11-21T15:00:00Z"
     endpoint = "/mutate/scheduling/virtualmachines/enforce"
-    found = DriftRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
+    found = audit.DriftRecord(audit.SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
     assert [valid(one)["kind"] for one in (record(), fidelity, found)] == ["decision", "fidelity", "drift"]
+    audit.NoAudit().write(record())
 
 
 @pytest.mark.parametrize(
@@ -67,19 +54,12 @@ def test_the_kinds_of_records_are_told_apart() -> None:
         {"freshness": {"namespaces": "old"}},
         {"extra": 1},
         {"kind": "other"},
+        *({missing: ...} for missing in ("time", "uid", "durationMs", "user")),
     ],
 )
 def test_what_is_no_record(change: dict[str, Any]) -> None:
-    line = valid(record()) | change
+    line = {name: value for name, value in (valid(record()) | change).items() if value is not ...}
     assert not STRICT.is_valid(line)
-    with pytest.raises(ValidationError):
-        describe(line)
-
-
-@pytest.mark.parametrize("missing", ["time", "uid", "durationMs", "user"])
-def test_a_record_without_a_field_is_none(missing: str) -> None:
-    line = valid(record())
-    del line[missing]
     with pytest.raises(ValidationError):
         describe(line)
 

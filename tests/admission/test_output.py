@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,15 @@ class OutputDisk:
         return written
 
 
+def lost_of(output: Any, lines: list[bytes]) -> int:
+    """How many lines are lost when they are written."""
+    try:
+        output.write(lines)
+    except Lost as error:
+        return error.lines
+    return 0
+
+
 # -- a descriptor ------------------------------------------------------------------------------------------------------
 
 
@@ -62,14 +71,10 @@ def test_a_full_disk_loses_all_lines() -> None:
 
 @given(st.integers(0, 30), st.integers(1, 3))
 def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
+    reader, writer = os.pipe()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        reader, writer = os.pipe()
         output, disk = Descriptor(writer), OutputDisk(monkeypatch, room)
-        try:
-            output.write([b"aaaa", b"bbbb", b"cccc"])
-            lost = 0
-        except Lost as error:
-            lost = error.lines
+        lost = lost_of(output, [b"aaaa", b"bbbb", b"cccc"])
         disk.left = 1000
         for number in range(more):
             output.write([b"%d" % number])
@@ -91,9 +96,7 @@ def test_a_file_is_appended_to_and_nobody_elses_to_read(path: Path) -> None:
 
     assert lines_of(path) == [b"one", b"two", b"three"]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_line_that_a_crash_has_torn_gets_an_end(path: Path) -> None:
+    # A line that a crash has torn gets an end.
     path.write_bytes(b'{"half":')
     RotatedFile(str(path), 1000, 2).write([b"one"])
     assert lines_of(path) == [b'{"half":', b"one"]
@@ -142,12 +145,7 @@ def test_a_disk_that_fills_leaves_whole_lines_only(tmp_path_factory: pytest.Temp
     path = tmp_path_factory.mktemp("disk") / "audit.jsonl"
     with pytest.MonkeyPatch.context() as monkeypatch:
         output, disk = RotatedFile(str(path), 1000, 2), OutputDisk(monkeypatch, room)
-        lost = 0
-        for number in range(3):
-            try:
-                output.write([b"%d-%d-xxxx" % (number, item) for item in range(3)])
-            except Lost as error:
-                lost += error.lines
+        lost = sum(lost_of(output, [b"%d-%d-xxxx" % (number, item) for item in range(3)]) for number in range(3))
         disk.left = 1000
         output.write([b"after"])
 
@@ -191,18 +189,13 @@ def test_what_can_not_be_written_to_is_refused_at_the_start(
 # -- behind a writer ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def full() -> Iterator[int]:
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    yield descriptor
-    os.close(descriptor)
-
-
-def test_a_full_disk_is_counted_and_said_once(full: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
     lines = LineWriter(Descriptor(full))
     for number in range(700):
         lines.write(record(str(number)))
     lines.close()
+    os.close(full)
 
     assert lines.dropped_count == 700
     assert caplog.messages == [f"{DROPPING}: {os.strerror(errno.ENOSPC)}"]

@@ -68,12 +68,9 @@ def test_applied_operations_give_the_intended_object(root: dict[str, Any], wante
     assert render(intended, again) is None, "a second pass changes nothing"
 
 
-def test_absent_parents_come_with_the_value() -> None:
+def test_absent_parents_come_with_the_value_and_are_made_once() -> None:
     ops = operations({"spec": {}}, [Change(("spec", "template", "metadata", "x"), None, "y", "r")])
     assert [(op.path, op.value) for op in ops] == [("/spec/template", {"metadata": {"x": "y"}})]
-
-
-def test_a_parent_is_made_once() -> None:
     changes = [Change(("metadata", "annotations", name), None, "1", "r") for name in ("a", "b")]
     ops = operations({"metadata": {"annotations": None}}, changes)
     assert [op.path for op in ops] == ["/metadata/annotations", "/metadata/annotations/b"]
@@ -88,56 +85,38 @@ def test_views_and_plain_json_give_the_same() -> None:
     assert operations(msgspec.convert(plain, SchedulingPod), changes) == operations(plain, changes)
 
 
-def test_a_change_through_a_string_is_a_bug() -> None:
+def test_a_change_through_a_string_or_of_an_unknown_field_is_a_bug() -> None:
     with pytest.raises(TypeError, match="a str "):
         operations({"spec": "text"}, [Change(("spec", "schedulerName"), None, "x", "r")])
-
-
-def test_unknown_field_of_a_view_is_a_bug() -> None:
     with pytest.raises(KeyError):
         operations(SchedulingPod(), [Change(("sepc",), None, "x", "r")])
 
 
-def test_pointer_escapes() -> None:
-    assert pointer(("metadata", "annotations", "a/b~c")) == "/metadata/annotations/a~1b~0c"
-
-
 def test_keys_that_tenants_make_up_are_not_kept() -> None:
+    assert pointer(("metadata", "annotations", "a/b~c")) == "/metadata/annotations/a~1b~0c"
     kept = patch._kept.cache_info().currsize
     assert pointer(("metadata", "annotations", "k/" * 100)) == "/metadata/annotations/" + "k~1" * 100
     assert patch._kept.cache_info().currsize == kept
 
 
-def test_no_changes_no_patch() -> None:
-    assert render({}, []) is None
-
-
 _PARENTS: tuple[dict[str, Any], ...] = (
-    {},
-    {"metadata": None},
-    {"metadata": {}},
-    {"metadata": {"annotations": {}}, "spec": {}},
+    *({}, {"metadata": None}, {"metadata": {}}, {"metadata": {"annotations": {}}, "spec": {}}),
     {"spec": {"x": 1}},
 )
 
 
 def test_repeated_changes_become_the_patch_of_the_object_at_hand() -> None:
-    written = [
-        Change(("spec", "schedulerName"), None, "kubevirt", "r"),
-        Change(("metadata", "annotations", "a"), None, "kubevirt", "r"),
-        Change(("metadata", "annotations", "b"), None, "kubevirt", "r"),
-    ]
+    paths = (("spec", "schedulerName"), ("metadata", "annotations", "a"), ("metadata", "annotations", "b"))
+    written = [Change(path, None, "kubevirt", "r") for path in paths]
     repeated = RepeatedChanges(written)
 
-    for _ in range(2):
-        for root in _PARENTS:
-            assert render(root, repeated) == render(root, written)
+    for root in _PARENTS * 2:
+        assert render(root, repeated) == render(root, written)
     assert len(repeated.patches) == len(_PARENTS) - 1, "one for each shape: to have null is to have nothing"
-
-
-def test_repeated_changes_that_change_nothing_make_no_patch() -> None:
+    # Those that change nothing make no patch.
     same = RepeatedChanges([Change(("spec", "schedulerName"), "kubevirt", "kubevirt", "r")])
     assert [render({"spec": {"schedulerName": "kubevirt"}}, same) for _ in range(2)] == [None, None]
+    assert render({}, []) is None
 
 
 LEAVES = st.one_of(st.integers(0, 3), st.sampled_from(["a", "b", "1024Mi"]), st.booleans())
@@ -180,11 +159,8 @@ def test_only_what_differs_is_a_change() -> None:
     ]
 
 
-def test_what_is_gone_is_removed_from_a_whole() -> None:
-    assert overlay({"a": 1, "b": 2, "x": 3}, {"a": 1, "b": 2}, {"a": 1}) == {"a": 1, "x": 3}
-
-
 def test_what_is_gone_is_removed_where_it_stands() -> None:
+    assert overlay({"a": 1, "b": 2, "x": 3}, {"a": 1, "b": 2}, {"a": 1}) == {"a": 1, "x": 3}
     original = {"acpi": {"enabled": False, "unknown": 1}, "null": None, "kept": 1}
     before = {"acpi": {"enabled": False}, "null": 0, "kept": 1}
     assert patched(original, before, {"acpi": {}, "kept": 1}) == {"acpi": {"unknown": 1}, "null": None, "kept": 1}
@@ -192,21 +168,14 @@ def test_what_is_gone_is_removed_where_it_stands() -> None:
 
 def test_nothing_of_the_original_is_changed() -> None:
     original = {"a": [{"b": 1}]}
-    kept = copy.deepcopy(original)
-
     overlay(original, {"a": [{"b": 1}]}, {"a": [{"b": 2}]})
-
-    assert original == kept
+    assert original == {"a": [{"b": 1}]}
 
 
 @given(objects(), objects())
 def test_an_exact_reading_is_replaced_exactly(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert overlay(before, before, after) == after or any(isinstance(value, list) for value in before.values())
     assert overlay(before, before, before) is before
-
-
-@given(objects(), objects())
-def test_an_object_becomes_any_other(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert patched(before, before, after) == overlay(before, before, after)
 
 

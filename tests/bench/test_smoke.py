@@ -74,18 +74,12 @@ def test_wrong_options_end_before_anything_is_measured(
     assert "error: argument " in capsys.readouterr().err
 
 
-def test_the_cost_and_report_of_layers() -> None:
+def test_the_report_of_layers_and_the_chart_of_placement() -> None:
     cost = measure_cost(30, 100)
     figures = {case.key: LayersFigures(1024, 2048, (3, 5), (10.0, 20.0)) for case in CASES}
-
     assert (cost.nodes, cost.median > 0, cost.p99 >= cost.median) == (30, True, True)
     assert markdown(figures, [cost]).count("\n| ") >= len(CASES)
 
-
-def test_bars_stay_in_the_picture() -> None:
     groups = [chart.BarGroup("left", 250), chart.BarGroup("right <&>", 250)]
     series = [chart.Series(name, name, [*range(500)]) for name in "ab"]
-
-    drawn = chart.svg(chart.Chart("title", "desc", "x", "y", groups, series, even=1))
-
-    assert "right &lt;&amp;&gt;" in drawn
+    assert "right &lt;&amp;&gt;" in chart.svg(chart.Chart("title", "desc", "x", "y", groups, series, even=1))

@@ -81,17 +81,10 @@ class _Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
-    def close(self) -> None:
+    def _nothing(self) -> None:
         pass
 
-    def abort(self) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
+    close = abort = pause_reading = resume_reading = _nothing
 
 
 class _Server:
@@ -109,7 +102,6 @@ class _Server:
         self._connection.connection_made(self._transport)
 
     async def ask(self, path: str, body: bytes) -> bytes:
-        """The answer to a review."""
         head = (
             f"POST {path}?timeout=10s HTTP/1.1\r\nHost: localhost:8443\r\nUser-Agent: kube-apiserver-admission\r\n"
             f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"
@@ -139,9 +131,7 @@ def _failed(event: str, path: str, error: BaseException) -> None:
 async def counted(paths: Collection[str] = BY_PATH, cluster: Path = CLUSTER) -> dict[str, Counter[str]]:
     """The calls of a review by endpoint, each by function: ``module:function``.
 
-    Args:
-        paths: the endpoints that are asked.
-        cluster: the manifests of the cluster, but for the instancetypes policy, which has its own.
+    The manifests are those of the cluster, but for the instancetypes policy, which has its own.
     """
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))

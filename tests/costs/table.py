@@ -26,7 +26,6 @@ def committed() -> dict[str, Any]:
 
 
 def calls() -> dict[str, dict[str, int]]:
-    """The current counts of each endpoint, by function."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return {path: dict(sorted(each.items())) for path, each in runner.run(counted()).items()}
 
@@ -62,7 +61,6 @@ def imported() -> dict[str, int]:
 
 
 def main() -> None:
-    """Write the table."""
     sums = {path: sum(each.values()) for path, each in calls().items()}
     modules = sum(imported().values())
     TABLE.write_text(json.dumps({"calls": sums, "modules": modules}, indent=1) + "\n")

@@ -6,6 +6,7 @@ A change that is worth its price comes with a new table: run ``python -m tests.c
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import shutil
 from pathlib import Path
@@ -27,7 +28,6 @@ NODES = 600
 
 @pytest.fixture(scope="module")
 def now() -> dict[str, dict[str, int]]:
-    """The current counts."""
     return table.calls()
 
 
@@ -48,12 +48,9 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
     cluster = tmp_path / "cluster"
     shutil.copytree(calls.CLUSTER, cluster)
     nodes = list(yaml.safe_load_all((cluster / "nodes.yaml").read_text()))
-    more = []
-    for number in range(NODES):
-        metadata = nodes[number % len(nodes)]["metadata"]
-        name = f"{metadata['name']}-{number}"
-        labels = {**metadata["labels"], "kubernetes.io/hostname": name}
-        more.append({**nodes[number % len(nodes)], "metadata": {**metadata, "name": name, "labels": labels}})
+    more = [copy.deepcopy(nodes[number % len(nodes)]) for number in range(NODES)]
+    for number, node in enumerate(more):
+        node["metadata"]["name"] = node["metadata"]["labels"]["kubernetes.io/hostname"] = f"more-{number}"
     (cluster / "more.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
 
     with asyncio.Runner() as runner:
@@ -61,7 +58,7 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
 
     index = FilesCluster.load(cluster, default_settings()).peek(NodesKey())
     assert isinstance(index, NodeIndex)
-    assert len(index) == NODES + len(nodes)
+    assert len(index) == len(more) + len(nodes) >= NODES
     assert not table.is_more(sum(many[MIGRATIONS].values()), sum(now[MIGRATIONS].values()))
 
 

@@ -22,7 +22,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GIB = 2**30
 
 
-def node(name: str, *, memory: str = "8Gi", cpu: str = "8", cordoned: bool = False, **labels: str) -> Json:
+def node(name: str, *, memory: str = "8Gi", cpu: str = "8", cordoned: bool = False, **labels: Any) -> Json:
     base = {"kubernetes.io/arch": "amd64", HOST: name, "kubevirt.io/schedulable": "true"}
     spec = {"unschedulable": True} if cordoned else {}
     allocatable = {"cpu": cpu, "memory": memory, "pods": "20", "devices.kubevirt.io/kvm": "1k"}
@@ -59,9 +59,7 @@ def vm(
         },
         "spec": {
             "nodeName": on,
-            "affinity": spec.get("affinity"),
-            "tolerations": spec.get("tolerations"),
-            "topologySpreadConstraints": spec.get("topologySpreadConstraints"),
+            **{field: spec.get(field) for field in ("affinity", "tolerations", "topologySpreadConstraints")},
             "containers": [{"name": "compute", "resources": {"requests": requests}}],
         },
         "status": {"phase": "Running"},
@@ -70,14 +68,9 @@ def vm(
 
 
 def filler(name: str, on: str, memory: str = "1Gi", *, owner: str = "ReplicaSet", **labels: str) -> Json:
-    """A pod without a VM."""
+    owners = [{"kind": owner, "name": "owner", "uid": "o", "controller": True}]
     return {
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "labels": labels,
-            "ownerReferences": [{"kind": owner, "name": "owner", "uid": "o", "controller": True}],
-        },
+        "metadata": {"name": name, "namespace": "shop", "labels": labels, "ownerReferences": owners},
         "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"requests": {"memory": memory}}}]},
         "status": {"phase": "Running"},
     }
@@ -103,10 +96,7 @@ def budget(allowed: int, **labels: str) -> Json:
 def quota(**amounts: tuple[str, str]) -> Json:
     """A quota by what it limits: what there is of it, and what is used; ``_`` stands for a dot or a slash."""
     named = {name.replace("__", "/").replace("_", "."): each for name, each in amounts.items()}
-    status = {
-        "hard": {name: hard for name, (hard, _) in named.items()},
-        "used": {name: u for name, (_, u) in named.items()},
-    }
+    status = {kind: {name: each[at] for name, each in named.items()} for at, kind in enumerate(("hard", "used"))}
     return {"metadata": {"name": "vms", "namespace": "shop"}, "status": status}
 
 

@@ -13,12 +13,7 @@ from webhook.k8s.quantity import parse
 
 
 class Simulated:
-    """Pods on nodes, by name; the pods of VMs have their VMs' names.
-
-    Args:
-        snapshot: the cluster.
-        drained: nodes that are cordoned.
-    """
+    """Pods on nodes, by name; the pods of VMs have their VMs' names. The drained nodes are cordoned."""
 
     def __init__(self, snapshot: ClusterObjects, drained: Sequence[str]) -> None:
         self.nodes: dict[str, Json] = {one.meta.name or "": msgspec.to_builtins(one) for one in snapshot.nodes}
@@ -75,7 +70,6 @@ class Simulated:
             yield "pods"
 
     def _same(self, term: Json, node: str, other: Json) -> bool:
-        """Whether another pod is in the node's domain."""
         key = term["topologyKey"]
         there = self.nodes[other["spec"]["nodeName"]]["metadata"]["labels"]
         return bool(self.nodes[node]["metadata"]["labels"][key] == there[key])

@@ -45,61 +45,46 @@ def meets(found: PodConstraints, namespace: str, **labels: str) -> bool:
 )
 def test_namespaces_of_a_term(term: Any, namespaces: set[str]) -> None:
     found = rules({"topologyKey": "zone", "labelSelector": {}, **term})
-
     assert {name for name in ("shop", "lab", "bare", "unknown") if meets(found, name)} == namespaces
 
 
 @pytest.mark.parametrize(
-    ("selector", "app", "is_meant"),
+    ("selector", "is_meant"),
     [
-        (None, "a", False),
-        ({}, "a", True),
-        ({"matchLabels": {"app": "a"}}, "a", True),
-        ({"matchLabels": {"app": "a"}}, "b", False),
-        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["b"]}]}, "a", True),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, "a", True),
-        ({"matchExpressions": [{"key": "app", "operator": "Around"}]}, "a", False),
-        ({"matchExpressions": [None]}, "a", True),
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "a"}}, True),
+        ({"matchLabels": {"app": "b"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["b"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "Around"}]}, False),
+        ({"matchExpressions": [None]}, True),
     ],
 )
-def test_selectors_of_a_term(selector: Any, app: str, is_meant: bool) -> None:
-    assert meets(rules({"topologyKey": "zone", "labelSelector": selector}), "shop", app=app) is is_meant
+def test_selectors_of_a_term(selector: Any, is_meant: bool) -> None:
+    assert meets(rules({"topologyKey": "zone", "labelSelector": selector}), "shop", app="a") is is_meant
 
 
 def test_keys_of_the_pods_own_labels() -> None:
-    same = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["rev", "missing"]}
-    other = {"topologyKey": "zone", "labelSelector": {}, "mismatchLabelKeys": ["rev"]}
-
-    assert meets(rules(same, labels={"rev": "1"}), "shop", rev="1")
-    assert not meets(rules(same, labels={"rev": "1"}), "shop", rev="2")
-    assert meets(rules(other, labels={"rev": "1"}), "shop", rev="2")
-    assert not meets(rules(other, labels={"rev": "1"}), "shop", rev="1")
+    for key, names, same in (("matchLabelKeys", ["rev", "missing"], True), ("mismatchLabelKeys", ["rev"], False)):
+        found = rules({"topologyKey": "zone", "labelSelector": {}, key: names}, labels={"rev": "1"})
+        assert (meets(found, "shop", rev="1"), meets(found, "shop", rev="2")) == (same, not same)
 
 
 def test_affinity_means_pods_that_meet_all_terms() -> None:
     one, two = ({"topologyKey": "zone", "labelSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b"))
     found = rules(one, two, kind="podAffinity")
-
-    assert meets(found, "shop", a="1", b="1")
-    assert not meets(found, "shop", a="1")
+    assert (meets(found, "shop", a="1", b="1"), meets(found, "shop", a="1")) == (True, False)
 
 
 def test_only_hard_constraints_count() -> None:
-    def spread(**more: Any) -> Any:
-        return {"topologyKey": "zone", "maxSkew": 2, "labelSelector": {}, **more}
+    same = {"topologyKey": "zone", "maxSkew": 2, "labelSelector": {}}
+    hard = {**same, "whenUnsatisfiable": "DoNotSchedule"}
+    policies = {"nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}
+    found = rules(spread=[{**same, "whenUnsatisfiable": "ScheduleAnyway"}, hard | policies, hard | {"minDomains": 3}])
 
-    found = rules(
-        spread=[
-            spread(whenUnsatisfiable="ScheduleAnyway"),
-            spread(whenUnsatisfiable="DoNotSchedule", nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor"),
-            spread(whenUnsatisfiable="DoNotSchedule", minDomains=3),
-        ]
-    )
-
-    assert [(each.max_skew, each.min_domains, each.by_affinity, each.by_taints) for each in found.spread] == [
-        (2, 1, False, True),
-        (2, 3, True, False),
-    ]
+    read = [(each.max_skew, each.min_domains, each.by_affinity, each.by_taints) for each in found.spread]
+    assert read == [(2, 1, False, True), (2, 3, True, False)]
     assert not PodInfo("lab", {}).meets(found.spread[0].near), "other namespaces never count"
 
 
@@ -132,14 +117,11 @@ def test_a_domain_is_excluded_while_any_pod_is_in_it(found: Neighbors) -> None:
         seen.append(excluded(found, pod))
 
     assert seen == [*[{POD_ANTI_AFFINITY: 0b011}] * 3, {}]
-
-
-def test_nodes_without_the_label_are_no_domain(found: Neighbors) -> None:
-    pod, other = info("web", apart("rack", app="x")), info("db", app="x")
-    found.track(pod.rules)
+    # Nodes without the label are no domain.
+    racked = info("web", apart("rack", app="x"))
+    found.track(racked.rules)
     found.add(other, 0)
-
-    assert excluded(found, pod) == {}
+    assert excluded(found, racked) == {}
 
 
 def test_rules_of_others_mean_a_pod_by_its_labels(found: Neighbors) -> None:
@@ -147,8 +129,7 @@ def test_rules_of_others_mean_a_pod_by_its_labels(found: Neighbors) -> None:
     found.track(owner.rules)
     found.add(owner, 2)
 
-    assert excluded(found, info("web", app="x")) == {POD_ANTI_AFFINITY: 0b100}
-    assert excluded(found, info("web", app="y")) == {}
+    assert [excluded(found, info("web", app=app)) for app in "xy"] == [{POD_ANTI_AFFINITY: 0b100}, {}]
 
 
 def test_too_many_rules_about_the_same_pods_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,22 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.forecast.report import (
-    ASSUMED_BANDWIDTH,
-    PENDING_SECONDS,
-    SCHEMA,
-    START_SECONDS,
-    BlockedPod,
-    DrainPlan,
-    Limits,
-    QueuedMigration,
-    Remedy,
-    Step,
-    VmPlan,
-    about,
-    at_most,
-    limits_of,
-)
+from webhook.forecast import report
+from webhook.forecast.report import START_SECONDS, QueuedMigration, about, at_most, limits_of
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration, MigrationStatus
@@ -40,36 +26,30 @@ def test_every_field_is_on_the_page() -> None:
     named = set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
     printed = {
         field.encode_name
-        for shape in (DrainPlan, Step, VmPlan, BlockedPod, Remedy, Limits)
+        for shape in (report.DrainPlan, report.Step, report.VmPlan, report.BlockedPod, report.Remedy, report.Limits)
         for field in msgspec.structs.fields(shape)
     }
 
-    assert SCHEMA in section
+    assert report.SCHEMA in section
     assert printed - named == set()
     assert named - printed <= {"moves", "blocks", "null"}
 
 
-def limits(**migrations: object) -> Limits:
+def limits(**migrations: object) -> report.Limits:
     return limits_of(ClusterConfig.of({"migrations": migrations}), ())
 
 
-def test_kubevirts_own_limits() -> None:
+def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
     found = limits()
-
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (5, 2, 150)
-    assert (found.bandwidth, found.bandwidth_is_assumed) == (ASSUMED_BANDWIDTH, True)
+    assert (found.bandwidth, found.bandwidth_is_assumed) == (report.ASSUMED_BANDWIDTH, True)
 
-
-def test_limits_of_the_configuration() -> None:
-    found = limits(
-        parallelMigrationsPerCluster=9,
-        parallelOutboundMigrationsPerNode=3,
-        bandwidthPerMigration="64Mi",
-        completionTimeoutPerGiB=800,
-    )
-
+    counts = {"parallelMigrationsPerCluster": 9, "parallelOutboundMigrationsPerNode": 3, "completionTimeoutPerGiB": 800}
+    found = limits(**counts, bandwidthPerMigration="64Mi")
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (9, 3, 800)
     assert (found.bandwidth, found.bandwidth_is_assumed) == (64 * 2**20, False)
+    ended = Migration(status=MigrationStatus(phase="Succeeded"))
+    assert limits_of(ClusterConfig(), (Migration(), ended)).unfinished == 1
 
 
 def test_an_assumption_never_exceeds_the_limit() -> None:
@@ -79,6 +59,8 @@ def test_an_assumption_never_exceeds_the_limit() -> None:
     assert limits_of(limited, (), 2**20).bandwidth == 2**20
     assert limits_of(ClusterConfig(), (), 2**20).bandwidth == 2**20
     assert limits(bandwidthPerMigration="0").bandwidth_is_assumed
+    slow = [QueuedMigration("a", GIB, rules=MigrationRules(2**20, 150, policy="slow"))]
+    assert about(slow, limits()) == about(slow, limits(bandwidthPerMigration="64Mi")) == START_SECONDS + 1024
 
 
 def test_without_a_timeout_there_is_no_longest_time() -> None:
@@ -108,36 +90,19 @@ def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> Non
     assert at_most([msgspec.structs.replace(job, size=None)], limits()) is None
 
 
-def test_a_policys_bandwidth_counts() -> None:
-    slow = QueuedMigration("a", GIB, rules=MigrationRules(2**20, 150, policy="slow"))
-
-    assert about([slow], limits()) == about([slow], limits(bandwidthPerMigration="64Mi")) == START_SECONDS + 1024
-
-
-def test_unfinished_migrations_are_counted() -> None:
-    ended = Migration(status=MigrationStatus(phase="Succeeded"))
-
-    assert limits_of(ClusterConfig(), (Migration(), ended)).unfinished == 1
-
-
 @pytest.mark.parametrize(("jobs", "rounds"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
 def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
-    one = START_SECONDS + GIB // ASSUMED_BANDWIDTH
+    one = START_SECONDS + GIB // report.ASSUMED_BANDWIDTH
 
     assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
-    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150), (
-        "KubeVirt counts whole gigabytes (10**9)"
-    )
+    # KubeVirt counts whole gigabytes (10**9).
+    assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150)
 
 
 def test_the_cluster_sends_five_at_a_time() -> None:
     nodes = [QueuedMigration(f"n{number}", GIB) for number in range(10)]
-
     assert about(nodes, limits()) == 2 * about(nodes[:5], limits()) == 2 * about(nodes[:1], limits())
-
-
-def test_without_migrations_there_is_no_time() -> None:
-    assert about([QueuedMigration("a", GIB)], limits(parallelMigrationsPerCluster=0)) == 0
+    assert about(nodes, limits(parallelMigrationsPerCluster=0)) == 0
 
 
 JOBS = st.lists(st.builds(QueuedMigration, st.sampled_from("abc"), st.integers(0, 8 * GIB)), max_size=12)
@@ -165,5 +130,5 @@ def test_a_migration_without_a_node_keeps_others_waiting() -> None:
 
     assert about([stuck, stuck], limits()) == 0
     assert about([stuck, moving], limits()) == about([moving], limits())
-    assert about([stuck, stuck, moving], limits()) == PENDING_SECONDS + about([moving], limits())
+    assert about([stuck, stuck, moving], limits()) == report.PENDING_SECONDS + about([moving], limits())
     assert about([stuck, stuck, QueuedMigration("b", GIB)], limits()) == about([moving], limits())

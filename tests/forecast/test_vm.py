@@ -72,13 +72,16 @@ def machine(*found: Json, own: str = "") -> VirtualMachine:
     return msgspec.convert(result, VirtualMachine)
 
 
-@pytest.mark.parametrize("where", [{"instance": instance()}, {"machine": machine()}])
-def test_what_the_pods_get(where: dict[str, Any]) -> None:
-    found = answer(**where)
+@pytest.mark.parametrize("kind", ["instance", "machine"])
+def test_what_the_pods_get(kind: str) -> None:
+    make: Any = instance if kind == "instance" else machine
+    found, kept = (answer(**{kind: each}) for each in (make(), make(OWN)))
 
     assert (found.code, found.injected, found.present) == (scheduling.SPREAD_INJECTED, constraints("hostname"), [])
-    assert found.is_spread
-    assert found.kind == ("VirtualMachineInstance" if "instance" in where else "VirtualMachine")
+    # The owner's are kept and shown.
+    assert (kept.code, kept.injected, kept.present) == (scheduling.SPREAD_CHOSEN, [], [OWN])
+    assert (found.is_spread, kept.is_spread) == (True, True)
+    assert found.kind == ("VirtualMachineInstance" if kind == "instance" else "VirtualMachine")
 
 
 @pytest.mark.parametrize(
@@ -96,54 +99,36 @@ def test_what_the_pods_get(where: dict[str, Any]) -> None:
 )
 def test_why_they_get_none(where: dict[str, Any], code: str) -> None:
     found = answer(**where)
-
     assert (found.code, found.injected, found.is_spread) == (code, [], False)
-
-
-@pytest.mark.parametrize("where", [{"instance": instance(OWN)}, {"machine": machine(OWN)}])
-def test_the_owners_are_kept_and_shown(where: dict[str, Any]) -> None:
-    found = answer(**where)
-
-    assert (found.code, found.injected, found.present) == (scheduling.SPREAD_CHOSEN, [], [OWN])
-    assert found.is_spread
 
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
 def test_other_modes_say_what_would_be(mode: str) -> None:
     found = answer(instance=instance(), mode=mode)
-
     assert (found.mode, found.injected, found.is_spread) == (mode, constraints("hostname"), False)
 
 
-def test_the_namespace_and_the_owner_choose() -> None:
+def test_the_namespace_and_the_owner_choose_and_zones_count_only_where_nodes_have_them() -> None:
     assert answer(instance=instance(), annotation="both", spread="off").injected == constraints("both")
     assert answer(instance=instance(own="zone"), spread="off").injected == constraints("zone")
-
-
-def test_zones_count_only_where_nodes_have_them() -> None:
     assert answer(instance=instance(), spread="both", zoned=False).injected == constraints("hostname")
     assert answer(machine=machine(), spread="zone", zoned=False).code == scheduling.SPREAD_WITHOUT_ZONES
 
 
 def test_a_running_vms_instance_counts() -> None:
     found = answer(instance=instance(), machine=machine(OWN))
-
     assert (found.kind, found.code) == ("VirtualMachineInstance", scheduling.SPREAD_INJECTED)
 
 
-def test_what_is_not_there() -> None:
+def test_what_is_not_there_or_can_not_be_read() -> None:
     with pytest.raises(InputError, match="VirtualMachine demo/web"):
         answer()
-
-
-def test_what_can_not_be_read() -> None:
     with pytest.raises(Unreadable, match="no right"):
         answer(instance=Unavailable("no right"))
-
-
-def test_a_vm_without_a_template_gets_constraints_like_any() -> None:
-    assert answer(machine=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachine)).injected
-    assert answer(instance=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachineInstance)).injected
+    # A VM without a template gets constraints like any.
+    bare: Any = {"metadata": {"name": "web"}}
+    assert answer(machine=msgspec.convert(bare, VirtualMachine)).injected
+    assert answer(instance=msgspec.convert(bare, VirtualMachineInstance)).injected
 
 
 class SearchedSource(objects.Objects):

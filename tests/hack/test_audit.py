@@ -17,37 +17,25 @@ SKIPPED = {"name": "yarl", "skip_reason": "Dependency not found"}
 BAD = {"name": "aiohttp", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}, {"id": "PYSEC-2"}]}
 
 
-@pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes a pip-audit, the only program there is."""
-
-    def make(body: str) -> None:
-        program = tmp_path / "pip-audit"
-        program.write_text(f"#!{sys.executable}\n{body}\n")
-        program.chmod(0o755)
-
+def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, *packages: Any) -> int:
+    """The exit status beside a pip-audit that has this one, the only program there is."""
+    program = tmp_path / "pip-audit"
+    said = json.dumps({"dependencies": packages, "fixes": []})
+    program.write_text(f"#!{sys.executable}\nprint({said!r})\nraise SystemExit({status})\n")
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    return make
+    return audit.main()
 
 
-def says(*packages: Any) -> str:
-    return f"print({json.dumps({'dependencies': packages, 'fixes': []})!r})"
-
-
-def test_nothing_known(tool: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    tool(says(CLEAN, SKIPPED))
-
-    assert audit.main() == 0
+def test_what_is_known_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audited(tmp_path, monkeypatch, 0, CLEAN, SKIPPED) == 0
     assert capsys.readouterr().out == (
         "audit: no known vulnerabilities in requirements.lock and requirements-dev.lock; "
         "the database does not know yarl\n"
     )
-
-
-def test_what_is_known_fails(tool: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    tool(says(CLEAN, BAD) + "\nraise SystemExit(1)")
-
-    assert audit.main() == 1
+    assert audited(tmp_path, monkeypatch, 1, CLEAN, BAD) == 1
     assert capsys.readouterr().err.splitlines() == [
         "audit: aiohttp 1.0 has PYSEC-1, fixed in 1.1",
         "audit: aiohttp 1.0 has PYSEC-2, fixed in no version yet",

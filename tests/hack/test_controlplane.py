@@ -8,20 +8,9 @@ import pytest
 from hack.controlplane import build, bundles
 from webhook.kubevirt.releases.capabilities import KNOWN, parse_version
 
-EARLIER = "1.8.4"
-NOTHING: dict[str, str] = {}
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The modules that are built, to change."""
-    copy = shutil.copytree(bundles.HERE, tmp_path / "modules")
-    monkeypatch.setattr(bundles, "HERE", copy)
-    return copy
-
 
 def located(bundle: bundles.Bundle) -> Path:
-    return build.location(NOTHING, Path("/cache"), bundle)
+    return build.location({}, Path("/cache"), bundle)
 
 
 def test_the_releases_of_kubevirt_that_can_be_built() -> None:
@@ -34,25 +23,19 @@ def test_the_releases_of_kubevirt_that_can_be_built() -> None:
     assert len({located(bundle) for bundle in releases.values()}) == len(releases) > 1
 
 
-@pytest.mark.parametrize(
-    ("release", "file"),
-    [
-        ("1.9.0", "kubevirt/virt-operator-objects/main.go"),
-        ("1.9.0", "kubevirt/virt-template/api/core/core.go"),
-        ("1.9.0", "kubevirt/go.sum"),
-        (EARLIER, "kubevirt-1.8/virt-operator-objects/release.go"),
-        # Its go.mod takes these in the place of a module that no proxy has.
-        (EARLIER, "kubevirt/virt-template/api/core/core.go"),
-    ],
-)
-def test_a_build_of_other_sources_is_never_taken(modules: Path, release: str, file: str) -> None:
-    bundle, other = bundles.kubevirt_releases()[release], bundles.HELM
-    before, kept = located(bundle), located(other)
-    source = (modules / file).read_bytes()
+def test_a_build_of_other_sources_is_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "HERE", modules := shutil.copytree(bundles.HERE, tmp_path / "modules"))
+    template = "kubevirt/virt-template/api/core/core.go"
+    own = ("kubevirt/virt-operator-objects/main.go", "kubevirt/go.sum", template)
+    # The go.mod of the older release takes these in the place of a module that no proxy has.
+    earlier = ("kubevirt-1.8/virt-operator-objects/release.go", template)
+    for release, file in (*(("1.9.0", name) for name in own), *(("1.8.4", name) for name in earlier)):
+        bundle, other = bundles.kubevirt_releases()[release], bundles.HELM
+        before, kept = located(bundle), located(other)
+        source = (modules / file).read_bytes()
 
-    (modules / file).write_bytes(source + b"\n")
-    assert located(bundle) != before
-    assert located(other) == kept
-
-    (modules / file).write_bytes(source)
-    assert located(bundle) == before
+        (modules / file).write_bytes(source + b"\n")
+        assert located(bundle) != before
+        assert located(other) == kept
+        (modules / file).write_bytes(source)
+        assert located(bundle) == before

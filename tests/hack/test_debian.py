@@ -1,5 +1,3 @@
-"""Programs of Debian packages, with a false apt-get and dpkg on the PATH."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,40 +6,18 @@ import pytest
 
 from hack import debian
 
-APT = """#!/bin/sh
-echo "$*" >> {log}
-case "$*" in
-  "-q download tool") {first} ;;
-  *update*) {update} ;;
-  *"download tool") touch tool_1_amd64.deb ;;
-esac
-"""
-DPKG = """#!/bin/sh
-mkdir -p "$3/usr/bin" && touch "$3/usr/bin/tool"
-"""
 
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-def machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: str = "exit 100", update: str = "exit 0"
-) -> dict[str, str]:
-    """A machine with apt-get and dpkg; its environment."""
-    programs = tmp_path / "bin"
+def test_a_package_is_unpacked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a false apt-get and dpkg on the PATH."""
+    log, programs = tmp_path / "log", tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("apt-get", APT.format(log=tmp_path / "log", first=first, update=update)), ("dpkg", DPKG)):
-        (programs / name).write_text(text)
+    apt_get = f'echo "$*" >> {log}; touch tool_1_amd64.deb'
+    for name, text in (("apt-get", apt_get), ("dpkg", 'mkdir -p "$3/usr/bin" && touch "$3/usr/bin/tool"')):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    return {"PATH": str(programs), "KUBEVIRT_WEBHOOK_CACHE": str(tmp_path / "cache")}
+    environ = {"PATH": str(programs), "KUBEVIRT_WEBHOOK_CACHE": str(tmp_path / "cache")}
 
-
-def test_a_package_is_unpacked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: Path) -> None:
-    environ = machine(monkeypatch, tmp_path, first="touch tool_1_amd64.deb")
-
-    assert (debian.ensure("tool", ["tool"], environ) / "tool").exists()
-    debian.ensure("tool", ["tool"], environ)
+    for _ in range(2):
+        assert (debian.ensure("tool", ["tool"], environ) / "tool").exists()
     assert log.read_text() == "-q download tool\n"

@@ -72,7 +72,6 @@ class InstallMemory(Transport):
         return status, json.dumps(found).encode()
 
     def put(self, path: str, thing: Json) -> None:
-        """Make or replace an object."""
         self._version += 1
         metadata = {"uid": f"uid-{path}", **thing.get("metadata", {}), "resourceVersion": str(self._version)}
         self.objects[path] = {**thing, "metadata": metadata}

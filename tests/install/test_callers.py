@@ -59,19 +59,16 @@ def test_blocks_are_parsed(golden: Callable[[str], None]) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> None:
-    policy = plan.network_policy(MANIFESTS, overlay)
+    policy, block = plan.network_policy(MANIFESTS, overlay), {"cidr": "10.0.0.1/32"}
     made = restrict_callers(policy, ["10.0.0.1/32"])
     rules = {rule["ports"][0]["port"]: rule for rule in made["spec"]["ingress"]}
 
-    assert [peer.get("ipBlock") for peer in rules["webhooks"]["from"]] == [{"cidr": "10.0.0.1/32"}, None]
-    assert {"ipBlock": {"cidr": "10.0.0.1/32"}} in rules["ops"]["from"], "for doctor"
+    assert [peer.get("ipBlock") for peer in rules["webhooks"]["from"]] == [block, None]
+    assert {"ipBlock": block} in rules["ops"]["from"], "for doctor"
     assert made["spec"]["egress"] == policy["spec"]["egress"]
     assert (blocks_of(made), blocks_of(policy), blocks_of(None)) == (["10.0.0.1/32"], [], [])
-
-
-def test_explanations_stay_open_to_bearers_of_tokens() -> None:
+    # Explanations stay open to bearers of tokens.
     rule = {"ports": [{"port": 8090, "protocol": "TCP"}]}
-
     assert restrict_callers({"spec": {"ingress": [rule]}}, ["10.0.0.1/32"])["spec"]["ingress"] == [rule]
 
 
@@ -82,7 +79,7 @@ def test_no_rule_of_openshift_lets_everybody_in() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_metrics_are_not_for_everybody(overlay: Overlay) -> None:
     rules = plan.network_policy(MANIFESTS, overlay)["spec"]["ingress"]
-    (rule,) = (rule for rule in rules if rule["ports"][0]["port"] == "ops")
+    (peers,) = (rule["from"] for rule in rules if rule["ports"][0]["port"] == "ops")
 
-    assert rule["from"]
-    assert all("namespaceSelector" in peer for peer in rule["from"])
+    assert peers
+    assert all("namespaceSelector" in peer for peer in peers)

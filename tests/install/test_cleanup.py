@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonpatch
@@ -18,16 +18,14 @@ from webhook.install.cleanup import INJECTED_ANNOTATIONS, Cleanup, Task, task
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
 
+Golden = Callable[[str], None]
+
 SPREAD = names.INJECTED_SPREAD_ANNOTATION
-
-
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 def spread_vm(found: Any, mark: str = "hostname", **status: Any) -> Json:
-    result = vm({SPREAD: mark}, {SPREAD: mark}, **status)
-    result["spec"]["template"]["spec"]["topologySpreadConstraints"] = found
-    return result
+    return vm({SPREAD: mark}, {SPREAD: mark}, spread=found, **status)
 
 
 def declared(thing: Json, fields: Json) -> Json:
@@ -48,8 +46,9 @@ def constraints_of(thing: Json) -> Any:
     return thing["spec"]["template"]["spec"].get("topologySpreadConstraints")
 
 
-def evaluated(thing: Json, *, allow: bool = False) -> Task | None:
-    return task(msgspec.json.decode(json.dumps(thing), type=UnstructuredVm), allow_restart_required=allow)
+def evaluated(thing: Json, *, allow: bool = False, schedulers: Sequence[str] = ()) -> Task | None:
+    decoded = msgspec.json.decode(json.dumps(thing), type=UnstructuredVm)
+    return task(decoded, allow_restart_required=allow, schedulers=schedulers)
 
 
 def texts(thing: Json) -> str:
@@ -64,29 +63,35 @@ def cleaned(thing: Json, *, allow: bool = False) -> Json:
     return result
 
 
-def test_our_scheduler_goes_with_its_marks() -> None:
-    assert cleaned(vm({S: "kubevirt", "their": "s"}, {S: "kubevirt"}, "kubevirt")) == vm({"their": "s"}, {})
+OURS: Json = {S: "kubevirt"}
+AS_DECLARED: Json = {"f:schedulerName": {}}
 
 
-@pytest.mark.parametrize("chosen", ["theirs", None])
-def test_the_owners_choice_stays(chosen: str | None) -> None:
-    assert cleaned(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen)) == vm({}, {}, chosen)
-
-
-def test_marks_on_one_side_only() -> None:
-    assert cleaned(vm({S: "kubevirt"}, None, "kubevirt")) == vm({}, None)
-    assert cleaned(vm(None, {S: "kubevirt"}, "kubevirt")) == vm(None, {})
-    # Either annotation is enough, as for a pod that falls back to the default scheduler.
-    assert cleaned(vm({S: "other"}, {S: "kubevirt"}, "kubevirt")) == vm({}, {})
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # The injected scheduler goes with its marks, and the owner's choice stays.
+        (vm(OURS | {"their": "s"}, OURS, "kubevirt"), vm({"their": "s"}, {})),
+        (vm(OURS, OURS, "theirs"), vm({}, {}, "theirs")),
+        (vm(OURS, OURS), vm({}, {})),
+        (declared(vm(OURS, OURS, "kubevirt"), AS_DECLARED), declared(vm({}, {}, "kubevirt"), AS_DECLARED)),
+        # Marks on one side only.
+        (vm(OURS, None, "kubevirt"), vm({}, None)),
+        (vm(None, OURS, "kubevirt"), vm(None, {})),
+        # Either annotation is enough, as for a pod that falls back to the default scheduler.
+        (vm({S: "other"}, OURS, "kubevirt"), vm({}, {})),
+        # Of a running VM: an annotation on the VM alone is not part of its template.
+        (vm(OURS, None, "theirs", created=True), vm({}, None, "theirs", created=True)),
+    ],
+)
+def test_what_is_left_of_a_vm(before: Json, after: Json) -> None:
+    assert cleaned(before) == after
 
 
 def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     thing: Json = vm({SIZE: "A/b", TASTE: "C/d"}, created=True)
     thing["spec"]["instancetype"] = {"name": "b"}
-    after = cleaned(thing)
-
-    assert after["metadata"]["annotations"] == {}
-    assert after["spec"] == thing["spec"]
+    assert cleaned(thing) == {**thing, "metadata": {**thing["metadata"], "annotations": {}}}
 
 
 @pytest.mark.parametrize(
@@ -100,9 +105,7 @@ def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     ],
     ids=["name", "kind", "revision", "empty", "none"],
 )
-def test_it_says_what_stays_and_not_what_the_mark_said(
-    matcher: Json | None, kept: str, golden: Callable[[str], None]
-) -> None:
+def test_it_says_what_stays_and_not_what_the_mark_said(matcher: Json | None, kept: str, golden: Golden) -> None:
     thing = vm({SIZE: "VirtualMachineClusterInstancetype/u1.small"})
     thing["spec"]["instancetype"] = matcher
     text = texts(thing)
@@ -114,78 +117,55 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 
 
 @pytest.mark.parametrize("chosen", ["theirs", None])
-def test_the_same_of_schedulers(chosen: str | None, golden: Callable[[str], None]) -> None:
+def test_the_same_of_schedulers(chosen: str | None, golden: Golden) -> None:
     golden(texts(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen)))
 
 
-def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Callable[[str], None]) -> None:
-    bare = msgspec.json.decode(json.dumps(vm(scheduler="kubevirt")), type=UnstructuredVm)
-    found = task(bare, allow_restart_required=False, schedulers=["kubevirt"])
+def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Golden) -> None:
+    bare = vm(scheduler="kubevirt")
+    found = evaluated(bare, schedulers=["kubevirt"])
 
     assert found
     golden("\n".join(found.texts))
-    assert jsonpatch.apply_patch(vm(scheduler="kubevirt"), list(found.operations)) == vm()
-    assert task(bare, allow_restart_required=False, schedulers=["batch"]) is None
-
-
-def test_what_a_manifest_declares_is_the_owners() -> None:
-    thing = declared(vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt"), {"f:schedulerName": {}})
-
-    assert cleaned(thing)["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
+    assert jsonpatch.apply_patch(bare, list(found.operations)) == vm()
+    assert evaluated(bare, schedulers=["batch"]) is None
 
 
 @pytest.mark.parametrize("mark", ["hostname", "zone", "both"])
-def test_injected_constraints_go_with_their_marks(mark: str, golden: Callable[[str], None]) -> None:
+def test_injected_constraints_go_with_their_marks(mark: str, golden: Golden) -> None:
     thing = spread_vm(constraints(mark), mark)
-
     golden(texts(thing))
     assert cleaned(thing) == vm({}, {})
 
 
 @pytest.mark.parametrize("found", [[OWN], [{**constraints("hostname")[0], "maxSkew": 5}], ["odd"], "odd", [], None])
 def test_the_owners_constraints_stay_and_lose_the_marks(found: Any) -> None:
-    after = cleaned(spread_vm(found))
-
-    assert constraints_of(after) == found
-    assert SPREAD not in json.dumps(after)
+    assert cleaned(spread_vm(found)) == vm({}, {}, spread=found)
 
 
 @pytest.mark.parametrize("mark", ["off", "rack", ""])
 def test_an_annotation_that_says_nothing_takes_no_constraints_away(mark: str) -> None:
-    after = cleaned(spread_vm(constraints("hostname"), mark))
-
-    assert constraints_of(after) == constraints("hostname")
-    assert SPREAD not in json.dumps(after)
+    assert cleaned(spread_vm(constraints("hostname"), mark)) == vm({}, {}, spread=constraints("hostname"))
 
 
-def test_constraints_without_a_mark_are_the_owners() -> None:
-    thing = spread_vm(constraints("hostname"))
-    del thing["metadata"]["annotations"], thing["spec"]["template"]["metadata"]["annotations"]
-
-    assert evaluated(thing) is None
-
-
-def test_of_a_mixture_the_injected_part_goes(golden: Callable[[str], None]) -> None:
+def test_of_a_mixture_the_injected_part_goes(golden: Golden) -> None:
     thing = spread_vm([*constraints("hostname"), OWN])
-
     golden(texts(thing))
     assert constraints_of(cleaned(thing)) == [OWN]
 
 
 def test_constraints_that_a_manifest_declares_stay() -> None:
     injected = constraints("hostname")
-
     assert constraints_of(cleaned(declared_by_apply(spread_vm(injected), *injected))) == injected
 
 
 def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
     own = {key: constraints("hostname")[0][key] for key in ("topologyKey", "whenUnsatisfiable")} | {"maxSkew": 5}
     merged = {**constraints("hostname")[0], **own}
-
     assert constraints_of(cleaned(declared_by_apply(spread_vm([merged]), own))) == [own]
 
 
-def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], None]) -> None:
+def test_constraints_of_a_running_vm_are_only_reported(golden: Golden) -> None:
     running = spread_vm(constraints("both"), "both", created=True)
     found = evaluated(running)
 
@@ -195,30 +175,30 @@ def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], N
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
 
 
-def test_a_running_vm_is_only_reported(golden: Callable[[str], None]) -> None:
-    running = vm({S: "kubevirt", SIZE: "A/b"}, {S: "kubevirt"}, "kubevirt", created=True)
+def test_a_running_vm_is_only_reported(golden: Golden) -> None:
+    running = vm({**OURS, SIZE: "A/b"}, OURS, "kubevirt", created=True)
     found = evaluated(running)
 
     assert found
     golden(found.left)
-    assert cleaned(running) == vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", created=True)
+    assert cleaned(running) == vm(OURS, OURS, "kubevirt", created=True)
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
-    # An annotation on the VM alone is not part of its template.
-    assert cleaned(vm({S: "kubevirt"}, None, "theirs", created=True)) == vm({}, None, "theirs", created=True)
 
 
-def test_without_marks_there_is_nothing_to_do() -> None:
-    bare: list[Json] = [vm(scheduler="kubevirt"), {"metadata": {}}, {"spec": {"template": None}}]
-
-    assert [evaluated(thing) for thing in bare] == [None] * 3
+@pytest.mark.parametrize(
+    "bare",
+    [
+        *(vm(scheduler="kubevirt"), {"metadata": {}}, {"spec": {"template": None}}),
+        # Constraints without a mark are the owner's.
+        vm(spread=constraints("hostname")),
+    ],
+)
+def test_without_marks_there_is_nothing_to_do(bare: Json) -> None:
+    assert evaluated(bare) is None
 
 
 _texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c", "hostname", "both"])
-
-
 _constraints = st.none() | st.lists(st.sampled_from([*constraints("both"), OWN, "odd"]), max_size=3)
-
-
 _annotations = st.none() | st.dictionaries(st.sampled_from([*INJECTED_ANNOTATIONS, "their/s"]), _texts)
 
 
@@ -226,9 +206,7 @@ _annotations = st.none() | st.dictionaries(st.sampled_from([*INJECTED_ANNOTATION
 def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     outer: Json | None, inner: Json | None, scheduler: str | None, spread: Any, created: bool, allow: bool
 ) -> None:
-    before = vm(outer, inner, scheduler, created=created)
-    if spread is not None:
-        before["spec"]["template"]["spec"]["topologySpreadConstraints"] = spread
+    before = vm(outer, inner, scheduler, **({} if spread is None else {"spread": spread}), created=created)
     found = evaluated(before, allow=allow)
     after = cleaned(before, allow=allow)
 
@@ -262,10 +240,9 @@ def api() -> InstallMemory:
     for namespace in ("shop", "lab"):
         memory.put(VMS.format(namespace, "web"), vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt"))
         memory.objects[VMS.format(namespace, "web")]["metadata"]["namespace"] = namespace
-    memory.put(
-        "/apis/kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web", {"metadata": {"annotations": {S: "k"}}}
-    )
-    memory.put("/api/v1/namespaces/shop/pods/one", {"metadata": {"annotations": {S: "k"}}})
+    marked: Json = {"metadata": {"annotations": {S: "k"}}}
+    memory.put("/apis/kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web", marked)
+    memory.put("/api/v1/namespaces/shop/pods/one", marked)
     memory.put("/api/v1/namespaces/shop/pods/two", {"metadata": {}})
     return memory
 
@@ -281,7 +258,7 @@ async def test_all_are_found_and_cleaned(api: InstallMemory) -> None:
     assert len(api.wrote) == 2
 
 
-async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Callable[[str], None]) -> None:
+async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Golden) -> None:
     work = Cleanup(api, "shop")
     changed, gone = await work.tasks(allow_restart_required=False)
     api.objects[VMS.format("shop", "web")]["metadata"]["annotations"][S] = "other"
@@ -298,9 +275,7 @@ async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Calla
 @pytest.mark.parametrize(
     "answer", [(403, {}), (410, {}), None, (200, b"nonsense")], ids=["forbidden", "expired", "no answer", "malformed"]
 )
-async def test_a_list_that_fails(
-    api: InstallMemory, answer: tuple[int, Any] | None, golden: Callable[[str], None]
-) -> None:
+async def test_a_list_that_fails(api: InstallMemory, answer: tuple[int, Any] | None, golden: Golden) -> None:
     api.answers["GET", "/virtualmachines"] = answer
     with pytest.raises(InputError) as caught:
         await Cleanup(api).tasks(allow_restart_required=False)
@@ -313,7 +288,7 @@ async def test_without_kubevirt_there_are_no_vms(api: InstallMemory) -> None:
     assert await Cleanup(api).tasks(allow_restart_required=False) == []
 
 
-async def test_no_answer_in_time(api: InstallMemory, golden: Callable[[str], None]) -> None:
+async def test_no_answer_in_time(api: InstallMemory, golden: Golden) -> None:
     async def late(*_: Any, **__: Any) -> tuple[int, bytes]:
         raise TimeoutError
 

@@ -28,21 +28,16 @@ def test_fields_of_both_are_united() -> None:
     assert made == [*others, entry("new", united)]
 
 
-def test_helm_does_not_apply() -> None:
+def test_helm_does_not_apply_and_what_the_former_tool_does_not_own_stays() -> None:
     assert rename_manager([entry("old", IMAGE)], "old", "helm") == [entry("helm", IMAGE, "Update")]
     assert rename_manager([entry("helm", IMAGE, "Update")], "helm", "new") == [entry("new", IMAGE)]
-
-
-def test_what_the_former_tool_does_not_own_stays() -> None:
     assert rename_manager([entry("new", IMAGE)], "old", "new") is None
 
 
 async def test_only_the_version_that_was_read_is_changed() -> None:
     api = InstallMemory()
-    api.put(
-        plan.path(DEPLOYMENT),
-        {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}},
-    )
+    metadata = {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}
+    api.put(plan.path(DEPLOYMENT), {**DEPLOYMENT, "metadata": metadata})
     work = HandOver(api, "old", "new")
 
     (found,) = await work.transfers(planned().manifests)
@@ -54,11 +49,10 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
         await work.transfer(found)
 
 
-@pytest.mark.parametrize(("answer", "part"), [
-    ((403, {"message": "no"}), "get and patch"),
-    ((500, b"?"), "status 500: \\?"),
-    (None, "no answer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [((403, {"message": "no"}), "get and patch"), ((500, b"?"), "status 500: \\?"), (None, "no answer")],
+)
 async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
     api = InstallMemory()
     api.answers["GET", plan.path(DEPLOYMENT)] = answer

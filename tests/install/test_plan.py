@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,20 +11,24 @@ import yaml
 from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
-from webhook.install.plan import DIGEST_ANNOTATION, Overlay
+from webhook.install.plan import DIGEST_ANNOTATION, Overlay, shipped
+from webhook.k8s.yaml_documents import read_documents
 
 OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
+
+
+def annotations_of(manifest: Any) -> Any:
+    return manifest["spec"]["template"]["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
     own = plan.config_map(MANIFESTS, overlay)
-    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:{IMAGE}").manifests
+    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:{IMAGE}")
     rendered = list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
 
-    for one in made:
-        one["spec"]["template"]["metadata"]["annotations"].pop(DIGEST_ANNOTATION) if one["kind"] == "Deployment" else 0
-    assert sorted(made, key=plan.title) == sorted(rendered, key=plan.title)
+    annotations_of(made.deployment).pop(DIGEST_ANNOTATION)
+    assert sorted(made.manifests, key=plan.title) == sorted(rendered, key=plan.title)
 
 
 def test_what_needs_another_comes_after_it() -> None:
@@ -49,15 +55,11 @@ def test_settings_image_and_grace_are_in_it() -> None:
     text = f"{HEALTH_CHECK}server: {{shutdownSeconds: 60}}\n"
     made = planned(text)
     (config,) = (one for one in made.before if one["kind"] == "ConfigMap")
-    template = made.deployment["spec"]["template"]
+    pod = made.deployment["spec"]["template"]["spec"]
 
     assert config["data"] == {"settings.yaml": text}
-    assert template["spec"]["containers"][0]["image"] == "here"
-    assert template["spec"]["terminationGracePeriodSeconds"] == 80
-    digests = {
-        planned(each).deployment["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION]
-        for each in (text, HEALTH_CHECK)
-    }
+    assert (pod["containers"][0]["image"], pod["terminationGracePeriodSeconds"]) == ("here", 80)
+    digests = {annotations_of(each.deployment)[DIGEST_ANNOTATION] for each in (made, planned())}
     assert len(digests) == 2
 
 
@@ -79,15 +81,14 @@ def test_settings_image_and_grace_are_in_it() -> None:
 )
 def test_rights_come_and_go_with_the_settings_that_need_them(text: str, components: set[str]) -> None:
     made = planned(f"{HEALTH_CHECK}{text}\n")
-    kinds = ("ClusterRole", "ClusterRoleBinding")
     all_of_them = {file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml")}
+    wanted, unwanted = ({plan.title(one) for one in each} for each in (made.manifests, made.unwanted))
 
-    wanted = {plan.title(one) for one in made.manifests}
     assert {one for one in all_of_them if f"ClusterRole kubevirt-webhook-{one}" in wanted} == components
-    assert {plan.title(one) for one in made.unwanted} == {
-        f"{kind} kubevirt-webhook-{component}" for kind in kinds for component in all_of_them - components
-    }
-    assert not wanted & {plan.title(one) for one in made.unwanted}
+    left = all_of_them - components
+    kinds = ("ClusterRole", "ClusterRoleBinding")
+    assert unwanted == {f"{kind} kubevirt-webhook-{component}" for kind in kinds for component in left}
+    assert not wanted & unwanted
 
 
 @pytest.mark.parametrize(
@@ -111,8 +112,6 @@ def test_settings_that_the_manifests_have_no_place_for(text: str, key: str, gold
 def test_openshift_must_be_told_where_kubevirt_is(golden: Callable[[str], None]) -> None:
     with pytest.raises(InputError) as caught:
         planned(overlay="openshift")
-    assert caught.value.where == "settings.yaml"
-    assert "kubevirt: {namespace: openshift-cnv}" in caught.value.fix
     golden(str(caught.value))
     elsewhere = planned(f"{HEALTH_CHECK}kubevirt: {{namespace: kubevirt-hyperconverged}}", "openshift")
     assert "kubevirt-hyperconverged" in str(elsewhere.configurations)
@@ -124,27 +123,21 @@ def opened(text: str) -> tuple[list[Any], list[Any]]:
     return by_kind["Service"]["ports"], by_kind["NetworkPolicy"]["ingress"]
 
 
-def test_explanations_have_a_port_where_others_may_ask() -> None:
+def test_explanations_and_metrics_have_ports_where_others_may_ask() -> None:
     ports, rules = opened("explain: {listen: '0.0.0.0:8091'}")
-
     assert ports[-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
     assert rules[-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
 
-
-def test_metrics_have_a_port_of_their_own_as_their_component_has_it() -> None:
     ports, rules = opened("explain: {listen: '0.0.0.0:8090'}\nmetrics: {listen: '0.0.0.0:8444'}")
     component = yaml.safe_load((MANIFESTS / "components" / "metrics" / "kustomization.yaml").read_text())
-    patched = [yaml.safe_load(one["patch"])[0]["value"] for one in component["patches"]]
-
     assert [port["name"] for port in ports[-2:]] == ["explain", "metrics"]
-    assert [ports[-1], rules[-1]] == patched
+    assert [ports[-1], rules[-1]] == [yaml.safe_load(one["patch"])[0]["value"] for one in component["patches"]]
 
 
 def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
     clients = "clientCaFile: /etc/kubevirt-webhook-layers/ca.crt, clientNames: [x]"
     text = f"layers: {{listen: '0.0.0.0:8447', {clients}}}"
-    made = planned(f"{HEALTH_CHECK}{text}\n")
-    pod = made.deployment["spec"]["template"]["spec"]
+    pod = planned(f"{HEALTH_CHECK}{text}\n").deployment["spec"]["template"]["spec"]
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
 
     assert opened(text)[0][-1] == {"name": "layers", "port": 8447, "targetPort": 8447, "protocol": "TCP"}
@@ -181,18 +174,16 @@ def test_everything_follows_the_namespace_of_the_settings(overlay: Overlay) -> N
     assert "namespace: kubevirt-webhook" not in text
     assert "kubevirt-webhook.kubevirt-webhook" not in text
     # The API server never asks the replicas about their own namespace.
-    for one in made[-3:]:
-        for entry in one["webhooks"]:
-            assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
-            assert any(ELSEWHERE in each["values"] for each in entry["namespaceSelector"]["matchExpressions"][1:])
+    for entry in (entry for one in made[-3:] for entry in one["webhooks"]):
+        assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
+        assert any(ELSEWHERE in each["values"] for each in entry["namespaceSelector"]["matchExpressions"][1:])
     own = {plan.title(one) for one in plan.everything(MANIFESTS, ELSEWHERE)}
-    assert {plan.title(one) for one in made} <= own
-    assert f"Secret {ELSEWHERE}/kubevirt-webhook-ca" in own
+    assert {*map(plan.title, made), f"Secret {ELSEWHERE}/kubevirt-webhook-ca"} <= own
 
 
 @pytest.mark.parametrize("component", ["cert-manager/certificate", "monitoring/alerts"])
 def test_certificates_and_alerts_follow_too(component: str) -> None:
-    text = yaml.safe_dump(plan.in_namespace(plan.shipped(MANIFESTS / "components" / f"{component}.yaml"), ELSEWHERE))
+    text = yaml.safe_dump(plan.in_namespace(shipped(MANIFESTS / "components" / f"{component}.yaml"), ELSEWHERE))
 
     assert ELSEWHERE in text
     assert "kubevirt-webhook.kubevirt-webhook" not in text
@@ -202,7 +193,6 @@ def test_certificates_and_alerts_follow_too(component: str) -> None:
 @pytest.mark.parametrize("text", [HEALTH_CHECK, "{}", IN_ELSEWHERE, f"{HEALTH_CHECK}\n\n{IN_ELSEWHERE}"])
 def test_settings_get_the_namespace_that_they_lack(text: str) -> None:
     found = plan.settings_in(text, "settings.yaml", ELSEWHERE)
-
     assert found.count(ELSEWHERE) == 1
     assert plan.settings_in(found, "settings.yaml", ELSEWHERE) == found
 
@@ -213,3 +203,50 @@ def test_settings_get_the_namespace_that_they_lack(text: str) -> None:
 def test_settings_of_another_namespace_are_a_mistake(text: str) -> None:
     with pytest.raises(InputError, match=r"webhooks\.service\.namespace is not infra-vms"):
         plan.settings_in(text, "settings.yaml", ELSEWHERE)
+
+
+# -- files that are shipped --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    files: list[Path] = []
+
+    def noted(file: Path) -> Any:
+        files.append(file)
+        return read_documents(file)
+
+    monkeypatch.setattr(plan, "read_documents", noted)
+    return files
+
+
+def test_a_file_is_parsed_once_until_it_changes_and_nobody_sees_what_others_change(
+    tmp_path: Path, parsed: list[Path]
+) -> None:
+    file, other = tmp_path / "objects.yaml", tmp_path / "other.yaml"
+    file.write_text("kind: Role\nrules: [{verbs: [get]}]\n---\nkind: Service\n")
+    other.write_text("kind: Lore\nrules: [{verbs: [put]}]\n---\nkind: Service\n")
+
+    first = shipped(file)
+    first[0]["rules"].clear()
+    first.pop()
+    assert shipped(file) == [{"kind": "Role", "rules": [{"verbs": ["get"]}]}, {"kind": "Service"}]
+    assert parsed == [file]
+    # Of the same size and time.
+    os.utime(other, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    other.replace(file)
+    assert shipped(file)[0]["kind"] == "Lore"
+    assert parsed == [file, file]
+
+
+@pytest.mark.parametrize("content", [None, "kind: ["])
+def test_what_cannot_be_read_is_said_each_time(content: str | None, tmp_path: Path, parsed: list[Path]) -> None:
+    file = tmp_path / "objects.yaml"
+    if content is not None:
+        file.write_text(content)
+
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            shipped(file)
+        assert str(caught.value.where).startswith(str(file))
+    assert parsed == [file, file]

@@ -16,14 +16,7 @@ Series = dict[str, str]
 
 
 class AlertCase(NamedTuple):
-    """An alert's cases.
-
-    Attributes:
-        fires: series under which it fires.
-        labels: the alert's labels then, but its name and severity.
-        quiet: series under which it does not; each is one case.
-        at: when both are looked at.
-    """
+    """The series under which an alert fires, its labels then, and the series under which it does not, at a time."""
 
     fires: Series
     labels: dict[str, str]
@@ -32,7 +25,6 @@ class AlertCase(NamedTuple):
 
 
 def _ours(metric: str, values: str, **labels: str) -> Series:
-    """A series of the server's own."""
     text = "".join(f',{label}="{value}"' for label, value in labels.items())
     return {f"kubevirt_webhook_{metric}{{{OURS}{text}}}": values}
 
@@ -106,11 +98,7 @@ CASES: dict[str, AlertCase] = {
 
 
 def promtool_tests(severities: dict[str, str]) -> list[dict[str, Any]]:
-    """The cases as promtool's unit tests.
-
-    Args:
-        severities: the label of each alert.
-    """
+    """The cases as promtool's unit tests, with the severity of each alert."""
     made = []
     for alert, case in CASES.items():
         labels = {"alertname": alert, "alertstate": "firing", "severity": severities[alert], **case.labels}

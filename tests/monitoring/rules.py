@@ -16,7 +16,8 @@ GROUPS: list[dict[str, Any]] = MANIFEST["spec"]["groups"]
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDS = {rule["record"]: rule for rule in RULES if "record" in rule}
-DASHBOARD: dict[str, Any] = json.loads((COMPONENTS / "dashboard" / "kubevirt-webhook.json").read_text())
+DASHBOARD_FILE = COMPONENTS / "dashboard" / "kubevirt-webhook.json"
+DASHBOARD: dict[str, Any] = json.loads(DASHBOARD_FILE.read_text())
 
 
 def queries() -> dict[str, list[str]]:

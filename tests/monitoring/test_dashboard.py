@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 
 import pytest
 
-from tests.monitoring.rules import ALERTS, DASHBOARD, RECORDS, ROOT, metrics, queries
+from tests.monitoring.rules import ALERTS, DASHBOARD, DASHBOARD_FILE, RECORDS, ROOT, metrics, queries
 from tests.monitoring.test_scrape import TARGET_LABELS
 
 # Metrics of the API server, which tests/e2e/test_monitoring.py reads.
@@ -21,12 +22,14 @@ EXPRESSIONS = {
     **{f"{title} {number}": query for title, found in queries().items() for number, query in enumerate(found)},
 }
 
-
-def documented() -> set[str]:
-    """The metrics in the table of the operations page, which another test holds to the code."""
-    return set(
-        re.findall(r"^\| `(kubevirt_webhook_[a-z_]+)`", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE)
+# The table of the operations page, which another test holds to the code: metrics with their labels.
+DOCUMENTED: dict[str, str] = dict(
+    re.findall(
+        r"^\| `(kubevirt_webhook_[a-z_]+)` \| ([a-z_, ]*?) ?\|",
+        (ROOT / "docs" / "monitoring.md").read_text(),
+        re.MULTILINE,
     )
+)
 
 
 @pytest.mark.parametrize("place", list(EXPRESSIONS))
@@ -34,7 +37,7 @@ def test_what_is_read_exists(place: str) -> None:
     read = {name for name in metrics(EXPRESSIONS[place]) if ":" not in name}
     recorded = {name for name in metrics(EXPRESSIONS[place]) if ":" in name}
 
-    assert {name.removesuffix("_bucket") for name in read - APISERVER} <= documented()
+    assert {name.removesuffix("_bucket") for name in read - APISERVER} <= DOCUMENTED.keys()
     assert recorded <= RECORDS.keys()
     assert read | recorded
 
@@ -48,28 +51,19 @@ def test_the_namespace_is_a_variable() -> None:
 
 
 def test_panels_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     cells = [
-        (x, y)
-        for panel in DASHBOARD["panels"]
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+        cell for at in places for cell in product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"]))
     ]
 
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
     assert all(panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for panel in DASHBOARD["panels"])
-    assert (
-        json.dumps(DASHBOARD, indent=2) + "\n"
-        == (ROOT / "manifests" / "components" / "dashboard" / "kubevirt-webhook.json").read_text()
-    )
+    assert json.dumps(DASHBOARD, indent=2) + "\n" == DASHBOARD_FILE.read_text()
 
 
 def test_no_metric_has_a_label_that_prometheus_writes() -> None:
-    table = re.findall(
-        r"^\| `kubevirt_webhook_[a-z_]+` \| ([a-z_, ]*) \|", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE
-    )
-    labels = {label for cell in table for label in cell.split(", ")}
-
+    labels = {label for cell in DOCUMENTED.values() for label in cell.split(", ") if label}
     assert {"policy", "webhook", "watch"} <= labels
     assert labels & TARGET_LABELS == set()

@@ -23,7 +23,7 @@ def promtool(prometheus: Path, *arguments: str | Path) -> subprocess.CompletedPr
     return subprocess.run([prometheus / "promtool", *arguments], capture_output=True, text=True, timeout=120)
 
 
-def written(directory: Path, groups: Any) -> Path:
+def rules_file(directory: Path, groups: Any) -> Path:
     """The rules as a file of Prometheus, not of its operator."""
     file = directory / "rules.json"
     file.write_text(json.dumps({"groups": groups}))
@@ -34,24 +34,20 @@ def verdict(prometheus: Path, directory: Path, groups: Any, alert: str) -> subpr
     """The output of promtool for the cases of an alert; without a name, of all alerts."""
     severities = {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}
     cases = [one for one in promtool_tests(severities) if one["name"].startswith(f"{alert} " if alert else "")]
-    content = {"rule_files": [written(directory, groups).name], "evaluation_interval": "1m", "tests": cases}
-    file = directory / "tests.json"
-    file.write_text(json.dumps(content))
+    rules, file = rules_file(directory, groups), directory / "tests.json"
+    file.write_text(json.dumps({"rule_files": [rules.name], "evaluation_interval": "1m", "tests": cases}))
     return promtool(prometheus, "test", "rules", file)
 
 
 def test_promtool_accepts_the_rules(prometheus: Path, tmp_path: Path) -> None:
-    done = promtool(prometheus, "check", "rules", "--lint=all", "--lint-fatal", written(tmp_path, GROUPS))
+    done = promtool(prometheus, "check", "rules", "--lint=all", "--lint-fatal", rules_file(tmp_path, GROUPS))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(ALERTS) + len(RECORDS)} rules found" in done.stdout
 
 
-def test_every_alert_has_cases_of_both_kinds() -> None:
+def test_every_alert_fires_and_stays_quiet(prometheus: Path, tmp_path: Path) -> None:
     assert CASES.keys() == ALERTS.keys()
     assert all(case.fires and case.quiet for case in CASES.values())
-
-
-def test_every_alert_fires_and_stays_quiet(prometheus: Path, tmp_path: Path) -> None:
     done = verdict(prometheus, tmp_path, GROUPS, "")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -64,24 +60,22 @@ def test_an_alert_that_never_fires_or_always_does_is_noticed(prometheus: Path, t
 
 
 @pytest.mark.parametrize("alert", list(ALERTS))
-def test_every_alert_says_what_to_do(alert: str) -> None:
+def test_every_alert_says_what_to_do_and_its_runbook_has_impact_causes_and_command(alert: str) -> None:
     annotations = ALERTS[alert]["annotations"]
-
     assert annotations.keys() == {"summary", "description", "command", "runbook_url"}
     assert annotations["runbook_url"] == f"{BASE}#{alert.lower()}"
     assert alert.lower() in anchors(RUNBOOKS)
     assert ALERTS[alert]["labels"]["severity"] in ("critical", "warning", "info")
+    words = shlex.split(annotations["command"])
+    assert words[0] in ("kubectl", "kubevirt-webhook")
+    assert words[0] == "kubectl" or unknown(words[1:]) == ""
 
-
-@pytest.mark.parametrize("alert", list(ALERTS))
-def test_the_runbook_has_the_impact_the_causes_and_the_command(alert: str) -> None:
     text = (ROOT / RUNBOOKS).read_text()
     (section,) = re.findall(rf"^## {alert}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-
     for part in ("**Impact.** ", "**Causes.** ", "**What to do.** "):
         assert part in section
     (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
-    assert f"$ {ALERTS[alert]['annotations']['command']}" in block.splitlines()
+    assert f"$ {annotations['command']}" in block.splitlines()
 
 
 def test_the_runbooks_are_of_alerts_that_exist() -> None:
@@ -89,22 +83,9 @@ def test_the_runbooks_are_of_alerts_that_exist() -> None:
     assert [one for one in sections if one.startswith("Kubevirt")] == list(ALERTS)
 
 
-@pytest.mark.parametrize("alert", list(ALERTS))
-def test_commands_of_alerts_exist(alert: str) -> None:
-    words = shlex.split(ALERTS[alert]["annotations"]["command"])
-    assert words[0] in ("kubectl", "kubevirt-webhook")
-    assert words[0] == "kubectl" or unknown(words[1:]) == ""
-
-
-def test_rules_hold_for_any_namespace() -> None:
-    for rule in (*ALERTS.values(), *RECORDS.values()):
-        assert 'namespace="' not in rule["expr"]
-
-
-def test_recorded_series_are_recorded_before_they_are_read() -> None:
+def test_rules_hold_for_any_namespace_and_read_what_is_recorded_before() -> None:
     recorded: set[str] = set()
-    for group in GROUPS:
-        for rule in group["rules"]:
-            read = {name for name in metrics(rule["expr"]) if ":" in name}
-            assert read <= recorded
-            recorded |= {rule["record"]} if "record" in rule else set()
+    for rule in (rule for group in GROUPS for rule in group["rules"]):
+        assert 'namespace="' not in rule["expr"]
+        assert {name for name in metrics(rule["expr"]) if ":" in name} <= recorded
+        recorded |= {rule["record"]} if "record" in rule else set()

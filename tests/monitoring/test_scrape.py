@@ -64,10 +64,8 @@ def api(prometheus: Path, server: str, tmp_path_factory: pytest.TempPathFactory)
     """A Prometheus that has scraped the server, as the ServiceMonitor has it; yields the URL of its API."""
     directory = tmp_path_factory.mktemp("prometheus")
     (directory / "rules.json").write_text(json.dumps({"groups": GROUPS}))
-    target = {
-        "targets": [server],
-        "labels": {"namespace": "kubevirt-webhook", "pod": "a", "service": "kubevirt-webhook"},
-    }
+    labels = {"namespace": "kubevirt-webhook", "pod": "a", "service": "kubevirt-webhook"}
+    target = {"targets": [server], "labels": labels}
     content = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.json"],
@@ -120,13 +118,9 @@ def test_a_healthy_server_raises_no_alert_but_the_schedulers(api: str) -> None:
 @pytest.mark.parametrize("title", list(queries()))
 def test_the_dashboards_queries_are_answered(api: str, title: str) -> None:
     for query in queries()[title]:
-        values(api, query.replace("$namespace", "kubevirt-webhook"))
-
-
-@pytest.mark.parametrize("title", ["Ready replicas", "Available schedulers", "Certificates end in"])
-def test_panels_of_the_state_show_it(api: str, title: str) -> None:
-    (query,) = queries()[title]
-    assert values(api, query.replace("$namespace", "kubevirt-webhook"))
+        found = values(api, query.replace("$namespace", "kubevirt-webhook"))
+        # Panels of the state show it.
+        assert found or title not in ("Ready replicas", "Available schedulers", "Certificates end in")
 
 
 def test_no_metric_has_a_label_that_prometheus_writes(api: str, server: str) -> None:

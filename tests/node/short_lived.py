@@ -12,7 +12,7 @@ import json
 import ssl
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import yaml
 
@@ -35,26 +35,18 @@ POD: Final = "replica"
 # One VMI for every two seconds until the first token has expired, and some that are read with its successor.
 RESERVED: Final = 20
 NUMBER: Final = 340 + RESERVED + 1
+NAMESPACE_FIELD: Final = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
 SOURCES: Final[list[Json]] = [
     {"serviceAccountToken": {"path": "token", "expirationSeconds": LIFETIME_SECONDS}},
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-    {
-        "downwardAPI": {
-            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
-        }
-    },
+    {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": NAMESPACE_FIELD}]}},
 ]
 
 
 class ShortLived(Repeated):
     """Runs the replica, and asks it for launcher pods of VMIs which only the cluster's API server can show it.
 
-    Args:
-        node: the cluster.
-
     Attributes:
-        first: the token that it was started with.
-        process: the id of its process.
         answered: how many launcher pods were given the scheduler.
         failed: the answers that gave none.
     """
@@ -98,7 +90,6 @@ class ShortLived(Repeated):
         self._take()
 
     def read_more(self) -> None:
-        """Ask for the VMIs that are left for the end."""
         while self._vmis:
             self._take()
 
@@ -114,7 +105,6 @@ class ShortLived(Repeated):
         return Path(f"/proc/{self.process}/root{DIRECTORY}/token").read_text()
 
     def is_accepted(self, token: str) -> bool:
-        """Whether the API server knows the sender of a token."""
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         answer = self._node.admin.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", asked)
         return bool(answer["status"].get("authenticated"))
@@ -131,12 +121,8 @@ class ShortLived(Repeated):
 
     def denied(self) -> list[Json]:
         """What the API server has recorded of requests whose sender it did not know, or who may not do that."""
-        denials = (401, 403)
-        return [
-            event
-            for event in self._events()
-            if self._address in event["sourceIPs"] and event["responseStatus"]["code"] in denials
-        ]
+        own = [event for event in self._events() if self._address in event["sourceIPs"]]
+        return [event for event in own if event["responseStatus"]["code"] in (401, 403)]
 
     def _events(self) -> list[Json]:
         lines = (self._node.directory / AUDIT_LOG).read_text().splitlines(keepends=True)
@@ -161,7 +147,6 @@ class ShortLived(Repeated):
 
 
 def claims(token: str) -> Json:
-    """What a token says."""
     payload = token.split(".")[1]
     found: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found
@@ -192,40 +177,30 @@ def _rights() -> list[Json]:
 
 
 def _settings() -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": POD, "namespace": AUDITED},
-        "data": {"settings.yaml": json.dumps(SETTINGS)},
-    }
+    metadata, data = {"name": POD, "namespace": AUDITED}, {"settings.yaml": json.dumps(SETTINGS)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def _pod() -> Json:
     mounts = {"account": DIRECTORY, "settings": "/etc/kubevirt-webhook"}
-    volumes: list[dict[str, Any]] = [
-        {"name": "account", "projected": {"sources": SOURCES}},
-        {"name": "settings", "configMap": {"name": POD}},
-    ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": POD, "namespace": AUDITED},
-        "spec": {
-            # The other node is drained.
-            "nodeName": "node-1",
-            "serviceAccountName": AUDITED,
-            "automountServiceAccountToken": False,
-            "securityContext": {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True},
-            "containers": [
-                {
-                    "name": "webhook",
-                    "image": IMAGE,
-                    "imagePullPolicy": "IfNotPresent",
-                    "args": ["serve", "--config=/etc/kubevirt-webhook/settings.yaml", SELF_SIGNED],
-                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 2},
-                    "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
-                }
-            ],
-            "volumes": volumes,
-        },
+    container: Json = {
+        "name": "webhook",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["serve", "--config=/etc/kubevirt-webhook/settings.yaml", SELF_SIGNED],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 2},
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
     }
+    spec: Json = {
+        # The other node is drained.
+        "nodeName": "node-1",
+        "serviceAccountName": AUDITED,
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True},
+        "containers": [container],
+        "volumes": [
+            {"name": "account", "projected": {"sources": SOURCES}},
+            {"name": "settings", "configMap": {"name": POD}},
+        ],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": AUDITED}, "spec": spec}

@@ -55,7 +55,6 @@ class NodeInstallation(Access):
         self.settings.write_text(json.dumps(SETTINGS))
 
     def command(self, *arguments: str | Path) -> list[str]:
-        """The command line of the program."""
         return [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={self.kubeconfig_for(*ADMIN)}"]
 
     def run(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -68,7 +67,6 @@ class NodeInstallation(Access):
         return done
 
     def install(self, image: str = IMAGE, *more: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Install or upgrade."""
         return self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=check)
 
     def offer_namespace(self) -> None:
@@ -82,12 +80,10 @@ class NodeInstallation(Access):
         return scheduler_of(self.admin.create(VMS, vm("probe"), SHOP, dryRun="All"))
 
     def pods(self) -> list[KubeObject]:
-        """The replicas that are not being deleted."""
         found = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def ready_pods(self) -> list[KubeObject]:
-        """The replicas that are ready."""
         wanted = {"type": "Ready", "status": "True"}.items()
         return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
 
@@ -95,32 +91,30 @@ class NodeInstallation(Access):
         """Wait until so many replicas are ready, and no others exist."""
 
         def are_ready() -> bool:
-            return (
-                len(self.ready_pods()) == number == len(self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR))
-            )
+            there = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
+            return len(self.ready_pods()) == number == len(there)
 
         eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
 
     def apply(self, directory: str) -> None:
         """Apply a kustomization; returns once the rollout is complete, and fails with what the pods say."""
         self.kubectl("apply", "--server-side", "-k", directory, timeout=100)
-        where = ("-n", NAMESPACE)
-        done = self.kubectl(
-            *where, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s", check=False, timeout=140
-        )
-        assert done.returncode == 0, done.stderr + self.kubectl(*where, "describe", "pods", check=False).stdout
+        rollout = ("-n", NAMESPACE, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s")
+        done = self.kubectl(*rollout, check=False, timeout=140)
+        assert done.returncode == 0, done.stderr + self.kubectl("-n", NAMESPACE, "describe", "pods", check=False).stdout
 
     def is_trusted(self) -> bool:
         """Whether all webhook configurations exist, and all of their entries have a caBundle."""
-        entries = [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
-        return all(entry["clientConfig"].get("caBundle") for entry in entries)
+        return all(entry["clientConfig"].get("caBundle") for entry in self.entries())
+
+    def entries(self) -> list[Json]:
+        return [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]
 
     def logs(self, word: str) -> list[str]:
         """The lines with a word in the logs of the replicas."""
-        found = (
-            self.kubectl("-n", NAMESPACE, "logs", pod["metadata"]["name"], check=False).stdout for pod in self.pods()
-        )
-        return [line for log in found for line in log.splitlines() if word in line]
+        names = [pod["metadata"]["name"] for pod in self.pods()]
+        logs = (self.kubectl("-n", NAMESPACE, "logs", name, check=False).stdout for name in names)
+        return [line for log in logs for line in log.splitlines() if word in line]
 
     def remove_everything(self) -> None:
         """Delete what was installed, by whatever tool; nothing calls replicas before they end."""
@@ -130,7 +124,6 @@ class NodeInstallation(Access):
         self.run("uninstall")
 
     def images(self) -> set[str]:
-        """The images of the replicas."""
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
 
 
@@ -155,13 +148,7 @@ def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) 
 
 
 class NodeReviews(Repeated):
-    """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
-
-    Attributes:
-        created: how many were created.
-        denied: the errors of those that were denied.
-        unchanged: how many were created without the scheduler.
-    """
+    """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does."""
 
     PAUSE_SECONDS = 0.01
 
@@ -173,7 +160,6 @@ class NodeReviews(Repeated):
         self.unchanged = 0
 
     def step(self) -> None:
-        """Create one."""
         try:
             scheduler = self._installation.try_vm()
         except KubeError as error:
@@ -183,39 +169,28 @@ class NodeReviews(Repeated):
         self.unchanged += scheduler != "kubevirt"
 
     def more(self, number: int = 20) -> None:
-        """Wait for so many VMs more."""
         before = self.created
         eventually(lambda: self.created >= before + number, what="VMs to be created", timeout=120)
 
 
 def servers(tls: str = "") -> list[int]:
-    """The process ids of the replicas' programs, as this PID namespace counts them.
-
-    Args:
-        tls: only those that are started with this option; empty: all but those with `SELF_SIGNED`, which are not of an
-            installation.
-    """
+    """The process ids of the replicas' programs that are started with an option; empty: of those of an installation."""
     found = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                words = (place / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_text().split("\0")
             chosen = tls in words if tls else SELF_SIGNED not in words
             if "/app/bin/kubevirt-webhook" in words[:2] and "serve" in words and chosen:
-                found.append(int(place.name))
+                found.append(int(file.parent.name))
     return found
 
 
 def status_of(process: int) -> dict[str, str]:
-    """``/proc/PID/status``, by field."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def interrupt(process: subprocess.Popen[str]) -> int:
-    """Ctrl-C; returns the exit status."""
     process.send_signal(signal.SIGINT)
     return process.wait(60)
 

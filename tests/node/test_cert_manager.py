@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from tests.e2e.support import cert_manager
 from tests.e2e.support.kube import eventually
 
-from .support import CONFIGURATIONS, NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
+from .support import NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
 
 SERVING = "kubevirt-webhook-serving"
 
@@ -48,13 +48,10 @@ def leaf(node: NodeInstallation) -> bytes:
 
 
 def bundles(node: NodeInstallation) -> set[bytes]:
-    """The CAs that the API server trusts, over all entries."""
-    entries = [entry for where in CONFIGURATIONS for entry in node.admin.get(*where)["webhooks"]]
-    return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
+    return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in node.entries()}
 
 
 def served(node: NodeInstallation) -> set[bytes]:
-    """The certificates that the replicas serve with."""
     return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
 
 

@@ -46,26 +46,25 @@ def run(node: NodeInstallation, name: str, **spec: object) -> KubeObject:
     manifest = vmi_of(vm(name))
     domain: Json = {"devices": {}, "cpu": {"model": "host-passthrough"}, "machine": {"type": "q35"}}
     manifest["spec"] |= {"architecture": "amd64", "domain": domain, "evictionStrategy": "LiveMigrate"} | spec
-    vmi = node.admin.create(VMIS, manifest, NAMESPACE)
-    pod = launcher_of(vmi)
+    pod = launcher_of(node.admin.create(VMIS, manifest, NAMESPACE))
     pod["metadata"]["name"] = f"virt-launcher-{name}"
     container = {"name": "compute", "image": PAUSE, "imagePullPolicy": "Never"}
     pod["spec"] |= {"nodeName": "node-1", "nodeSelector": {}, "readinessGates": [], "containers": [container]}
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     node.admin.create(PODS, pod, NAMESPACE)
-    conditions = [{"type": "LiveMigratable", "status": "True"}]
-    status = {"phase": "Running", "nodeName": "node-1", "conditions": conditions}
+    migratable = {"type": "LiveMigratable", "status": "True"}
+    status = {"phase": "Running", "nodeName": "node-1", "conditions": [migratable]}
     return node.admin.patch(VMIS, name, {"status": status}, NAMESPACE)
 
 
 def running(node: NodeInstallation) -> dict[str, str]:
     """The container ids of the launcher pods that kubelets run, by name."""
-    found = {}
-    for pod in node.admin.list(PODS, NAMESPACE):
-        for one in pod["status"].get("containerStatuses", ()):
-            if "running" in one["state"] and "deletionTimestamp" not in pod["metadata"]:
-                found[pod["metadata"]["name"]] = one["containerID"]
-    return found
+    return {
+        pod["metadata"]["name"]: one["containerID"]
+        for pod in node.admin.list(PODS, NAMESPACE)
+        for one in pod["status"].get("containerStatuses", ())
+        if "running" in one["state"] and "deletionTimestamp" not in pod["metadata"]
+    }
 
 
 @pytest.fixture
@@ -81,14 +80,9 @@ def descheduler(nodes: NodeInstallation, tmp_path: Path) -> Iterator[Process]:
     file.write_text(yaml.safe_dump(policy))
     command = [
         str(location(os.environ, bundle=DESCHEDULER) / "descheduler"),
-        f"--policy-config-file={file}",
-        f"--kubeconfig={nodes.kubeconfig_for(*ADMIN)}",
-        "--descheduling-interval=3s",
-        f"--secure-port={free_port()}",
-        "--bind-address=127.0.0.1",
-        f"--cert-dir={tmp_path}",
+        *(f"--policy-config-file={file}", f"--kubeconfig={nodes.kubeconfig_for(*ADMIN)}", f"--cert-dir={tmp_path}"),
+        *("--descheduling-interval=3s", f"--secure-port={free_port()}", "--bind-address=127.0.0.1", "--v=3"),
         "--feature-gates=EvictionsInBackground=true",
-        "--v=3",
     ]
     process = Process("descheduler", command, tmp_path / "descheduler.log")
     yield process

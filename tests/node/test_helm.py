@@ -20,7 +20,6 @@ WAIT = ("--wait", "--timeout=120s")
 
 
 def values(image: str) -> dict[str, Any]:
-    """What the chart is given for an image."""
     repository, _, tag = image.rpartition(":")
     return {"image": {"repository": repository, "tag": tag}, "settings": SETTINGS}
 

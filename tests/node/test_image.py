@@ -18,8 +18,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "installation.md"
 
 
 class BuiltImage:
-    """An OCI archive."""
-
     def __init__(self, file: Path) -> None:
         with tarfile.open(file) as archive:
             self._blobs = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
@@ -85,14 +83,12 @@ def test_there_is_no_shell_no_package_manager_and_no_client_for_kubeconfigs(
 
 
 def test_every_module_is_compiled(members: list[list[tarfile.TarInfo]]) -> None:
-    names = {member.name for layer in members for member in layer}
-    sources = [Path(name) for name in names if name.endswith(".py") and "/_data/" not in name]
-    compiled = {
-        str(Path(name).parent.parent / Path(name).name.partition(".")[0]) for name in names if name.endswith(".pyc")
-    }
+    paths = [Path(member.name) for layer in members for member in layer]
+    sources = [path for path in paths if path.suffix == ".py" and "_data" not in path.parts]
+    compiled = {path.parent.parent / path.name.partition(".")[0] for path in paths if path.suffix == ".pyc"}
 
     assert len(sources) > 500
-    assert [str(source) for source in sources if str(source.with_suffix("")) not in compiled] == []
+    assert [source for source in sources if source.with_suffix("") not in compiled] == []
 
 
 def test_labels_user_and_command(image: BuiltImage) -> None:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
+
+import pytest
 
 from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.objects import ensure_namespace
 
-from .support import (
-    BROKEN,
-    DEPLOYMENT,
-    IMAGE,
-    MISSING,
-    NAMESPACE,
-    ROOT,
-    UPGRADED,
-    NodeInstallation,
-    NodeReviews,
-    environment,
-    interrupt,
-    kustomization,
-)
+from . import support
+from .support import IMAGE, NAMESPACE, UPGRADED, NodeInstallation, NodeReviews
 
 
 def test_a_second_run_has_nothing_to_do(installed: NodeInstallation) -> None:
@@ -35,7 +24,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
 ) -> None:
     for image in (UPGRADED, IMAGE):
         installed.install(image)
-        assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {image}
+        assert installed.images() == {image}
         load.more()
 
     assert (load.denied, load.unchanged) == ([], 0)
@@ -44,7 +33,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
 def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_back(
     installed: NodeInstallation, load: NodeReviews
 ) -> None:
-    failed = installed.install(MISSING, "--timeout=15", check=False)
+    failed = installed.install(support.MISSING, "--timeout=15", check=False)
     again = installed.run("install", "--timeout=10", check=False)
 
     for done in (failed, again):
@@ -64,7 +53,7 @@ def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_ba
 
 
 def test_replicas_that_never_become_ready_are_no_success(installed: NodeInstallation, load: NodeReviews) -> None:
-    done = installed.install(BROKEN, "--timeout=10", check=False)
+    done = installed.install(support.BROKEN, "--timeout=10", check=False)
 
     assert done.returncode == 2
     assert "Pod kubevirt-webhook-" in done.stderr
@@ -84,15 +73,17 @@ def test_a_name_that_is_no_image_is_told_at_once(installed: NodeInstallation) ->
 
 def test_an_interrupted_installation_is_continued(installed: NodeInstallation, load: NodeReviews) -> None:
     command = installed.command("install", f"--image={UPGRADED}")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=support.environment()
+    ) as run:
         assert run.stdout
         for line in run.stdout:
             if line.startswith("waiting: "):
                 break
-        assert interrupt(run) == 130
+        assert support.interrupt(run) == 130
 
     installed.run("install")
-    assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {UPGRADED}
+    assert installed.images() == {UPGRADED}
     installed.install(IMAGE)
     assert (load.denied, load.unchanged) == ([], 0)
 
@@ -138,39 +129,23 @@ def test_pods_that_a_quota_denies_are_told_by_installer_and_doctor(node: NodeIns
 
 
 def test_a_volume_that_cannot_be_mounted_is_told_from_the_pods_events(installed: NodeInstallation) -> None:
-    volumes = [{"name": "more", "secret": {"secretName": "gone"}}]
-    pod = {
-        "volumes": volumes,
-        "containers": [{"name": "webhook", "volumeMounts": [{"name": "more", "mountPath": "/m"}]}],
-    }
-    change = {"spec": {"template": {"spec": pod}}}
-    installed.admin.patch(DEPLOYMENT[0], DEPLOYMENT[1], change, DEPLOYMENT[2], kind="strategic")
-    said = eventually(lambda: told_of_mounts(installed), what="the installer to tell of the volume")
-    assert 'secret "gone" not found' in said
+    container = {"name": "webhook", "volumeMounts": [{"name": "more", "mountPath": "/m"}]}
+    pod = {"volumes": [{"name": "more", "secret": {"secretName": "gone"}}], "containers": [container]}
+    kind, name, namespace = support.DEPLOYMENT
+    installed.admin.patch(kind, name, {"spec": {"template": {"spec": pod}}}, namespace, kind="strategic")
+
+    def told() -> str:
+        """What another run says once the kubelet has tried to mount it."""
+        said = installed.run("install", "--timeout=5", check=False).stderr
+        return said if "FailedMount" in said else ""
+
+    assert 'secret "gone" not found' in eventually(told, what="the installer to tell of the volume")
     installed.run("uninstall")
-
-
-def told_of_mounts(installed: NodeInstallation) -> str:
-    """What another run says once the kubelet has tried to mount it."""
-    said = installed.run("install", "--timeout=5", check=False).stderr
-    return said if "FailedMount" in said else ""
-
-
-def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:
-    node.run("uninstall")
-    directory = kustomization(tmp_path)
-    node.apply(directory)
-
-    assert node.images() == {IMAGE}
-    bundles = "jsonpath={.webhooks[*].clientConfig.caBundle}"
-    kind = "validatingwebhookconfiguration"
-    assert eventually(lambda: node.kubectl("get", kind, NAMESPACE, "-o", bundles).stdout, what="caBundles")
-    node.remove_everything()
 
 
 def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallation) -> None:
     node.run("uninstall")
-    node.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "kubernetes"))
+    node.kubectl("apply", "--server-side", "-k", str(support.ROOT / "manifests" / "overlays" / "kubernetes"))
 
     def reasons() -> set[str]:
         states = [one["state"] for pod in node.pods() for one in pod["status"].get("containerStatuses", ())]
@@ -180,8 +155,6 @@ def test_without_an_image_of_ones_own_no_registry_is_asked(node: NodeInstallatio
         eventually(lambda: reasons() == {"InvalidImageName"}, what="kubelets to look at the image's name")
     finally:
         node.run("uninstall")
-    try:
-        node.admin.get(*DEPLOYMENT)
-        raise AssertionError("the Deployment exists")
-    except KubeError as error:
-        assert error.status == 404
+    with pytest.raises(KubeError) as caught:
+        node.admin.get(*support.DEPLOYMENT)
+    assert caught.value.status == 404

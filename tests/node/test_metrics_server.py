@@ -21,53 +21,40 @@ PORT = 10443
 AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
 METRICS = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
 SYSTEM = "kube-system"
+NAME = {"name": "metrics-server", "namespace": SYSTEM}
+HTTPS = {"name": "https", "protocol": "TCP", "port": PORT}
 SERVICE: Json = {
     "apiVersion": "v1",
     "kind": "Service",
-    "metadata": {"name": "metrics-server", "namespace": SYSTEM},
-    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}]},
+    "metadata": NAME,
+    "spec": {"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]},
 }
 SLICE: Json = {
     "apiVersion": "discovery.k8s.io/v1",
     "kind": "EndpointSlice",
-    "metadata": {
-        "name": "metrics-server",
-        "namespace": SYSTEM,
-        "labels": {"kubernetes.io/service-name": "metrics-server"},
-    },
+    "metadata": {**NAME, "labels": {"kubernetes.io/service-name": "metrics-server"}},
     "addressType": "IPv4",
-    "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+    "ports": [HTTPS],
     "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
 }
+GROUP = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
 API: Json = {
     "apiVersion": "apiregistration.k8s.io/v1",
     "kind": "APIService",
     "metadata": {"name": "v1beta1.metrics.k8s.io"},
-    "spec": {
-        "group": "metrics.k8s.io",
-        "version": "v1beta1",
-        "service": {"name": "metrics-server", "namespace": SYSTEM},
-        "insecureSkipTLSVerify": True,
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-    },
+    "spec": {**GROUP, "service": NAME, "insecureSkipTLSVerify": True},
 }
 
 
 @pytest.fixture
 def metrics_server(node: NodeInstallation) -> Iterator[None]:
-    """metrics-server, which scrapes the kubelets."""
     kubeconfig = node.kubeconfig_for(*ADMIN)
     command = [
         str(location(os.environ, bundle=METRICS_SERVER) / "metrics-server"),
         *(f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-")),
-        f"--secure-port={PORT}",
-        f"--cert-dir={node.directory / 'metrics-server'}",
-        "--metric-resolution=10s",
-        "--kubelet-request-timeout=5s",
-        "--kubelet-insecure-tls",
+        *(f"--secure-port={PORT}", f"--cert-dir={node.directory / 'metrics-server'}", "--metric-resolution=10s"),
+        *("--kubelet-request-timeout=5s", "--kubelet-insecure-tls", "--kubelet-use-node-status-port"),
         "--kubelet-preferred-address-types=InternalIP",
-        "--kubelet-use-node-status-port",
     ]
     process = Process("metrics-server", command, node.directory / "logs" / "metrics-server.log")
     process.start()
@@ -81,7 +68,6 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
 
 
 def measured(node: NodeInstallation) -> list[Json]:
-    """What metrics-server says of the replicas."""
     try:
         found: list[Json] = node.admin.request("GET", METRICS)["items"]
     except KubeError:

@@ -47,7 +47,6 @@ def forwarded(node: NodeInstallation, command: list[str], port: int) -> Iterator
 
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
-    """Status and text of an answer."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path, headers={"Host": f"{host}:{port}"})
@@ -95,9 +94,8 @@ def test_the_page_is_on_no_other_address(with_page: NodeInstallation) -> None:
 
 def test_who_may_not_forward_ports_does_not_reach_it(with_page: NodeInstallation) -> None:
     pod = with_page.ready_pods()[0]["metadata"]["name"]
-    done = with_page.kubectl(
-        "-n", NAMESPACE, "port-forward", f"pod/{pod}", f"{PORT}:{PORT}", user="mallory", groups=(), check=False
-    )
+    words = ("-n", NAMESPACE, "port-forward", f"pod/{pod}", f"{PORT}:{PORT}")
+    done = with_page.kubectl(*words, user="mallory", groups=(), check=False)
     assert done.returncode != 0
     assert "Forbidden" in done.stderr
 
@@ -106,10 +104,7 @@ def test_the_ops_listener_is_forwarded(with_page: NodeInstallation) -> None:
     for pod in with_page.ready_pods():
         where = ["-n", NAMESPACE, "port-forward", f"pod/{pod['metadata']['name']}", f"18080:{OPS}"]
         with forwarded(with_page, where, 18080):
-            assert get(18080, "/healthz")[0] == 200
-            assert get(18080, "/readyz")[0] == 200
-            status, metrics = get(18080, "/metrics")
-            assert status == 200
-            assert "kubevirt_webhook_" in metrics
             # Anyone can read this listener, so the page is not on it.
-            assert get(18080, "/page")[0] == 404
+            answers = {path: get(18080, path) for path in ("/healthz", "/readyz", "/metrics", "/page")}
+        assert [status for status, _ in answers.values()] == [200, 200, 200, 404]
+        assert "kubevirt_webhook_" in answers["/metrics"][1]

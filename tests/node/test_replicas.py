@@ -17,28 +17,15 @@ from .support import NAMESPACE, USER, NodeInstallation, NodeReviews, servers, st
 LOST = 30
 
 
-def test_they_run_as_nobody_and_in_no_group_of_root(installed: NodeInstallation) -> None:
+def test_they_run_as_nobody_and_need_no_dns_no_tmp_and_no_writing(installed: NodeInstallation) -> None:
     installed.wait_ready()
+    assert len(servers()) == 2
     for process in servers():
         status = status_of(process)
         assert {*status["Uid"].split(), *status["Gid"].split()} == {str(USER)}
         assert "0" not in status["Groups"].split()
         assert int(status["CapEff"], 16) == 0
-        assert status["NoNewPrivs"] == "1"
-        assert status["Seccomp"] == "2"
-    assert len(servers()) == 2
-
-
-def test_they_are_on_both_nodes_and_their_namespace_enforces_restricted(installed: NodeInstallation) -> None:
-    installed.wait_ready()
-    assert {pod["spec"]["nodeName"] for pod in installed.pods()} == {"node-1", "node-2"}
-    labels = installed.admin.get("v1/namespaces", NAMESPACE)["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: NodeInstallation) -> None:
-    installed.wait_ready()
-    for process in servers():
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         root = Path(f"/proc/{process}/root")
         # Without a DNS service, the kubelet names an address where no DNS server runs.
         resolver = (root / "etc" / "resolv.conf").read_text().split()
@@ -114,8 +101,17 @@ def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: NodeIns
 
 
 def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(installed: NodeInstallation) -> None:
+    def reach() -> set[tuple[str, str]]:
+        """The codes and verdicts of what doctor finds about connections."""
+        report = json.loads(installed.run("doctor", "-o", "json", check=False).stdout)
+        return {(one["code"], one["verdict"]) for one in report["findings"] if one["check"] == "reach"}
+
+    def nft(*words: str) -> None:
+        """Change the packet filter of the nodes' network namespace."""
+        subprocess.run(["nft", *words], check=True)
+
     installed.wait_ready()
-    assert reach(installed) == {("reachable", "ok")}
+    assert reach() == {("reachable", "ok")}
     replicas = ", ".join(pod["status"]["podIP"] for pod in installed.ready_pods())
     # As a NetworkPolicy of theirs would that denies all but the kubelets' probes: other tests' replicas stay reachable.
     table = ("table", "ip", "denied")
@@ -123,21 +119,10 @@ def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(ins
     try:
         nft("add", "chain", *table[1:], "out", "{ type filter hook output priority -300 ; }")
         nft("add", "rule", *table[1:], "out", "ip", "daddr", f"{{ {replicas} }}", "tcp", "dport", "8443", "drop")
-        assert reach(installed) == {("unreachable", "failure")}
+        assert reach() == {("unreachable", "failure")}
         assert len(installed.ready_pods()) == 2
     finally:
         nft("delete", *table)
-
-
-def reach(installed: NodeInstallation) -> set[tuple[str, str]]:
-    """The codes and verdicts of what doctor finds about connections."""
-    report = json.loads(installed.run("doctor", "-o", "json", check=False).stdout)
-    return {(one["code"], one["verdict"]) for one in report["findings"] if one["check"] == "reach"}
-
-
-def nft(*words: str) -> None:
-    """Change the packet filter of the nodes' network namespace."""
-    subprocess.run(["nft", *words], check=True)
 
 
 def test_doctor_outside_and_inside(installed: NodeInstallation) -> None:

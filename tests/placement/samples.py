@@ -14,9 +14,7 @@ from webhook.placement.nodes import Node, convert_to_view
 Json = dict[str, Any]
 
 HOST = "kubernetes.io/hostname"
-
-# Machines that run tests may be busy.
-untimed = settings(deadline=None)
+FOO = "example.com/foo"
 thorough = settings(deadline=None, max_examples=300)
 
 
@@ -27,14 +25,15 @@ def node(
     taints: Any = None,
     cordoned: bool = False,
     kvm: Any = None,
+    allocatable: Json | None = None,
 ) -> Node:
     """A node with these labels, and its own name as hostname if they don't say another."""
     json: Json = {"metadata": {"name": name, "labels": {HOST: name, **(labels or {})}}, "spec": {"taints": taints}}
     if cordoned:
         json["spec"]["unschedulable"] = True
     if kvm is not None:
-        json["status"] = {"allocatable": {"devices.kubevirt.io/kvm": kvm}}
-    return Node.read(json)
+        allocatable = {"devices.kubevirt.io/kvm": kvm}
+    return Node.read(json | ({"status": {"allocatable": allocatable}} if allocatable is not None else {}))
 
 
 def vmi(spec: Json | None = None, domain: Json | None = None, **status: Any) -> Vmi:
@@ -43,6 +42,15 @@ def vmi(spec: Json | None = None, domain: Json | None = None, **status: Any) -> 
 
 def pod(**selector: str) -> LauncherPod:
     return convert_to_view(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
+
+
+def compute_pod(
+    requests: Json, annotations: dict[str, str] | None = None, *, beside: list[Json] | None = None, **spec: Any
+) -> LauncherPod:
+    """A launcher pod by what the container of the guest requests."""
+    containers = [{"name": "compute", "resources": {"requests": requests}}, *(beside or ())]
+    json = {"metadata": {"annotations": annotations}, "spec": {"containers": containers, **spec}}
+    return convert_to_view(LauncherPod, json, "pod")
 
 
 def kubevirt(**developer: Any) -> ClusterConfig:
@@ -69,107 +77,80 @@ KEYS = ["zone", "disk", "rank", HOST]
 VALUES = ["a", "b", "1", "7", "-3", "", *NAMES[:2]]
 EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
 TAINT_KEYS = ["dedicated", "maint", "node.kubernetes.io/unschedulable"]
+RESOURCES = ["cpu", "memory", "hugepages-2Mi", FOO, "devices.kubevirt.io/kvm"]
+
+
+def fields(optional: dict[str, Any], **needed: Any) -> st.SearchStrategy[Json]:
+    drawn = ({name: st.sampled_from(values) for name, values in each.items()} for each in (needed, optional))
+    return st.fixed_dictionaries(next(drawn), optional=next(drawn))
+
 
 keys = st.sampled_from(KEYS)
 values = st.sampled_from(VALUES)
 labels = st.dictionaries(keys, values, min_size=1, max_size=len(KEYS))
-taints = st.fixed_dictionaries(
-    {"key": st.sampled_from(TAINT_KEYS), "effect": st.sampled_from(EFFECTS)},
-    optional={"value": st.sampled_from(["", "x"])},
-)
-
-
-allocatable = st.fixed_dictionaries(
-    {},
-    optional={
-        "cpu": st.sampled_from(["1", "1500m", "4", 16]),
-        "memory": st.sampled_from(["512Mi", "1Gi", "4Gi"]),
-        "hugepages-2Mi": st.sampled_from(["0", "1Gi"]),
-        "example.com/foo": st.sampled_from(["0", "1", "2", None]),
-        "devices.kubevirt.io/kvm": st.sampled_from([None, "0", 0, "1k"]),
-    },
-)
+selectors = st.dictionaries(keys, values, max_size=3)
+taints = fields({"value": ["", "x"]}, key=TAINT_KEYS, effect=EFFECTS)
+_AMOUNTS: list[list[Any]] = [
+    *(["1", "1500m", "4", 16], ["512Mi", "1Gi", "4Gi"], ["0", "1Gi"], ["0", "1", "2", None]),
+    [None, "0", 0, "1k"],
+]
+allocatable = fields(dict(zip(RESOURCES, _AMOUNTS, strict=True)))
 requests = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/foo", "devices.kubevirt.io/kvm"]),
-    st.sampled_from([1, 2, 1000, 1500, 1501, 4000, 2**29, 2**30, 2**32]),
-    max_size=3,
+    st.sampled_from(RESOURCES), st.sampled_from([1, 2, 1000, 1500, 1501, 4000, 2**29, 2**30, 2**32]), max_size=3
 )
 
 
 def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
-    return st.builds(
-        lambda name, labels, taints, cordoned, allocatable, emptied: Node.read(
-            {
-                "metadata": {"name": name, "labels": labels},
-                "spec": {"taints": taints, "unschedulable": cordoned},
-                "status": {
-                    "allocatable": allocatable,
-                    "conditions": [{"type": "DrainInProgress", "status": str(emptied)}],
-                },
-            }
-        ),
-        names,
-        labels,
-        st.lists(taints, max_size=3),
-        st.booleans(),
-        st.none() | allocatable,
-        st.booleans(),
-    )
+    draining = st.booleans().map(lambda is_true: [{"type": "DrainInProgress", "status": str(is_true)}])
+    parts = {
+        "metadata": st.fixed_dictionaries({"name": names, "labels": labels}),
+        "spec": st.fixed_dictionaries({"taints": st.lists(taints, max_size=3), "unschedulable": st.booleans()}),
+        "status": st.fixed_dictionaries({"allocatable": st.none() | allocatable, "conditions": draining}),
+    }
+    return st.fixed_dictionaries(parts).map(Node.read)
 
 
 clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, min_size=3, max_size=len(NAMES))
-operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"])
+
+
+def drawn_expressions(
+    keys: list[str], operators: list[str], values: list[str], least: int, most: int
+) -> st.SearchStrategy[Json]:
+    chosen = st.lists(st.sampled_from(values), min_size=least, max_size=most)
+    parts = {"key": st.sampled_from(keys), "operator": st.sampled_from(operators), "values": chosen}
+    return st.fixed_dictionaries(parts)
+
+
 well_formed = st.one_of(
-    st.builds(
-        lambda key, operator, chosen: expression(key, operator, *chosen),
-        keys,
-        st.sampled_from(["In", "NotIn"]),
-        st.lists(st.sampled_from([value for value in VALUES if value != "-3"]), min_size=1, max_size=2),
-    ),
-    st.builds(expression, keys, st.sampled_from(["Exists", "DoesNotExist"])),
-    st.builds(
-        expression, st.sampled_from(["rank", "zone"]), st.sampled_from(["Gt", "Lt"]), st.sampled_from(["0", "5"])
-    ),
+    drawn_expressions(KEYS, ["In", "NotIn"], [value for value in VALUES if value != "-3"], 1, 2),
+    drawn_expressions(KEYS, ["Exists", "DoesNotExist"], VALUES, 0, 0),
+    drawn_expressions(["rank", "zone"], ["Gt", "Lt"], ["0", "5"], 1, 1),
 )
-malformed = st.builds(
-    lambda key, operator, chosen: expression(key, operator, *chosen),
-    st.sampled_from([*KEYS, "not a key"]),
-    operators,
-    st.lists(values, max_size=2),
-)
-any_expression = st.one_of(well_formed, well_formed, malformed)
-any_field = st.builds(
-    expression,
-    st.sampled_from(["metadata.name", "metadata.namespace"]),
-    st.sampled_from(["In", "NotIn", "Exists"]),
-    st.sampled_from([*NAMES, ""]),
-)
+operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"]
+malformed = drawn_expressions([*KEYS, "not a key"], operators, VALUES, 0, 2)
+any_field = drawn_expressions(["metadata.name", "metadata.namespace"], ["In", "NotIn", "Exists"], [*NAMES, ""], 1, 1)
 any_term = st.fixed_dictionaries(
     {},
-    optional={"matchExpressions": st.lists(any_expression, max_size=3), "matchFields": st.lists(any_field, max_size=2)},
-)
-terms = st.one_of(st.lists(well_formed, min_size=1, max_size=2).map(lambda them: expressions(*them)), any_term)
-tolerations = st.fixed_dictionaries(
-    {},
     optional={
-        "key": st.sampled_from(["", *TAINT_KEYS]),
-        "operator": st.sampled_from(["", "Equal", "Exists", "Gt", "Lt", "equal"]),
-        "value": st.sampled_from(["", "x"]),
-        "effect": st.sampled_from(["", *EFFECTS]),
+        "matchExpressions": st.lists(st.one_of(well_formed, well_formed, malformed), max_size=3),
+        "matchFields": st.lists(any_field, max_size=2),
     },
 )
-selectors = st.dictionaries(keys, values, max_size=3)
+terms = st.one_of(st.lists(well_formed, min_size=1, max_size=2).map(lambda them: expressions(*them)), any_term)
+tolerations = fields(
+    {
+        "key": ["", *TAINT_KEYS],
+        "operator": ["", "Equal", "Exists", "Gt", "Lt", "equal"],
+        "value": ["", "x"],
+        "effect": ["", *EFFECTS],
+    }
+)
+features = fields({"policy": ["", "require", "forbid", "optional"]}, name=["vmx", "invtsc"])
 cpus = st.fixed_dictionaries(
     {},
     optional={
         "model": st.sampled_from(["host-model", "Westmere", "host-passthrough"]),
-        "features": st.lists(
-            st.fixed_dictionaries(
-                {"name": st.sampled_from(["vmx", "invtsc"])},
-                optional={"policy": st.sampled_from(["", "require", "forbid", "optional"])},
-            ),
-            max_size=2,
-        ),
+        "features": st.lists(features, max_size=2),
     },
 )
 vmis = st.builds(

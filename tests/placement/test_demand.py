@@ -9,19 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.attacks.counting import Cost, lines, nonlinear
-from tests.placement.samples import Json, kubevirt, untimed
+from tests.builders import config_of
+from tests.placement.samples import FOO, Json, compute_pod, kubevirt, node, vmi
 from webhook.k8s.quantity import Nanos, read_resource_list
 from webhook.k8s.types.core import Container
 from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import convert_to_view
 
-NANO_GI, CPU = 2**30 * 10**9, 10**9
-
-
-def container(always: bool = False, **requests: str) -> Container:
-    json: dict[str, Any] = {"resources": {"requests": requests}} | ({"restartPolicy": "Always"} if always else {})
-    return convert_to_view(Container, json, "container")
+CPU, MI, GI = 10**9, 2**20, 2**30
+KVM, TDX, IOMMUFD = (f"devices.kubevirt.io/{name}" for name in ("kvm", "tdx", "iommufd"))
 
 
 @pytest.mark.parametrize(
@@ -43,9 +40,6 @@ def test_what_runs_together(containers: list[Nanos], init: list[tuple[Nanos, boo
 
 def upstream(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> Nanos:
     """AggregateContainerRequests, line by line."""
-    requests: Nanos = {}
-    sidecars: Nanos = {}
-    most: Nanos = {}
 
     def add(to: Nanos, more: Nanos) -> None:
         for name, value in more.items():
@@ -55,17 +49,18 @@ def upstream(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> Nanos:
         for name, value in other.items():
             to[name] = max(to.get(name, value), value)
 
+    requests: Nanos = {}
+    sidecars: Nanos = {}
+    most: Nanos = {}
     for each in containers:
         add(requests, each)
     for each, always in init:
         if always:
             add(requests, each)
             add(sidecars, each)
-            needs = sidecars
-        else:
-            needs = {}
+        needs = dict(sidecars)
+        if not always:
             add(needs, each)
-            add(needs, sidecars)
         keep_greater(most, needs)
     keep_greater(requests, most)
     return requests
@@ -74,30 +69,25 @@ def upstream(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> Nanos:
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "a/b"]), st.integers(0, 9), max_size=3)
 
 
-@untimed
 @given(containers=st.lists(amounts, max_size=4), init=st.lists(st.tuples(amounts, st.booleans()), max_size=5))
 def test_sums_are_kubernetes_own(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> None:
     assert sum_requests(containers, init) == upstream(containers, init)
 
 
-def test_the_pod_level_replaces_what_it_may() -> None:
+def test_pod_level_and_overhead() -> None:
+    """The requests of the pod itself replace those that they may, and the overhead of a RuntimeClass is added."""
     found = sum_requests([{"cpu": CPU, "a/b": 10**9}], pod_level={"cpu": "3", "hugepages-2Mi": "1Gi", "a/b": "7"})
 
-    assert found == {"cpu": 3 * CPU, "hugepages-2Mi": NANO_GI, "a/b": 10**9}
-
-
-def test_the_overhead_of_a_runtime_class_is_added() -> None:
-    assert sum_requests([{"memory": NANO_GI}], overhead={"memory": "1Gi", "cpu": "1"}) == {
-        "memory": 2 * NANO_GI,
-        "cpu": CPU,
-    }
+    assert found == {"cpu": 3 * CPU, "hugepages-2Mi": GI * 10**9, "a/b": 10**9}
+    added = sum_requests([{"memory": GI * 10**9}], overhead={"memory": "1Gi", "cpu": "1"})
+    assert added == {"memory": 2 * GI * 10**9, "cpu": CPU}
 
 
 def test_containers() -> None:
-    assert container(cpu="1").requests == {"cpu": CPU}
-    assert Container().requests == {}
-    assert is_sidecar(container(always=True))
-    assert not is_sidecar(container())
+    plain = convert_to_view(Container, {"resources": {"requests": {"cpu": "1"}}}, "container")
+
+    assert (plain.requests, Container().requests) == ({"cpu": CPU}, {})
+    assert (is_sidecar(Container(restart_policy="Always")), is_sidecar(plain)) == (True, False)
     assert read_resource_list({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
 
 
@@ -116,24 +106,8 @@ def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> N
     assert steps == 3000
 
 
-GI, MI = 2**30, 2**20
-FOO = "example.com/foo"
-KVM = "devices.kubevirt.io/kvm"
-
-
-def vmi(domain: Json | None = None, **spec: Any) -> Vmi:
-    return convert_to_view(Vmi, {"spec": {"domain": domain or {}, **spec}}, "vmi")
-
-
-def pod(compute: Json, annotations: dict[str, str] | None = None, **spec: Any) -> LauncherPod:
-    containers = [{"name": "compute", "resources": {"requests": compute}}, *spec.pop("beside", ())]
-    return convert_to_view(
-        LauncherPod, {"metadata": {"annotations": annotations}, "spec": {"containers": containers, **spec}}, "pod"
-    )
-
-
-def node(**allocatable: str) -> Node:
-    return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
+def machine(domain: Json | None = None, **spec: Any) -> Vmi:
+    return vmi(spec, domain)
 
 
 def requests(vm: Vmi, launcher: LauncherPod | None, **options: Any) -> dict[str, int]:
@@ -142,7 +116,7 @@ def requests(vm: Vmi, launcher: LauncherPod | None, **options: Any) -> dict[str,
 
 def test_the_present_pod_shows_all_that_its_containers_request() -> None:
     guest = {"memory": {"guest": "1Gi"}, "cpu": {"cores": 2}}
-    launcher = pod(
+    launcher = compute_pod(
         {"cpu": "200m", "memory": "1300Mi", "ephemeral-storage": "50M", KVM: "1"},
         beside=[{"name": "hook-sidecar-0", "resources": {"requests": {"cpu": "10m", "memory": "1M"}}}],
         initContainers=[
@@ -151,7 +125,7 @@ def test_the_present_pod_shows_all_that_its_containers_request() -> None:
         overhead={"memory": "100Mi"},
     )
 
-    assert requests(vmi(guest), launcher) == {
+    assert requests(machine(guest), launcher) == {
         "cpu": 210,
         KVM: 1,
         "ephemeral-storage": 50_000_000,
@@ -171,44 +145,43 @@ SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
     ("domain", "launcher", "options", "expected"),
     [
         # CPUs: hotplugged ones are requested, by the allocation ratio of now, and those of an I/O pool may count.
-        (SOCKETS, pod({"cpu": "200m"}), {}, {"cpu": 800}),
-        (SOCKETS, pod({"cpu": "8"}), {}, {"cpu": 800}),
-        (SOCKETS, pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=2)}, {"cpu": 4000}),
-        (SOCKETS, pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=3)}, {"cpu": 2667}),
-        (IO_POOL, pod({"cpu": "800m"}), {}, {"cpu": 800}),
-        (IO_POOL, pod({"cpu": "1"}), {}, {"cpu": 1000}),
-        (IO_POOL, pod({"cpu": "1200m"}), {}, {"cpu": 1000}),
+        (SOCKETS, compute_pod({"cpu": "200m"}), {}, {"cpu": 800}),
+        (SOCKETS, compute_pod({"cpu": "8"}), {}, {"cpu": 800}),
+        (SOCKETS, compute_pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=2)}, {"cpu": 4000}),
+        (SOCKETS, compute_pod({"cpu": "8"}), {"configuration": kubevirt(cpuAllocationRatio=3)}, {"cpu": 2667}),
+        (IO_POOL, compute_pod({"cpu": "800m"}), {}, {"cpu": 800}),
+        (IO_POOL, compute_pod({"cpu": "1"}), {}, {"cpu": 1000}),
+        (IO_POOL, compute_pod({"cpu": "1200m"}), {}, {"cpu": 1000}),
         # Where no ratio is applied the pod says it.
-        ({"cpu": {"sockets": 8, "dedicatedCpuPlacement": True}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
-        ({**SOCKETS, "resources": {"requests": {"cpu": "3"}}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
-        ({**SOCKETS, "resources": {"limits": {"cpu": "3"}}}, pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        ({"cpu": {"sockets": 8, "dedicatedCpuPlacement": True}}, compute_pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        ({**SOCKETS, "resources": {"requests": {"cpu": "3"}}}, compute_pod({"cpu": "3"}), {}, {"cpu": 3000}),
+        ({**SOCKETS, "resources": {"limits": {"cpu": "3"}}}, compute_pod({"cpu": "3"}), {}, {"cpu": 3000}),
         # Without a topology KubeVirt requests nothing.
         ({"cpu": {"model": "host-model"}}, None, {}, {"cpu": None}),
         # Memory: the overhead is what the present pod shows, hotplugged memory is requested.
-        (GUEST, pod({"memory": "4396Mi"}), {}, {"memory": 4396 * MI}),
-        (GUEST, pod({"memory": "1324Mi"}), {}, {"memory": 4 * GI}),
-        (GUEST, pod({"memory": "1324Mi"}, OVERHEAD), {}, {"memory": 4 * GI + 300 * MI}),
+        (GUEST, compute_pod({"memory": "4396Mi"}), {}, {"memory": 4396 * MI}),
+        (GUEST, compute_pod({"memory": "1324Mi"}), {}, {"memory": 4 * GI}),
+        (GUEST, compute_pod({"memory": "1324Mi"}, OVERHEAD), {}, {"memory": 4 * GI + 300 * MI}),
         # Half for the guest, and the 300Mi that the pod shows beyond its 4Gi.
-        (GUEST, pod({"memory": "4396Mi"}), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
+        (GUEST, compute_pod({"memory": "4396Mi"}), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
         # Made under the same settings: the overhead isn't known, and the least counts.
-        (GUEST, pod({"memory": "2348Mi"}), {"configuration": HALF}, {"memory": 2 * GI}),
-        (GUEST, pod({"memory": "4396Mi"}, OVERHEAD), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
+        (GUEST, compute_pod({"memory": "2348Mi"}), {"configuration": HALF}, {"memory": 2 * GI}),
+        (GUEST, compute_pod({"memory": "4396Mi"}, OVERHEAD), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
         (
             {**GUEST, "resources": {"requests": THREE_GI, "overcommitGuestOverhead": True}},
-            pod(THREE_GI),
+            compute_pod(THREE_GI),
             {},
             {"memory": 3 * GI},
         ),
         ({**GUEST, "resources": {"requests": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
         ({**GUEST, "resources": {"limits": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
-        ({}, pod({"memory": "300Mi"}), {}, {"memory": 300 * MI}),
+        ({}, compute_pod({"memory": "300Mi"}), {}, {"memory": 300 * MI}),
     ],
 )
 def test_cpus_and_memory(
     domain: Json, launcher: LauncherPod | None, options: dict[str, Any], expected: dict[str, int | None]
 ) -> None:
-    found = requests(vmi(domain), launcher, **options)
-
+    found = requests(machine(domain), launcher, **options)
     assert {resource: found.get(resource) for resource in expected} == expected
 
 
@@ -222,9 +195,9 @@ def test_cpus_and_memory(
     ],
 )
 def test_huge_pages_hold_the_guest_and_memory_the_rest(domain: Json, expected: dict[str, int]) -> None:
-    assert requests(vmi(domain), None) == {"cpu": 100, **expected}
+    assert requests(machine(domain), None) == {"cpu": 100, **expected}
     page = next(iter(expected))
-    shown = requests(vmi(domain), pod({"memory": "300Mi", page: "1Gi"}))
+    shown = requests(machine(domain), compute_pod({"memory": "300Mi", page: "1Gi"}))
     assert shown == {"cpu": 100, "memory": 300 * MI, **expected}
 
 
@@ -242,79 +215,108 @@ class TestDevices:
         }
         known = {"cpu": 100, FOO: 2, "nvidia.com/A100": 1}
 
-        assert requests(vmi({"devices": devices}), None) == known
-        assert requests(vmi({"devices": devices}), pod({"cpu": "100m", FOO: "2", "nvidia.com/A100": "1"})) == known
+        assert requests(machine({"devices": devices}), None) == known
+        assert (
+            requests(machine({"devices": devices}), compute_pod({"cpu": "100m", FOO: "2", "nvidia.com/A100": "1"}))
+            == known
+        )
 
     def test_resources_of_networks_are_requested_as_long_as_there_are_networks(self) -> None:
-        launcher = pod({FOO: "2"})
+        launcher = compute_pod({FOO: "2"})
         attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]
 
-        assert requests(vmi(networks=attached * 2), launcher)[FOO] == 2
-        unplugged = target_pod_demand(vmi(networks=attached), launcher)
+        assert requests(machine(networks=attached * 2), launcher)[FOO] == 2
+        unplugged = target_pod_demand(machine(networks=attached), launcher)
         assert unplugged.requests[FOO] == 1
         (gap,) = unplugged.gaps
         assert FOO in gap
-        assert FOO not in requests(vmi(), launcher)
+        assert FOO not in requests(machine(), launcher)
 
     def test_what_the_vm_requests_by_name(self) -> None:
-        vm = vmi({"resources": {"requests": {FOO: "3"}}})
-
-        assert requests(vm, pod({FOO: "3"}))[FOO] == 3
+        vm = machine({"resources": {"requests": {FOO: "3"}}})
+        assert requests(vm, compute_pod({FOO: "3"}))[FOO] == 3
         assert requests(vm, None)[FOO] == 3
 
     def test_kubevirts_own_devices_need_no_explanation(self) -> None:
-        found = target_pod_demand(vmi(), pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
-
+        found = target_pod_demand(machine(), compute_pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
         assert found.requests == {"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}
         assert found.gaps == ()
 
     def test_what_the_present_node_does_not_offer_either_is_provided_in_another_way(self) -> None:
         """By DRA, or by a scheduler that ignores it: then allocatable says nothing."""
-        vm, launcher = vmi({"resources": {"requests": {FOO: "1"}}}), pod({"memory": "1Gi", FOO: "1"})
-        here = node(memory="512Mi")
+        vm, launcher = machine({"resources": {"requests": {FOO: "1"}}}), compute_pod({"memory": "1Gi", FOO: "1"})
+        here = node(allocatable={"memory": "512Mi"})
 
         found = target_pod_demand(vm, launcher, here)
         assert found.requests == {"cpu": 100, "memory": GI}
         (gap,) = found.gaps
         assert FOO in gap
-        assert target_pod_demand(vm, launcher, node(**{FOO: "1"})).requests[FOO] == 1
-        assert target_pod_demand(vm, launcher, Node.read({"metadata": {"name": "n1"}})).requests[FOO] == 1
+        assert target_pod_demand(vm, launcher, node(allocatable={FOO: "1"})).requests[FOO] == 1
+        assert target_pod_demand(vm, launcher, node()).requests[FOO] == 1
 
     def test_claims_are_named_as_not_evaluated(self) -> None:
-        (gap,) = target_pod_demand(vmi(), pod({}, resourceClaims=[{"name": "gpu"}])).gaps
+        (gap,) = target_pod_demand(machine(), compute_pod({}, resourceClaims=[{"name": "gpu"}])).gaps
         assert "ResourceClaims" in gap
 
 
 def test_a_pod_with_thousands_of_resources() -> None:
     many = {f"example.com/r{number}": "1" for number in range(5000)}
-    found = target_pod_demand(vmi({"resources": {"requests": many}}), pod(many))
+    found = target_pod_demand(machine({"resources": {"requests": many}}), compute_pod(many))
 
     assert len(found.requests) == 64
     (gap,) = found.gaps
     assert "4937" in gap
-    assert len(target_pod_demand(vmi(), pod(many)).gaps) == 64
+    assert len(target_pod_demand(machine(), compute_pod(many)).gaps) == 64
 
-
-def test_thousands_of_resources_are_read_once() -> None:
     def cost(count: int) -> Cost:
-        many = {f"example.com/r{number}": "1" for number in range(count)}
-        own, present = vmi({"resources": {"requests": many}}), pod(many)
+        few = dict([*many.items()][:count])
+        own, present = machine({"resources": {"requests": few}}), compute_pod(few)
         return lines(lambda: target_pod_demand(own, present))
 
     assert nonlinear(cost(0), cost(100), cost(200)) == {}
 
 
 def test_a_pod_that_says_nothing_is_no_pod() -> None:
-    vm = vmi({"memory": {"guest": "1Gi"}})
-
+    vm = machine({"memory": {"guest": "1Gi"}})
     assert requests(vm, convert_to_view(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
+
+
+# -- releases of KubeVirt ----------------------------------------------------------------------------------------------
+
+RESERVED = {"memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}}
+WITH_TDX: Json = {"launchSecurity": {"tdx": {}}}
+BOTH = {"memory": "2Gi", TDX: "1", IOMMUFD: "1"}
+OWN_DEVICE = {"resources": {"requests": {IOMMUFD: "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("domain", "present", "version", "gates", "expected"),
+    [
+        (WITH_TDX, None, "1.8", [], {TDX: None}),
+        (WITH_TDX, None, "1.9", [], {TDX: 1}),
+        ({}, None, "1.8", ["IOMMUFD"], {IOMMUFD: None}),
+        ({}, None, "1.9", ["IOMMUFD"], {IOMMUFD: 1}),
+        ({}, None, "1.9", [], {IOMMUFD: None}),
+        (RESERVED, None, "1.7", [], {"memory": GI}),
+        (RESERVED, None, "1.8", [], {"memory": GI + MI}),
+        # A pod of a newer KubeVirt, or from before a gate was closed: the target pod is made by what counts now.
+        (WITH_TDX, BOTH, "1.8", [], {TDX: None, IOMMUFD: None}),
+        (WITH_TDX, BOTH, "1.9", [], {TDX: 1, IOMMUFD: None}),
+        (WITH_TDX, BOTH, "1.9", ["IOMMUFD"], {TDX: 1, IOMMUFD: 1}),
+        # A device that the owner requests stays.
+        (OWN_DEVICE, {IOMMUFD: "1"}, "1.9", [], {IOMMUFD: 1}),
+    ],
+)
+def test_what_a_release_requests(domain: Json, present: Any, version: str, gates: list[str], expected: Json) -> None:
+    configuration = config_of(version, {"developerConfiguration": {"featureGates": gates}})
+    found = requests(machine(domain), compute_pod(present) if present else None, configuration=configuration)
+    assert {resource: found.get(resource) for resource in expected} == expected
 
 
 quantities = st.one_of(st.none(), st.integers(0, 2**40), st.sampled_from(["1Gi", "500m", "0", "-1", "many", "1e3", ""]))
 lists = st.dictionaries(st.sampled_from(["cpu", "memory", "hugepages-2Mi", FOO, "foo", KVM]), quantities, max_size=4)
 
 
-@untimed
 @given(
     own=lists,
     limits=lists,
@@ -330,8 +332,8 @@ def test_whatever_is_written(
     own: Any, limits: Any, shown: Any, guest: Any, page: Any, cores: int, ratio: int, overcommit: int, annotation: Any
 ) -> None:
     memory = {"guest": guest, "hugepages": {"pageSize": page} if page else None}
-    vm = vmi({"cpu": {"cores": cores}, "memory": memory, "resources": {"requests": own, "limits": limits}})
-    launcher = pod(shown, {"kubevirt.io/memory-overhead-bytes": annotation} if annotation else None)
+    vm = machine({"cpu": {"cores": cores}, "memory": memory, "resources": {"requests": own, "limits": limits}})
+    launcher = compute_pod(shown, {"kubevirt.io/memory-overhead-bytes": annotation} if annotation else None)
     settings = kubevirt(cpuAllocationRatio=ratio, memoryOvercommit=overcommit)
 
     for present in (None, launcher):

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.builders import config_of
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.placement.machines import Claim, Migration, PersistentVolume, SourceState, Vmi
 from webhook.placement.nodes import convert_to_view
+
+FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +31,6 @@ from webhook.placement.nodes import convert_to_view
 )
 def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
     migration = convert_to_view(Migration, {"spec": spec}, "migration")
-
     assert (migration.receives, migration.sends) == (receives, sends)
 
 
@@ -38,27 +40,26 @@ def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> 
 def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
     assert convert_to_view(Migration, {"spec": spec}, "migration").added_selector == added
     assert Migration.adding(added).added_selector == added
+    assert (Migration.adding(added, receives=True).receives, Migration.adding(added).receives) == (True, False)
 
 
-def test_the_receiving_half() -> None:
-    assert Migration.adding({}, receives=True).receives
-    assert not Migration.adding({}).receives
-    source = {"migrationState": {"sourceState": {"node": "far"}}}
-    states = [
-        {"phase": "WaitingForSync"},
-        {"phase": "Scheduling", **source},
-        {"phase": "Scheduling"},
-        {"phase": "Running", "nodeName": "n1", **source},
-        None,
-    ]
-    waits = [convert_to_view(Vmi, {"status": status}, "vmi").waits_for_source for status in states]
-    assert waits == [True, True, False, False, False]
+@pytest.mark.parametrize(
+    ("status", "waits"),
+    [
+        ({"phase": "WaitingForSync"}, True),
+        ({"phase": "Scheduling", **FROM_FAR}, True),
+        ({"phase": "Scheduling"}, False),
+        ({"phase": "Running", "nodeName": "n1", **FROM_FAR}, False),
+        (None, False),
+    ],
+)
+def test_the_receiving_half(status: Any, waits: bool) -> None:
+    assert convert_to_view(Vmi, {"status": status}, "vmi").waits_for_source is waits
 
 
 def test_terms_keep_their_places() -> None:
-    placed = convert_to_view(
-        Placed, {"affinity": affinity({}, None, expressions(expression("zone", "In", "a"), None))}, "spec"
-    )
+    near = affinity({}, None, expressions(expression("zone", "In", "a"), None))
+    placed = convert_to_view(Placed, {"affinity": near}, "spec")
 
     assert placed.required_affinity
     empty, null, spoiled = placed.required_affinity.terms()
@@ -80,20 +81,12 @@ def test_feature_gates() -> None:
     assert not DEFAULTS.is_gate_open("A")
 
 
-def test_where_a_vm_comes_from() -> None:
-    state = {"sourceState": {"node": "far", "nodeSelectors": {"a": "b"}}}
-
-    assert vmi(None, None, migrationState=state).source_state == SourceState("far", {"a": "b"})
-    assert vmi().source_state == vmi(None, None, migrationState={}).source_state == SourceState()
-
-
 @pytest.mark.parametrize(
     ("affinity", "terms"),
     [({"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}, ["zone=a"]), ({}, [])],
 )
 def test_volumes(affinity: Any, terms: list[str]) -> None:
     volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": affinity}}, "volume")
-
     assert [str(term) for term in volume.terms] == terms
 
 
@@ -113,18 +106,14 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
     assert Claim().volume == convert_to_view(Claim, {"spec": {}}, "claim").volume == ""
 
 
-def test_what_becomes_of_a_vmi() -> None:
-    assert vmi(nodeName="n1").node_name == "n1"
-    assert Vmi().node_name == vmi().node_name == ""
-    assert [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended] == [
-        *("Succeeded", "Failed")
-    ]
-    assert not Vmi().has_ended
-
-
-def test_conditions() -> None:
+def test_what_is_read_of_a_vmi() -> None:
+    assert (vmi(nodeName="n1").node_name, Vmi().node_name, vmi().node_name) == ("n1", "", "")
+    ended = [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended]
+    assert (ended, Vmi().has_ended) == (["Succeeded", "Failed"], False)
+    far = vmi(migrationState={"sourceState": {"node": "far", "nodeSelectors": {"a": "b"}}})
+    assert far.source_state == SourceState("far", {"a": "b"})
+    assert vmi().source_state == vmi(migrationState={}).source_state == SourceState()
     found = vmi(conditions=[None, {"type": "Ready"}, {"type": "LiveMigratable", "status": "False"}])
-
     assert (found.condition("LiveMigratable") or found).status == "False"
     assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None
 
@@ -147,3 +136,16 @@ GATE = {"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}
 )
 def test_kvm_is_not_the_only_hypervisor(configuration: Any, needed: bool) -> None:
     assert ClusterConfig.of(configuration).needs_kvm is needed
+
+
+def test_hypervisors_are_configured_since_1_8() -> None:
+    for version, needs in (("1.7", True), ("1.8", False)):
+        assert config_of(version, {"hypervisors": [{"name": "hyperv-direct"}], **GATE}).needs_kvm is needs
+
+
+@pytest.mark.parametrize(
+    ("backup", "runs"),
+    [(None, False), ({}, False), ({"backupName": "b"}, True), ({"backupName": "b", "completed": True}, False)],
+)
+def test_backups(backup: Any, runs: bool) -> None:
+    assert vmi(changedBlockTracking={"backupStatus": backup}).is_backed_up is runs

@@ -1,4 +1,4 @@
-"""A node's labels behave as the dictionary that they were, and nodes of one kind share the table of their keys."""
+"""What is read of nodes: labels, taints, departures, and amounts of resources; and what no object is."""
 
 from __future__ import annotations
 
@@ -15,33 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import KEYS, affinity, node, untimed
+from tests.placement.samples import FOO, KEYS, affinity, node
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
 from webhook.k8s.types.scheduling import Placed, Taint
+from webhook.placement import nodes as module
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Vmi
-from webhook.placement.nodes import (
-    CORDON,
-    KVM_DEVICE,
-    Labels,
-    Node,
-    bitset_items,
-    bitset_positions,
-    convert_to_view,
-    format_offer,
-    format_request,
-    is_counted_resource,
-    is_extended_resource,
-    labels_starting_with,
-    parse_allocatable,
-    plain_labels,
-    to_scheduler_units,
-)
+from webhook.placement.nodes import CORDON, KVM_DEVICE, Labels, Node, convert_to_view, parse_allocatable, plain_labels
 from webhook.placement.requirements import contradictions
 from webhook.placement.target_pods import own_requirements
 
 SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
+RESOURCES = st.sampled_from(["cpu", "memory", "hugepages-1Gi", FOO])
 
 
 @pytest.mark.parametrize(
@@ -54,79 +40,74 @@ SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": 
         ("memory", "100m", 1),
         ("memory", 1.5, 2),
         ("hugepages-2Mi", "1Gi", 2**30),
-        ("example.com/foo", "1k", 1000),
-        ("example.com/foo", "0", 0),
+        (FOO, "1k", 1000),
+        (FOO, "0", 0),
         ("ephemeral-storage", "50M", 50_000_000),
     ],
 )
 def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: Any, amount: int) -> None:
     known = nanos(value)
     assert known is not None
-    assert to_scheduler_units(resource, known) == amount
+    assert module.to_scheduler_units(resource, known) == amount
     assert parse_allocatable({resource: value}) == {resource: amount}
 
 
-@untimed
-@given(
-    number=st.decimals(min_value=0, max_value=10**6, places=3),
-    suffix=st.sampled_from(sorted(SUFFIXES)),
-    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
-)
-def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: str) -> None:
-    exact = Fraction(number) * SUFFIXES[suffix] * (1000 if resource == "cpu" else 1)
-
-    assert parse_allocatable({resource: f"{number}{suffix}"}) == {resource: ceil(exact)}
+@given(number=st.decimals(min_value=0, max_value=10**6, places=3), suffix=st.sampled_from([*SUFFIXES]), name=RESOURCES)
+def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, name: str) -> None:
+    exact = Fraction(number) * SUFFIXES[suffix] * (1000 if name == "cpu" else 1)
+    assert parse_allocatable({name: f"{number}{suffix}"}) == {name: ceil(exact)}
 
 
-@untimed
-@given(
-    asked=st.integers(0, 2**62),
-    short=st.integers(1, 2**32),
-    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
-)
+@given(asked=st.integers(0, 2**62), short=st.integers(1, 2**32), resource=RESOURCES)
 def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
     has = max(0, asked - short)
-    shown_asked, shown_has = parse(format_request(resource, asked)), parse(format_offer(resource, has))
+    shown_asked, shown_has = parse(module.format_request(resource, asked)), parse(module.format_offer(resource, has))
 
-    assert to_scheduler_units(resource, shown_has.nanos) <= has
-    assert to_scheduler_units(resource, shown_asked.nanos) >= asked
+    assert module.to_scheduler_units(resource, shown_has.nanos) <= has
+    assert module.to_scheduler_units(resource, shown_asked.nanos) >= asked
     assert shown_has < shown_asked or not asked
 
 
-def test_amounts_are_written_as_kubernetes_writes_them() -> None:
-    assert format_request("cpu", 1500) == "1500m"
-    assert format_offer("cpu", 16000) == "16"
-    assert format_request("memory", 2299 * 2**20) == format_offer("memory", 2299 * 2**20) == "2299Mi"
-    assert format_request("memory", 2299 * 2**20 + 1) == "2300Mi"
-    assert format_offer("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
-    assert format_request("memory", 1000) == "1k"
-    assert format_request("hugepages-2Mi", 2**30) == "1Gi"
-    assert format_request("example.com/foo", 4) == "4"
+@pytest.mark.parametrize(
+    ("resource", "amount", "request_", "offer"),
+    [
+        ("cpu", 1500, "1500m", "1500m"),
+        ("cpu", 16000, "16", "16"),
+        ("memory", 2299 * 2**20, "2299Mi", "2299Mi"),
+        ("memory", 2299 * 2**20 + 1, "2300Mi", "2299Mi"),
+        ("ephemeral-storage", 2299 * 2**20 + 1, "2300Mi", "2299Mi"),
+        ("memory", 1000, "1k", "1k"),
+        ("hugepages-2Mi", 2**30, "1Gi", "1Gi"),
+        (FOO, 4, "4", "4"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_writes_them(resource: str, amount: int, request_: str, offer: str) -> None:
+    assert (module.format_request(resource, amount), module.format_offer(resource, amount)) == (request_, offer)
 
 
 @pytest.mark.parametrize(
-    ("resources", "known"),
+    ("resources", "is_counted", "is_extended"),
     [
-        (("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "attachable-volumes-csi"), True),
-        (("example.com/foo", "kubernetes.io/foo"), True),
-        (("foo", "requests.example.com/foo"), False),
+        (("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "attachable-volumes-csi"), True, False),
+        ((FOO,), True, True),
+        (("kubernetes.io/foo",), True, False),
+        (("foo",), False, False),
+        (("requests.example.com/foo",), False, True),
     ],
 )
-def test_what_the_scheduler_compares(resources: tuple[str, ...], known: bool) -> None:
+def test_what_the_scheduler_compares(resources: tuple[str, ...], is_counted: bool, is_extended: bool) -> None:
     for resource in resources:
-        assert is_counted_resource(resource) is known
-        assert (resource in parse_allocatable({resource: "1"})) is known
-
-
-def test_what_a_device_plugin_provides() -> None:
-    assert is_extended_resource("example.com/foo")
-    assert not any(map(is_extended_resource, ("cpu", "hugepages-2Mi", "kubernetes.io/foo")))
+        assert module.is_counted_resource(resource) is is_counted
+        assert (resource in parse_allocatable({resource: "1"})) is is_counted
+        assert module.is_extended_resource(resource) is is_extended, "a device plugin provides it"
 
 
 def test_what_is_not_a_quantity_is_never_a_reason_against_a_node() -> None:
     assert nanos("much") is None
-    assert parse_allocatable({"example.com/foo": "much", "memory": None}) == {"example.com/foo": 2**63 - 1}
+    assert parse_allocatable({FOO: "much", "memory": None}) == {FOO: 2**63 - 1}
 
+
+# -- labels: as the dictionary that they were; nodes of one kind share the table of their keys -------------------------
 
 TEXTS = st.text("abc", max_size=2)
 
@@ -144,59 +125,51 @@ def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -
     assert labels == Labels(one) == one
     assert (labels == Labels(other)) == (labels == other) == (one == other)
     assert labels == Labels(dict(reversed(one.items())))
+    assert labels != ()
+    assert repr(labels) == f"Labels({one!r})"
 
 
 @given(st.dictionaries(TEXTS, TEXTS), st.lists(TEXTS, max_size=3))
 def test_labels_with_a_prefix(one: dict[str, str], prefixes: list[str]) -> None:
-    labels = (Labels(one), Labels(dict.fromkeys(one, "x")), one)
-
     for prefix in prefixes * 2:
-        for each in labels:
-            found = labels_starting_with(each, prefix, "x/")
+        for each in (Labels(one), Labels(dict.fromkeys(one, "x")), one):
+            found = module.labels_starting_with(each, prefix, "x/")
             those = sorted(item for item in each.items() if item[0].startswith(prefix))
             assert list(found.items()) == [(f"x/{key[len(prefix) :]}", value) for key, value in those]
 
 
-def test_of_what_is_no_mapping() -> None:
-    assert Labels({}) != ()
-    assert repr(Labels({"a": "b"})) == "Labels({'a': 'b'})"
+def test_nodes_take_a_tenth_of_what_dictionaries_take_or_with_other_values_a_third() -> None:
+    def bytes_of(make: Callable[[], object]) -> int:
+        gc.collect()
+        tracemalloc.start()
+        try:
+            kept = [make() for _ in range(1000)]
+            return tracemalloc.get_traced_memory()[0] if kept else 0
+        finally:
+            tracemalloc.stop()
 
-
-def test_a_thousand_nodes_take_a_tenth_of_what_dictionaries_take() -> None:
-    keys = [f"key-{number}" for number in range(120)]
-    hosts = map(str, count())
+    keys, hosts = [f"key-{number}" for number in range(120)], map(str, count())
+    values = cycle([dict.fromkeys(keys, value) for value in "abcd"])
 
     def written() -> dict[str, str]:
         return dict.fromkeys(keys, "value") | {"key-7": next(hosts)}
 
-    assert _bytes_of(lambda: Labels(written())) * 10 < _bytes_of(written)
-
-
-def test_nodes_with_other_values_take_no_more_than_a_third() -> None:
-    keys = [f"key-{number}" for number in range(120)]
-    values = cycle([dict.fromkeys(keys, value) for value in "abcd"])
-
-    assert _bytes_of(lambda: Labels(next(values))) * 3 < _bytes_of(lambda: dict(next(values)))
+    assert bytes_of(lambda: Labels(written())) * 10 < bytes_of(written)
+    assert bytes_of(lambda: Labels(next(values))) * 3 < bytes_of(lambda: dict(next(values)))
 
 
 def test_values_are_those_of_each_node() -> None:
     usual = {f"key-{number}": "value" for number in range(20)}
-    first, second, third = (Labels(usual | own) for own in ({}, {"key-3": "x"}, dict.fromkeys(list(usual)[:9], "y")))
+    many = dict.fromkeys([*usual][:9], "y")
+    first, second, third = (Labels(usual | own) for own in ({}, {"key-3": "x"}, many))
 
     assert [each["key-3"] for each in (first, second, third)] == ["value", "x", "y"]
     assert [each.get("key-9") for each in (first, second, third)] == ["value"] * 3
     assert (first == second, second == third, second == Labels(usual | {"key-3": "x"})) == (False, False, True)
-    assert dict(third) == third.as_dict() == usual | dict.fromkeys(list(usual)[:9], "y")
+    assert dict(third) == third.as_dict() == usual | many
 
 
-def _bytes_of(make: Callable[[], object]) -> int:
-    gc.collect()
-    tracemalloc.start()
-    try:
-        kept = [make() for _ in range(1000)]
-        return tracemalloc.get_traced_memory()[0] if kept else 0
-    finally:
-        tracemalloc.stop()
+# -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_kept_of_a_node() -> None:
@@ -207,14 +180,13 @@ def test_what_is_kept_of_a_node() -> None:
         {"key": "soft", "effect": "PreferNoSchedule"},
         {"key": "other", "effect": None},
     ]
-
     kept = node("n1", {"zone": "a"}, taints=taints)
 
-    assert kept.name == "n1"
-    assert kept.labels == {"kubernetes.io/hostname": "n1", "zone": "a"}
-    assert kept.taints == (Taint("a", "x", "NoExecute"), Taint("b", "", "NoSchedule"))
+    labels = {"kubernetes.io/hostname": "n1", "zone": "a"}
+    assert kept == Node("n1", labels, (Taint("a", "x", "NoExecute"), Taint("b", "", "NoSchedule")))
     assert [str(taint) for taint in kept.taints] == ["a=x:NoExecute", "b:NoSchedule"]
-    assert not kept.unschedulable
+    assert Node.read({"metadata": {"name": "n"}}) == Node("n", {})
+    assert Node.read({"metadata": {"name": "n", "labels": None}, "spec": None, "status": {}}) == Node("n", {})
 
 
 def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
@@ -229,30 +201,24 @@ def maintained(message: str) -> dict[str, str]:
     return {"type": "MaintenancePlanned", "status": "True", "message": message}
 
 
+MAINTENANCE = "will be emptied for maintenance"
+DRAINED = {"type": "Drained", "status": "True"}
+LATER, PAST = "at 1970-01-01T02:00:01Z", "since 1970-01-01T00:30:00Z"
+UPGRADED = {"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}
+
+
 @pytest.mark.parametrize(
     ("conditions", "taint_effect", "clause"),
     [
         ([{"type": "Ready", "status": "True"}], None, None),
         ([{"type": "Drained", "status": "Unknown"}], None, None),
         ([], "PreferNoSchedule", None),
-        ([maintained(""), {"type": "Drained", "status": "True"}], None, "is being emptied (Drained)"),
-        (
-            [{"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}],
-            None,
-            "is being emptied (DrainInProgress: Upgrade)",
-        ),
+        ([maintained(""), DRAINED], None, "is being emptied (Drained)"),
+        ([UPGRADED], None, "is being emptied (DrainInProgress: Upgrade)"),
         ([], "NoSchedule", "is being emptied (taint medik8s.io/drain:NoSchedule)"),
-        ([maintained("new disks")], None, "will be emptied for maintenance (MaintenancePlanned: new disks)"),
-        (
-            [maintained("at 1970-01-01T02:00:01Z")],
-            None,
-            "will be emptied for maintenance in 1h 21m (MaintenancePlanned: at 1970-01-01T02:00:01Z)",
-        ),
-        (
-            [maintained("since 1970-01-01T00:30:00Z")],
-            None,
-            "will be emptied for maintenance (MaintenancePlanned: since 1970-01-01T00:30:00Z)",
-        ),
+        ([maintained("new disks")], None, f"{MAINTENANCE} (MaintenancePlanned: new disks)"),
+        ([maintained(LATER)], None, f"{MAINTENANCE} in 1h 21m (MaintenancePlanned: {LATER})"),
+        ([maintained(PAST)], None, f"{MAINTENANCE} (MaintenancePlanned: {PAST})"),
     ],
 )
 def test_why_vms_leave_a_node(conditions: Any, taint_effect: str | None, clause: str | None) -> None:
@@ -268,18 +234,10 @@ def test_kvm(kvm: Any, none: bool) -> None:
     assert node(kvm=kvm).no_kvm is none
 
 
-@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
-def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good(resource: str) -> None:
-    reported = Node.read({"metadata": {"name": "n"}, "status": {"allocatable": {KVM_DEVICE: "110"}}})
-
-    assert not reported.lacks(resource, 1)
-    assert reported.lacks("hugepages-2Mi", 1)
-    assert reported.lacks("example.com/foo", 1)
-
-
-def test_little_is_needed() -> None:
-    assert Node.read({"metadata": {"name": "n"}}) == Node("n", {})
-    assert Node.read({"metadata": {"name": "n", "labels": None}, "spec": None, "status": {}}) == Node("n", {})
+def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good() -> None:
+    reported = node(allocatable={KVM_DEVICE: "110"})
+    for resource in ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", FOO):
+        assert reported.lacks(resource, 1) is (resource in ("hugepages-2Mi", FOO))
 
 
 @pytest.mark.parametrize(
@@ -296,50 +254,6 @@ def test_no_nodes(json: Any, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         Node.read(json)
     assert str(caught.value) == sentence
-
-
-NAMES = [
-    *("nodeSelector", "affinity", "tolerations", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
-    *("nodeSelectorTerms", "matchExpressions", "matchFields", "key", "operator", "values", "effect", "value"),
-]
-scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.sampled_from(["In", "Gt", "1", *KEYS])
-)
-garbage = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
-    max_leaves=12,
-)
-terms = st.lists(st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3)
-affinities = garbage | st.builds(lambda terms: affinity(*terms), terms)
-NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
-
-
-@untimed
-@given(near=affinities, tolerations=garbage, selector=garbage)
-def test_garbage_ends_with_an_answer_or_a_sentence(near: Any, tolerations: Any, selector: Any) -> None:
-    spec = {"nodeSelector": selector, "affinity": near, "tolerations": tolerations}
-    try:
-        requirements = tuple(own_requirements(convert_to_view(Placed, spec, "spec")))
-    except InputError as rejection:
-        assert rejection.where.startswith("spec")
-        assert rejection.what
-        return
-    answer = reasons_node_by_node(requirements, NODES)
-    assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
-    assert all(str(reason) for reasons in answer.values() for reason in reasons)
-    assert all(str(each) for each in contradictions(requirements))
-
-
-@untimed
-@given(taints=garbage)
-def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
-    try:
-        node = Node.read({"metadata": {"name": "n"}, "spec": {"taints": taints}})
-    except InputError as rejection:
-        assert rejection.where.startswith("node.spec.taints")
-        return
-    assert all(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)
 
 
 @pytest.mark.parametrize(
@@ -361,9 +275,50 @@ def test_what_is_absent_or_null_reads_as_nothing() -> None:
     assert convert_to_view(Placed, {"tolerations": None, "unknown": {"a": [1]}}, "spec") == Placed()
 
 
-@untimed
+NAMES = [
+    *("nodeSelector", "affinity", "tolerations", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+    *("nodeSelectorTerms", "matchExpressions", "matchFields", "key", "operator", "values", "effect", "value"),
+]
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.sampled_from(["In", "Gt", "1", *KEYS])
+)
+garbage = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+terms: st.SearchStrategy[list[Any]] = st.lists(
+    st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3
+)
+NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
+
+
+@given(near=garbage | terms.map(lambda them: affinity(*them)), tolerations=garbage, selector=garbage)
+def test_garbage_ends_with_an_answer_or_a_sentence(near: Any, tolerations: Any, selector: Any) -> None:
+    spec = {"nodeSelector": selector, "affinity": near, "tolerations": tolerations}
+    try:
+        requirements = tuple(own_requirements(convert_to_view(Placed, spec, "spec")))
+    except InputError as rejection:
+        assert rejection.where.startswith("spec")
+        assert rejection.what
+        return
+    answer = reasons_node_by_node(requirements, NODES)
+    assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
+    assert all(str(reason) for reasons in answer.values() for reason in reasons)
+    assert all(str(each) for each in contradictions(requirements))
+
+
+@given(taints=garbage)
+def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
+    try:
+        found = Node.read({"metadata": {"name": "n"}, "spec": {"taints": taints}})
+    except InputError as rejection:
+        assert rejection.where.startswith("node.spec.taints")
+        return
+    assert all(taint.effect in ("NoSchedule", "NoExecute") for taint in found.taints)
+
+
 @given(st.sets(st.integers(0, 200)))
 def test_the_items_of_the_set_are_chosen_in_order(members: set[int]) -> None:
     bits = sum(1 << member for member in members)
-
-    assert list(bitset_items(bits, range(201))) == list(bitset_positions(bits)) == sorted(members)
+    assert list(module.bitset_items(bits, range(201))) == list(module.bitset_positions(bits)) == sorted(members)

@@ -1,6 +1,4 @@
-"""The host's own CPU and its vendor, which a migrating VM takes with it.
-
-Requirements on nodes of some releases of KubeVirt and not of others."""
+"""What the target pod of a migration requires of nodes, by the VM, its CPU, its present pod and KubeVirt's release."""
 
 from __future__ import annotations
 
@@ -12,67 +10,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.hosts import FEATURE, HOST_MODEL, INTEL, MODEL, NAMED, OBSOLETE, VENDOR, asked
+from tests.builders import config_of
 from tests.placement.node_by_node import reasons_node_by_node
-from tests.placement.samples import (
-    HOST,
-    affinity,
-    clusters,
-    expression,
-    expressions,
-    kubevirt,
-    node,
-    pod,
-    selectors,
-    untimed,
-    vmi,
-    vmis,
-)
+from tests.placement.samples import HOST, affinity, clusters, expression, expressions, node, pod, selectors, vmi, vmis
+from tests.placement.samples import kubevirt as settings
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import DEFAULTS
-from webhook.placement.eligibility import unmet_requirements
+from webhook.placement import target_pods as module
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import convert_to_view
 from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Origin, Requirements, Uncordoned, Untainted
-from webhook.placement.target_pods import (
-    RuntimeClass,
-    architecture_label,
-    forbidden_labels,
-    generated_labels,
-    host_model_labels,
-    is_emulated,
-    is_sticky_label,
-    namespace_labels,
-    own_requirements,
-    requirement_gaps,
-    target_pod_requirements,
-    unexplained_labels,
-    unexplained_labels_gap,
-)
+from webhook.placement.target_pods import generated_labels, requirement_gaps, target_pod_requirements
 
-CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
-STRICT = kubevirt(featureGates=["HypervStrictCheck"])
-EMULATED = kubevirt(useEmulation=True)
-HYPERV = {
-    "vpindex": {"enabled": True},
-    "synic": {"enabled": False},
-    "synictimer": {},
-    "reset": None,
-    "relaxed": {"enabled": True},
-    "evmcs": {},
-}
+Json = dict[str, Any]
+VENDOR, FEATURE = "cpu-vendor.node.kubevirt.io/", "cpu-feature.node.kubevirt.io/"
+MODEL, MODEL_FEATURES = "cpu-model-migration.node.kubevirt.io/", "host-model-required-features.node.kubevirt.io/"
+OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
+ARCH, WESTMERE = "kubernetes.io/arch", "cpu-model.node.kubevirt.io/Westmere"
+SKYLAKE = {"host-model-cpu.node.kubevirt.io/Skylake": "true"}
+INTEL = node("n1", {HOST: "host-1", f"{VENDOR}Intel": "true", **SKYLAKE, f"{MODEL_FEATURES}vmx": "true"})
+HOST_MODEL, NAMED = {"cpu": {"model": "host-model"}}, {"cpu": {"model": "Westmere"}}
+CROSS = settings(featureGates=["CrossArchitectureVirtualization"])
+ON = {"enabled": True}
+HYPERV = {"vpindex": ON, "synic": {"enabled": False}, "synictimer": {}, "reset": None, "relaxed": ON, "evmcs": {}}
 CPU_FEATURES = [
-    {"name": "a"},
-    {"name": "b", "policy": "require"},
-    {"name": "c", "policy": ""},
+    *({"name": "a"}, {"name": "b", "policy": "require"}, {"name": "c", "policy": ""}),
     *({"name": policy, "policy": policy} for policy in ("forbid", "optional", "disable", "force")),
 ]
-FEATURE_LABELS = [f"cpu-feature.node.kubevirt.io/{name}" for name in "abc"]
+FEATURE_LABELS = [f"{FEATURE}{name}" for name in "abc"]
 Q35 = {"machine": {"type": "q35"}}
+ENCRYPTED, PLAIN_STATE = ({"sev": {"policy": {"encryptedState": each}}} for each in (True, False))
+ON_S390 = {"spec": {"architecture": "s390x"}}
 
 
-def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> list[str]:
+def asked(requirements: Requirements) -> dict[str, list[str]]:
+    """The requirements on labels, by origin."""
+    by_origin: dict[str, list[str]] = {}
+    for each in requirements:
+        if isinstance(each, Label):
+            by_origin.setdefault(each.origin, []).append(str(each.expression))
+    return by_origin
+
+
+def required(domain: Json, spec: Json | None = None, **status: Any) -> list[str]:
     return list(generated_labels(vmi(spec, domain, **status), DEFAULTS, {}))
 
 
@@ -81,11 +62,7 @@ def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **statu
     [
         ({}, {}, []),
         ({"cpu": {"model": "host-passthrough"}, "launchSecurity": {}}, {}, []),
-        (
-            {"cpu": {"model": "Westmere", "features": CPU_FEATURES}},
-            {},
-            ["cpu-model.node.kubevirt.io/Westmere", *FEATURE_LABELS],
-        ),
+        ({"cpu": {"model": "Westmere", "features": CPU_FEATURES}}, {}, [WESTMERE, *FEATURE_LABELS]),
         ({"cpu": {"model": "host-model", "features": CPU_FEATURES}}, {}, FEATURE_LABELS),
         # Without a model KubeVirt looks at no features.
         ({"cpu": {"features": CPU_FEATURES}}, {}, []),
@@ -96,44 +73,26 @@ def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **statu
         (Q35, {"machine": {"type": ""}}, ["machine-type.node.kubevirt.io/q35"]),
         ({"features": {"hyperv": HYPERV}}, {}, []),
         ({"launchSecurity": {"sev": {}}}, {}, ["kubevirt.io/sev"]),
-        (
-            {"launchSecurity": {"sev": {"policy": {"encryptedState": True}}}},
-            {},
-            ["kubevirt.io/sev", "kubevirt.io/sev-es"],
-        ),
-        ({"launchSecurity": {"sev": {"policy": {"encryptedState": False}}}}, {}, ["kubevirt.io/sev"]),
+        ({"launchSecurity": ENCRYPTED}, {}, ["kubevirt.io/sev", "kubevirt.io/sev-es"]),
+        ({"launchSecurity": PLAIN_STATE}, {}, ["kubevirt.io/sev"]),
         ({"launchSecurity": {"snp": {}}}, {}, ["kubevirt.io/sev", "kubevirt.io/sev-snp"]),
         ({"launchSecurity": {"tdx": {}}}, {}, ["kubevirt.io/tdx"]),
-        ({"launchSecurity": {}}, {"spec": {"architecture": "s390x"}}, ["kubevirt.io/s390-pv"]),
-        ({}, {"spec": {"architecture": "s390x"}}, []),
+        ({"launchSecurity": {}}, ON_S390, ["kubevirt.io/s390-pv"]),
+        ({}, ON_S390, []),
     ],
 )
-def test_labels_that_follow_from_the_vm(domain: dict[str, Any], more: dict[str, Any], labels: list[str]) -> None:
+def test_labels_that_follow_from_the_vm(domain: Json, more: Json, labels: list[str]) -> None:
     assert required(domain, **more) == labels
 
 
-@pytest.mark.parametrize(
-    ("source", "label"),
-    [
-        ({}, "kubevirt.io/cpumanager"),
-        ({"cpumanager": "true"}, "cpumanager"),
-        ({"kubevirt.io/cpumanager": "true", "cpumanager": "true"}, "kubevirt.io/cpumanager"),
-    ],
-)
-def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
-    assert generated_labels(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source) == [label]
-
-
-@pytest.mark.parametrize(
-    ("hyperv", "labels"),
-    [
-        (HYPERV, ["hyperv.node.kubevirt.io/vpindex", "cpu-vendor.node.kubevirt.io/Intel"]),
-        ({"evmcs": {"enabled": False}}, []),
-        ({}, []),
-    ],
-)
-def test_hyperv_is_looked_at_if_strict(hyperv: dict[str, Any], labels: list[str]) -> None:
-    assert generated_labels(vmi(None, {"features": {"hyperv": hyperv}}), STRICT, {}) == labels
+def test_dedicated_cpus_and_hyperv_if_strict() -> None:
+    dedicated, new = vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), "kubevirt.io/cpumanager"
+    for source, label in (([], new), (["cpumanager"], "cpumanager"), ([new, "cpumanager"], new)):
+        assert generated_labels(dedicated, DEFAULTS, dict.fromkeys(source, "true")) == [label]
+    strict = settings(featureGates=["HypervStrictCheck"])
+    vpindex = ["hyperv.node.kubevirt.io/vpindex", f"{VENDOR}Intel"]
+    for hyperv, labels in ((HYPERV, vpindex), ({"evmcs": {"enabled": False}}, []), ({}, [])):
+        assert generated_labels(vmi(None, {"features": {"hyperv": hyperv}}), strict, {}) == labels
 
 
 @pytest.mark.parametrize(
@@ -147,9 +106,8 @@ def test_hyperv_is_looked_at_if_strict(hyperv: dict[str, Any], labels: list[str]
         ({}, False),
     ],
 )
-def test_tsc_frequency(domain: dict[str, Any], needed: bool) -> None:
+def test_tsc_frequency(domain: Json, needed: bool) -> None:
     labels = ["scheduling.node.kubevirt.io/tsc-frequency-2100000000"] if needed else []
-
     assert required(domain, topologyHints={"tscFrequency": 2100000000}) == labels
     assert required(domain, topologyHints={"tscFrequency": -1}) == required(domain, topologyHints={}) == []
 
@@ -157,53 +115,35 @@ def test_tsc_frequency(domain: dict[str, Any], needed: bool) -> None:
 def test_architecture() -> None:
     arm = vmi({"architecture": "ARM64"})
 
-    assert (architecture_label(arm), architecture_label(vmi())) == ({"kubernetes.io/arch": "arm64"}, {})
-    assert (is_emulated(arm, CROSS), is_emulated(arm, DEFAULTS)) == (True, False)
+    assert (module.architecture_label(arm), module.architecture_label(vmi())) == ({ARCH: "arm64"}, {})
+    assert (module.is_emulated(arm, CROSS), module.is_emulated(arm, DEFAULTS)) == (True, False)
     assert generated_labels(arm, CROSS, {}) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
-    assert (is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
+    assert (module.is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
 
 
 def test_what_nodes_must_not_have() -> None:
-    forbidden = [{"name": "svm", "policy": "forbid"}]
-    named = vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}})
-
-    assert forbidden_labels(vmi()) == forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
-    assert forbidden_labels(named) == ["cpu-feature.node.kubevirt.io/svm"]
+    named = vmi(None, {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}})
+    assert module.forbidden_labels(vmi()) == module.forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
+    assert module.forbidden_labels(named) == [f"{FEATURE}svm"]
 
 
 def test_a_hosts_own_cpu() -> None:
-    labels = {
-        "host-model-required-features.node.kubevirt.io/vmx": "true",
-        "host-model-required-features.node.kubevirt.io/by-hand": "yes",
-        "host-model-cpu.node.kubevirt.io/Skylake": "true",
-        "cpu-model.node.kubevirt.io/Westmere": "true",
+    features = {f"{MODEL_FEATURES}vmx": "true", f"{MODEL_FEATURES}by-hand": "yes"}
+
+    assert module.host_model_labels(features | SKYLAKE | {WESTMERE: "true"}) == {
+        f"{MODEL}Skylake": "true",
+        f"{FEATURE}by-hand": "yes",
+        f"{FEATURE}vmx": "true",
     }
-
-    assert host_model_labels(labels) == {
-        "cpu-model-migration.node.kubevirt.io/Skylake": "true",
-        "cpu-feature.node.kubevirt.io/by-hand": "yes",
-        "cpu-feature.node.kubevirt.io/vmx": "true",
-    }
+    # What later migrations inherit.
+    assert all(map(module.is_sticky_label, (f"{FEATURE}vmx", f"{MODEL}Skylake", f"my.{FEATURE}x")))
+    others = (f"{MODEL_FEATURES}vmx", "cpu-model.node.kubevirt.io/Skylake", "zone")
+    assert not any(map(module.is_sticky_label, others))
 
 
-@pytest.mark.parametrize(
-    ("key", "copied"),
-    [
-        ("cpu-feature.node.kubevirt.io/vmx", True),
-        ("cpu-model-migration.node.kubevirt.io/Skylake", True),
-        ("my.cpu-feature.node.kubevirt.io/x", True),
-        ("host-model-required-features.node.kubevirt.io/vmx", False),
-        ("cpu-model.node.kubevirt.io/Skylake", False),
-        ("zone", False),
-    ],
-)
-def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
-    assert is_sticky_label(key) is copied
-
-
-def runtime_class(**scheduling: Any) -> RuntimeClass:
-    return convert_to_view(RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
+def runtime_class(**scheduling: Any) -> module.RuntimeClass:
+    return convert_to_view(module.RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
 
 
 def test_what_a_runtime_class_asks() -> None:
@@ -211,24 +151,25 @@ def test_what_a_runtime_class_asks() -> None:
 
     assert [(label.origin, str(label.expression)) for label in found.labels] == [(Origin.RUNTIME_CLASS, "kata=yes")]
     assert [toleration.key for toleration in found.tolerations] == ["kata", None]
-    for empty in (RuntimeClass(), runtime_class()):
+    for empty in (module.RuntimeClass(), runtime_class()):
         assert (empty.labels, empty.tolerations) == ((), ())
 
 
 def test_what_the_present_pod_has_from_elsewhere() -> None:
     explained = {"disk": "ssd", "zone": "a", "tier": "gold", "added": "1", "kata": "yes"}
-    generated = {
-        "kubernetes.io/arch": "amd64",
-        "kubevirt.io/schedulable": "true",
-        "cpu-model.node.kubevirt.io/X": "true",
-    }
+    generated = {ARCH: "amd64", "kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/X": "true"}
     present = pod(**explained, **generated, cpumanager="true", changed="then", unknown="x")
     vm = vmi({"nodeSelector": {"disk": "ssd", "changed": "now"}})
-    settings = kubevirt(nodeSelectors={"tier": "gold", "zone": "a"})
+    selecting = settings(nodeSelectors={"tier": "gold", "zone": "a"})
     labels = runtime_class(nodeSelector={"kata": "yes"}).labels
 
-    assert unexplained_labels(present, vm, settings, {"added": "1"}, labels) == {"changed": "then", "unknown": "x"}
-    assert unexplained_labels(pod(), vm, settings, {}) == {}
+    assert module.unexplained_labels(present, vm, selecting, {"added": "1"}, labels) == {
+        "changed": "then",
+        "unknown": "x",
+    }
+    assert module.unexplained_labels(pod(), vm, selecting, {}) == {}
+    assert "a=1" in module.unexplained_labels_gap({"a": "1"})
+    assert "e=1 and 2 more" in module.unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))
 
 
 @pytest.mark.parametrize(
@@ -245,46 +186,44 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
     ],
 )
 def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
-    found = namespace_labels(annotation, shown)
-
-    assert [str(label.expression) for label in found] == expected
-    assert {label.origin for label in found} <= {Origin.NAMESPACE}
+    found = module.namespace_labels(annotation, shown)
+    assert [(label.origin, str(label.expression)) for label in found] == [(Origin.NAMESPACE, each) for each in expected]
 
 
-def test_what_is_left_is_named() -> None:
-    assert "a=1" in unexplained_labels_gap({"a": "1"})
-    assert "e=1 and 2 more" in unexplained_labels_gap(dict.fromkeys("gfedcba", "1"))
-
-
-CAPTURES = Path(__file__).parents[1] / "data" / "captures"
-
-
-ARCH, WESTMERE = "kubernetes.io/arch", "cpu-model.node.kubevirt.io/Westmere"
-POOL = kubevirt(nodeSelectors={"pool": "vms"})
 RECEIVES = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
-SKYLAKE = {"host-model-cpu.node.kubevirt.io/Skylake": "true"}
 EPYC = {"host-model-cpu.node.kubevirt.io/EPYC": "true", f"{VENDOR}AMD": "true", f"{FEATURE}svm": "true", "zone": "far"}
-BY_HAND = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
-UNNAMED = {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"}
-OLD_POD = {f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"}
+BY_HAND = node("n1", {"host-model-cpu.node.kubevirt.io/Mine": "yes", f"{MODEL_FEATURES}a": "yes"})
+UNNAMED = node("n1", {f"{MODEL_FEATURES}vmx": "true", f"{VENDOR}Intel": "true"})
+OLD_POD = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
 # Labels of KubeVirt's that are unknown here, those of the owner, and those that KubeVirt computes again.
-STRANGE_POD = {
+STRANGE_POD = pod(
     **dict.fromkeys(("kubevirt.io/cca", "new.node.kubevirt.io/x", "kubevirt.io/mine", "notkubevirt.io/x"), "true"),
     **dict.fromkeys(("machine-type.node.kubevirt.io/old", "kubevirt.io/schedulable", f"{VENDOR}Intel"), "true"),
-    "kubevirt.io/pool": "was-the-owners",
-    "zone": "a",
-}
+    **{"kubevirt.io/pool": "was-the-owners", "zone": "a"},
+)
 
 
-def coming(domain: dict[str, Any], **labels: str) -> Vmi:
+def coming(domain: Json, **labels: str) -> Vmi:
     state = {"sourceState": {"node": "far-1", "nodeSelectors": labels}}
     return vmi(None, domain, nodeName="n1", migrationState=state)
 
 
 PLAIN, MODELED = vmi(None, NAMED), vmi(None, HOST_MODEL)
-INTELS, FROM_INTEL, IN_POOL = [f"{VENDOR}Intel=true"], {"source_node": INTEL}, {"configuration": POOL}
+NO_POD: Json = {"source_pod": pod()}
+INTEL_POD: Json = {"source_pod": pod(**{f"{VENDOR}Intel": "true"})}
+VMX_POD: Json = {"source_pod": pod(**{f"{FEATURE}vmx": "true"})}
+WAS_MINE: Json = {"source_pod": STRANGE_POD, "source_pod_added": {"kubevirt.io/mine": "true"}}
+INTELS, FROM_INTEL = [f"{VENDOR}Intel=true"], {"source_node": INTEL}
+IN_POOL = {"configuration": settings(nodeSelectors={"pool": "vms"})}
 OWN_SELECTOR = {"pool": "mine", ARCH: "arm64", WESTMERE: "false", "kubevirt.io/schedulable": "false"}
-CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={ARCH: "arm64"})
+RISCV = {"configuration": settings(nodeSelectors={"pool": "vms", ARCH: "riscv64"})}
+CROSS_ARM = settings(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={ARCH: "arm64"})
+EMULATED = vmi({"architecture": "arm64", "nodeSelector": {ARCH: "arm64", "zone": "a"}}, NAMED)
+ANYWHERE = [f"{WESTMERE}=true", "kubevirt.io/vm-arch-arm64=true"]
+MIRRORED = [f"{WESTMERE}=true", "kubevirt.io/cca=true", "new.node.kubevirt.io/x=true"]
+SKYLAKE_VMX = [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
+OWN_FEATURE = vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
+OWN_VMX = vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}})
 
 
 @pytest.mark.parametrize(
@@ -307,7 +246,7 @@ CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelec
         (
             vmi({"architecture": "amd64", "nodeSelector": OWN_SELECTOR}, NAMED),
             {"pool": "other", WESTMERE: "false"},
-            {"configuration": kubevirt(nodeSelectors={"pool": "vms", ARCH: "riscv64"})},
+            RISCV,
             {
                 "added": ["pool=other", f"{WESTMERE}=false"],
                 "vm": ["kubevirt.io/schedulable=false", f"{ARCH}=arm64", "pool=mine"],
@@ -319,23 +258,13 @@ CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelec
         (vmi({"nodeSelector": {"pool": "vms"}}, NAMED), {}, IN_POOL, {"vm": None, "cluster": ["pool=vms"]}),
         # No selector holds an emulated VM to an architecture.
         (
-            vmi({"architecture": "arm64", "nodeSelector": {ARCH: "arm64", "zone": "a"}}, NAMED),
+            EMULATED,
             {ARCH: "amd64"},
             {"configuration": CROSS_ARM},
-            {
-                "added": [f"{ARCH}=amd64"],
-                "vm": ["zone=a"],
-                "cluster": None,
-                "kubevirt": [f"{WESTMERE}=true", "kubevirt.io/vm-arch-arm64=true"],
-            },
+            {"added": [f"{ARCH}=amd64"], "vm": ["zone=a"], "cluster": None, "kubevirt": ANYWHERE},
         ),
         # Unknown labels of KubeVirt's are mirrored.
-        (
-            PLAIN,
-            {},
-            {"source_pod": pod(**STRANGE_POD), "source_pod_added": {"kubevirt.io/mine": "true"}},
-            {"kubevirt": [f"{WESTMERE}=true", "kubevirt.io/cca=true", "new.node.kubevirt.io/x=true"]},
-        ),
+        (PLAIN, {}, WAS_MINE, {"kubevirt": MIRRORED}),
         # A received VM keeps away from the hostname that it comes from.
         (
             coming(HOST_MODEL, **SKYLAKE),
@@ -349,71 +278,46 @@ CROSS_ARM = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelec
         (
             coming(HOST_MODEL, **EPYC),
             None,
-            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), **FROM_INTEL},
+            VMX_POD | FROM_INTEL,
             {"host-model": [f"{MODEL}EPYC=true"], "vendor": [f"{VENDOR}AMD=true"], "vm": None},
         ),
         # What another source names counts for no migration of its own.
         (coming(HOST_MODEL, **EPYC), {f"{VENDOR}Intel": "true"}, FROM_INTEL, {"vendor": INTELS}),
         # A first migration takes the CPU of the node.
-        (
-            vmi(None, HOST_MODEL, nodeName="n1"),
-            {},
-            {"source_pod": pod(), **FROM_INTEL},
-            {"host-model": [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"], "vendor": INTELS},
-        ),
+        (vmi(None, HOST_MODEL, nodeName="n1"), {}, NO_POD | FROM_INTEL, {"host-model": SKYLAKE_VMX, "vendor": INTELS}),
         # A later migration takes what its pod required.
         (
             MODELED,
             {},
-            {"source_pod": pod(**OLD_POD), **FROM_INTEL},
+            {"source_pod": OLD_POD, **FROM_INTEL},
             {"host-model": [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]},
         ),
         # Values are taken as they stand over the VM's own.
         (
-            vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL),
+            OWN_FEATURE,
             {},
-            {"source_pod": pod(), "source_node": node("n1", BY_HAND)},
+            NO_POD | {"source_node": BY_HAND},
             {"host-model": [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"], "vm": ["zone=a"]},
         ),
         # A node that names no model gives no features.
-        (
-            MODELED,
-            {},
-            {"source_pod": pod(), "source_node": node("n1", UNNAMED)},
-            {"host-model": None, "vendor": INTELS},
-        ),
+        (MODELED, {}, NO_POD | {"source_node": UNNAMED}, {"host-model": None, "vendor": INTELS}),
         # Features of the owner's own are not asked for twice: that its pod has one already means to KubeVirt that the
         # VM has migrated before, so that it adds no model.
-        (
-            vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}),
-            {},
-            {"source_pod": pod(**{f"{FEATURE}vmx": "true"}), **FROM_INTEL},
-            {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]},
-        ),
+        (OWN_VMX, {}, VMX_POD | FROM_INTEL, {"host-model": None, "kubevirt": [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]}),
         # Other models carry nothing.
-        (
-            PLAIN,
-            {},
-            {"source_pod": pod(**OLD_POD), **FROM_INTEL},
-            {"host-model": None, "kubevirt": [f"{WESTMERE}=true"]},
-        ),
+        (PLAIN, {}, {"source_pod": OLD_POD, **FROM_INTEL}, {"host-model": None, "kubevirt": [f"{WESTMERE}=true"]}),
         # An added vendor does not switch the guard off.
         (PLAIN, {f"{VENDOR}AMD": "true"}, FROM_INTEL, {"added": [f"{VENDOR}AMD=true"], "vendor": INTELS}),
         # A vendor of the VM's own is enough.
         (vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED), {}, FROM_INTEL, {"vendor": None}),
         # Without the node the pod tells the vendor.
-        (PLAIN, {}, {"source_pod": pod(**{f"{VENDOR}Intel": "true"})}, {"vendor": INTELS}),
+        (PLAIN, {}, INTEL_POD, {"vendor": INTELS}),
         # What a migration added says nothing of the vendor.
-        (
-            PLAIN,
-            {},
-            {"source_pod": pod(**{f"{VENDOR}Intel": "true"}), "source_pod_added": {f"{VENDOR}Intel": "true"}},
-            {"vendor": None},
-        ),
+        (PLAIN, {}, INTEL_POD | {"source_pod_added": {f"{VENDOR}Intel": "true"}}, {"vendor": None}),
     ],
 )
 def test_labels_by_their_origin(
-    vm: Vmi, added: dict[str, str] | None, options: dict[str, Any], expected: dict[str, list[str] | None]
+    vm: Vmi, added: dict[str, str] | None, options: Json, expected: dict[str, list[str] | None]
 ) -> None:
     """A migration that adds a selector, or, without one, the receiving half of one from another cluster."""
     migration = RECEIVES if added is None else Migration.adding(added)
@@ -425,38 +329,37 @@ def test_labels_by_their_origin(
 
 
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
-    for configuration, needed in ((DEFAULTS, True), (EMULATED, False)):
+    for configuration, needed in ((DEFAULTS, True), (settings(useEmulation=True), False)):
         found = target_pod_requirements(vmi(), configuration=configuration)
         assert any(isinstance(each, Kvm) for each in found) is needed
 
 
-def test_the_api_servers_own_tolerations_count() -> None:
-    lost = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
-    (untainted,) = (each for each in target_pod_requirements(vmi()) if isinstance(each, Untainted))
-
-    assert [reason.has for reason in untainted.reasons(node(taints=lost))] == [
-        "has the taint node.kubernetes.io/unreachable:NoSchedule"
-    ]
+UNREACHABLE, NOT_READY = "node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"
 
 
 @pytest.mark.parametrize(
     ("tolerations", "tolerated"),
     [
-        ([{"key": "dedicated", "operator": "Exists"}], True),
-        ([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}], True),
+        (None, ["NoExecute"]),
+        ([{"key": "dedicated", "operator": "Exists"}], ["NoExecute"]),
+        ([{"key": UNREACHABLE, "effect": "NoSchedule"}], ["NoSchedule", "NoExecute"]),
         # If the owner sets any part of a condition, the API server adds nothing.
-        ([{"key": "node.kubernetes.io/unreachable", "value": "x"}], False),
-        ([{"key": "node.kubernetes.io/unreachable", "value": "x", "effect": "NoExecute"}], False),
-        ([{"key": "node.kubernetes.io/not-ready", "value": "x", "effect": "NoExecute"}], True),
-        ([{"operator": "Equal", "value": "x"}], False),
+        ([{"key": UNREACHABLE, "value": "x"}], []),
+        ([{"key": UNREACHABLE, "value": "x", "effect": "NoExecute"}], []),
+        ([{"key": NOT_READY, "value": "x", "effect": "NoExecute"}], ["NoExecute"]),
+        ([{"operator": "Equal", "value": "x"}], []),
     ],
 )
-def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: bool) -> None:
-    vm = vmi({"tolerations": tolerations})
-    (untainted,) = (each for each in target_pod_requirements(vm) if isinstance(each, Untainted))
-    lost = node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])
+def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: list[str]) -> None:
+    (untainted,) = (
+        each for each in target_pod_requirements(vmi({"tolerations": tolerations})) if isinstance(each, Untainted)
+    )
+    lost = node(taints=[{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")])
 
-    assert (not untainted.reasons(lost)) is tolerated
+    left = [effect for effect in ("NoExecute", "NoSchedule") if effect not in tolerated]
+    assert [reason.has for reason in untainted.reasons(lost)] == [
+        f"has the taint {UNREACHABLE}:{each}" for each in left
+    ]
 
 
 # -- node affinity -----------------------------------------------------------------------------------------------------
@@ -470,24 +373,17 @@ def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
     assert [str(each.terms[0]) for each in requirements if isinstance(each, OneOf)] == ["zone in (a, b)"]
 
 
-@pytest.mark.parametrize("empty", [{}, None, {"matchExpressions": []}])
-def test_an_empty_term_matches_by_what_kubevirt_appends(empty: Any) -> None:
-    spec = {"affinity": affinity(empty)}
+@pytest.mark.parametrize("terms", [[{}], [None], [{"matchExpressions": []}], []])
+def test_an_empty_term_matches_by_what_kubevirt_appends(terms: list[Any]) -> None:
+    shared = {"kubevirt.io/schedulable": "true", WESTMERE: "true"}
+    cluster = [node("n2", shared), node("n3", {**shared, OBSOLETE: "true"})]
 
-    assert eligible(target_pod_requirements(vmi(spec, HOST_MODEL))) == ["n2"]
-    assert eligible(target_pod_requirements(vmi(spec, NAMED))) == []
+    def eligible(domain: Json) -> list[str]:
+        requirements = target_pod_requirements(vmi({"affinity": affinity(*terms)}, domain))
+        return [name for name, why in reasons_node_by_node(requirements, cluster).items() if not why]
 
-
-def test_no_terms_match_nothing() -> None:
-    assert eligible(target_pod_requirements(vmi({"affinity": affinity()}, HOST_MODEL))) == []
-
-
-def eligible(requirements: Requirements) -> list[str]:
-    shared = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
-    nodes = [node("n2", shared), node("n3", {**shared, OBSOLETE: "true"})]
-    if requirements and any(OBSOLETE in str(each.expression) for each in requirements if isinstance(each, Label)):
-        assert unmet_requirements(requirements, nodes[1])
-    return [name for name, why in reasons_node_by_node(requirements, nodes[:1]).items() if not why]
+    assert eligible(HOST_MODEL) == (["n2"] if terms else [])
+    assert eligible(NAMED) == []
 
 
 # -- requirements that only the present pod shows ----------------------------------------------------------------------
@@ -495,41 +391,36 @@ def eligible(requirements: Requirements) -> list[str]:
 
 def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
     """KubeVirt even takes such labels off the nodes, so that mirroring one would leave none."""
-    gates = ["CrossArchitectureVirtualization", "HypervStrictCheck"]
     vm = vmi({"architecture": "amd64"}, NAMED | {"features": {"hyperv": {"vpindex": {"enabled": True}}}})
-    ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
-    source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
+    ours = ["kubevirt.io/vm-arch-amd64", "hyperv.node.kubevirt.io/vpindex"]
+    source = pod(**dict.fromkeys((*ours, "kubevirt.io/cca"), "true"))
+    gated = settings(featureGates=["CrossArchitectureVirtualization", "HypervStrictCheck"])
 
-    settings = kubevirt(featureGates=gates)
-    opened = asked(target_pod_requirements(vm, source_pod=source, configuration=settings))["kubevirt"]
-    closed = asked(target_pod_requirements(vm, source_pod=source))["kubevirt"]
-
-    named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
-    assert sorted(opened) == sorted([named, mirrored, *ours])
-    assert sorted(closed) == sorted([named, mirrored, "kubernetes.io/arch=amd64"])
+    for configuration, more in ((gated, [f"{key}=true" for key in ours]), (DEFAULTS, [f"{ARCH}=amd64"])):
+        found = asked(target_pod_requirements(vm, source_pod=source, configuration=configuration))["kubevirt"]
+        assert sorted(found) == sorted([f"{WESTMERE}=true", "kubevirt.io/cca=true", *more])
 
 
 def test_a_recorded_target_pod_is_what_we_expect() -> None:
     """KubeVirt's own target pod: a host-model VM, which had cpu features in its selector, migrated to zone b."""
-    target = json.loads((CAPTURES / "pod-create-migration-target.json").read_text())["request"]["object"]["spec"]
+    capture = Path(__file__).parents[1] / "data" / "captures" / "pod-create-migration-target.json"
+    target = json.loads(capture.read_text())["request"]["object"]["spec"]
     vm = vmi({"architecture": "amd64"}, HOST_MODEL, nodeName="n1", machine={"type": "q35"})
 
     requirements = target_pod_requirements(vm, Migration.adding({"zone": "b"}), source_pod=pod(), source_node=INTEL)
 
     ours = {str(each.expression) for each in requirements if isinstance(each, Label)}
     model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
-    assert ours - model == {f"{key}={value}" for key, value in target["nodeSelector"].items()} - model | {
-        f"no {OBSOLETE}"
-    }
-    (theirs,) = (each for each in own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf))
-    assert [str(term) for term in theirs.terms] == [f"no {OBSOLETE}"]
+    theirs = {f"{key}={value}" for key, value in target["nodeSelector"].items()}
+    assert ours - model == theirs - model | {f"no {OBSOLETE}"}
+    (near,) = (
+        each for each in module.own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf)
+    )
+    assert [str(term) for term in near.terms] == [f"no {OBSOLETE}"]
     (untainted,) = (each for each in requirements if isinstance(each, Untainted))
     assert [(each.key, each.operator, each.effect) for each in untainted.tolerations] == [
         (each["key"], each["operator"], each["effect"]) for each in target["tolerations"]
     ]
-
-
-# -- origins of requirements -------------------------------------------------------------------------------------------
 
 
 def test_the_present_node_is_left() -> None:
@@ -538,69 +429,92 @@ def test_the_present_node_is_left() -> None:
     assert Elsewhere("source node", "n1", "host-1") in target_pod_requirements(running, source_node=INTEL)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running, source_node=node("n2"))
-    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(vmi(None, NAMED)))
+    assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(PLAIN))
 
 
 def test_gaps() -> None:
-    vm, source = vmi(None, NAMED), pod()
-    coming = vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
+    source = pod()
 
-    assert requirement_gaps(vm, Migration(), source, INTEL) == ()
-    no_pod, no_node = requirement_gaps(vm, Migration(), None, None)
-    assert requirement_gaps(vm, Migration(), None, INTEL) == (no_pod,)
-    assert requirement_gaps(vm, Migration(), source, None) == (no_node,)
-    assert requirement_gaps(coming, RECEIVES, None, None) == ()
-    (no_source,) = requirement_gaps(vm, RECEIVES, None, None)
-    unnamed = vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1"}})
-    (no_cpu,) = requirement_gaps(unnamed, RECEIVES, None, None)
+    assert requirement_gaps(PLAIN, Migration(), source, INTEL) == ()
+    no_pod, no_node = requirement_gaps(PLAIN, Migration(), None, None)
+    assert requirement_gaps(PLAIN, Migration(), None, INTEL) == (no_pod,)
+    assert requirement_gaps(PLAIN, Migration(), source, None) == (no_node,)
+    assert requirement_gaps(coming(NAMED), RECEIVES, None, None) == ()
+    (no_source,) = requirement_gaps(PLAIN, RECEIVES, None, None)
+    (no_cpu,) = requirement_gaps(coming(HOST_MODEL), RECEIVES, None, None)
     assert len({no_pod, no_node, no_source, no_cpu}) == 4
+
+
+# -- releases of KubeVirt ----------------------------------------------------------------------------------------------
+
+
+def keys_of_release(version: str, *gates: str, domain: Json | None = None, **spec: Any) -> set[str]:
+    configuration = config_of(version, {"developerConfiguration": {"featureGates": list(gates)}})
+    machine = vmi(spec, domain, nodeName="n1")
+    found = target_pod_requirements(machine, source_node=INTEL, configuration=configuration)
+    return {each.expression.key for each in found if isinstance(each, Label)}
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"), [("1.6.3", False), ("1.6.4", True), ("1.7.0", False), ("1.7.1", True), ("1.9", True)]
+)
+def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
+    assert (f"{VENDOR}Intel" in keys_of_release(version)) is kept
+
+
+@pytest.mark.parametrize(
+    ("security", "label"), [("snp", "kubevirt.io/sev-snp"), ("snp", "kubevirt.io/sev"), ("tdx", "kubevirt.io/tdx")]
+)
+def test_nodes_for_snp_and_tdx(security: str, label: str) -> None:
+    for version, needed in (("1.6", False), ("1.7", True)):
+        assert (label in keys_of_release(version, domain={"launchSecurity": {security: {}}})) is needed
+
+
+def test_other_architectures() -> None:
+    gate = "CrossArchitectureVirtualization"
+
+    assert ARCH in keys_of_release("1.8", gate, architecture="arm64")
+    assert "kubevirt.io/vm-arch-arm64" in keys_of_release("1.9", gate, architecture="arm64")
+    assert "kubevirt.io/vm-arch-arm64" not in keys_of_release("1.9", architecture="arm64")
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
-@untimed
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
 def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
     def eligible_with(selector: dict[str, str]) -> set[str]:
-        answer = reasons_node_by_node(
-            target_pod_requirements(vm, Migration.adding(selector), configuration=EMULATED), cluster
-        )
-        return {name for name, why in answer.items() if not why}
+        emulated = settings(useEmulation=True)
+        answer = target_pod_requirements(vm, Migration.adding(selector), configuration=emulated)
+        return {name for name, why in reasons_node_by_node(answer, cluster).items() if not why}
 
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
 
 
-@untimed
 @given(
     vm=vmis, added=selectors, cluster=selectors, source=st.none() | selectors, labelled=st.sampled_from([None, INTEL])
 )
 def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, labelled: Any) -> None:
-    configuration = kubevirt(nodeSelectors=cluster)
-    source_pod = None if source is None else pod(**source)
+    options: Json = {
+        "source_pod": None if source is None else pod(**source),
+        "source_node": labelled,
+        "configuration": settings(nodeSelectors=cluster),
+    }
+    requirements = target_pod_requirements(vm, Migration.adding(added), **options)
 
-    requirements = target_pod_requirements(
-        vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, configuration=configuration
-    )
-
-    labels = [each.expression for each in requirements if isinstance(each, Label)]
-    asked_added = [each.expression for each in requirements if isinstance(each, Label) and each.origin == "added"]
-    assert asked_added == [Expression.equals(key, value) for key, value in added.items()]
-    selector = vm.spec.node_selector if vm.spec and vm.spec.node_selector else {}
+    labels = [each for each in requirements if isinstance(each, Label)]
+    added_ones = [each.expression for each in labels if each.origin == "added"]
+    assert added_ones == [Expression.equals(key, value) for key, value in added.items()]
     # The VM's selector lies over the cluster's.
-    assert all(Expression.equals(key, value) in labels for key, value in {**cluster, **selector}.items())
-    assert sum(isinstance(each, Untainted) for each in requirements) == 1
-    assert sum(isinstance(each, Uncordoned) for each in requirements) == 1
-    assert sum(isinstance(each, OneOf) for each in requirements) == (
-        vm.spec is not None and vm.spec.affinity is not None
-    )
-    assert set(
-        target_pod_requirements(vm, source_pod=source_pod, source_node=labelled, configuration=configuration)
-    ) <= set(requirements)
+    selector = (vm.spec.node_selector if vm.spec else None) or {}
+    wanted = {Expression.equals(key, value) for key, value in {**cluster, **selector}.items()}
+    assert wanted <= {each.expression for each in labels}
+    has_affinity = vm.spec is not None and vm.spec.affinity is not None
+    for kind, number in ((Untainted, 1), (Uncordoned, 1), (OneOf, has_affinity)):
+        assert sum(isinstance(each, kind) for each in requirements) == number
+    assert set(target_pod_requirements(vm, **options)) <= set(requirements)
 
 
 def test_defaults() -> None:
-    assert target_pod_requirements(Vmi()) == target_pod_requirements(
-        Vmi(), Migration(), source_pod=None, configuration=DEFAULTS
-    )
-    assert target_pod_requirements(Vmi(), source_pod=LauncherPod()) == target_pod_requirements(Vmi())
+    said = target_pod_requirements(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
+    assert target_pod_requirements(Vmi()) == said == target_pod_requirements(Vmi(), source_pod=LauncherPod())

@@ -8,31 +8,18 @@ import msgspec
 import pytest
 
 from tests import golden_files, wording
-from tests.placement.samples import HOST, affinity, expression, expressions, node, vmi
+from tests.placement.samples import FOO, HOST, affinity, compute_pod, expression, expressions, node, vmi
 from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, parse_selector, value_problem
+from webhook.placement import requirements as module
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import eligibility_notes
-from webhook.placement.machines import LauncherPod, Migration, PersistentVolume
+from webhook.placement.machines import Migration, PersistentVolume
 from webhook.placement.nodes import Departure, Node, convert_to_view
-from webhook.placement.requirements import (
-    Allocatable,
-    Contradiction,
-    Elsewhere,
-    Kvm,
-    Label,
-    OneOf,
-    Origin,
-    Reachable,
-    Requirement,
-    Staying,
-    Uncordoned,
-    Untainted,
-)
+from webhook.placement.requirements import Label, OneOf, Origin, Requirement
 from webhook.placement.target_pods import requirement_gaps, unexplained_labels_gap
 
-FOO: Final = "example.com/foo"
 ZONE: Final = Expression.equals("zone", "b")
 ZONE_TERM: Final = Term((ZONE, Expression("disk", "Exists")))
 NAME_TERM: Final = Term((), (Expression("metadata.name", "In", ("n2",)),))
@@ -42,13 +29,8 @@ ORIGINS: Final = (
     *(Origin.HOST_MODEL, Origin.VENDOR, Origin.RUNTIME_CLASS, Origin.NAMESPACE),
 )
 
-
-def _offering(**allocatable: str) -> Node:
-    return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
-
-
 TAINTS: Final = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
-SOURCE: Final = Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
+SOURCE: Final = module.Elsewhere(Origin.SOURCE_NODE, "n1", "host-1")
 # A requirement, and a node that does not meet it.
 UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     *((Label(origin, ZONE), node("n1", {"zone": "a"})) for origin in ORIGINS),
@@ -60,17 +42,17 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     (OneOf(Origin.AFFINITY, ()), node("n1")),
     (OneOf(Origin.AFFINITY, (INVALID_TERM,)), node("n1")),
     (OneOf(Origin.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
-    (Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
-    (Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
-    (Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
-    (Staying(Origin.DEPARTURE), msgspec.structs.replace(node("n1"), departure=Departure("Drained", True))),
+    (module.Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
+    (module.Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
+    (module.Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
+    (module.Staying(Origin.DEPARTURE), msgspec.structs.replace(node("n1"), departure=Departure("Drained", True))),
     (SOURCE, node("n1")),
     (SOURCE, node("n2", {HOST: "host-1"})),
-    (Kvm(Origin.KVM), node("n1", kvm="0")),
-    (Allocatable(Origin.RESOURCES, FOO, 2), _offering(**{FOO: "1"})),
-    (Allocatable(Origin.RESOURCES, FOO, 2), _offering(cpu="1")),
-    (Allocatable(Origin.RESOURCES, "memory", 2 * 1024**3), _offering(memory="1Gi")),
-    (Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
+    (module.Kvm(Origin.KVM), node("n1", kvm="0")),
+    (module.Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={FOO: "1"})),
+    (module.Allocatable(Origin.RESOURCES, FOO, 2), node(allocatable={"cpu": "1"})),
+    (module.Allocatable(Origin.RESOURCES, "memory", 2 * 1024**3), node(allocatable={"memory": "1Gi"})),
+    (module.Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
 )
 EXPRESSIONS: Final = (
     *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn")),
@@ -96,8 +78,7 @@ def _advice() -> tuple[str, ...]:
         "affinity": {"podAffinity": required, "podAntiAffinity": required},
         "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
     }
-    required_affinity = affinity(expressions(expression("zone", "In", "a")))["nodeAffinity"]
-    terms = required_affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    ((terms,),) = (each.values() for each in affinity(expressions(expression("zone", "In", "a"))).values())
     volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": {"required": terms}}}, "volume")
     nodes = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
     return eligibility_notes(
@@ -110,10 +91,8 @@ def _gaps() -> tuple[str, ...]:
     running = vmi(None, {"cpu": {"model": "Westmere"}}, nodeName="n1")
     host_model = vmi(None, {"cpu": {"model": "host-model"}}, migrationState={"sourceState": {"node": "far-1"}})
     receives = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
-    container = {"name": "compute", "resources": {"requests": {FOO: "1"}}}
-    pod = {"spec": {"containers": [container], "resourceClaims": [{"name": "gpu"}]}}
-    claims = convert_to_view(LauncherPod, pod, "pod")
-    offers_less = _offering(cpu="4")
+    claims = compute_pod({FOO: "1"}, resourceClaims=[{"name": "gpu"}])
+    offers_less = node(allocatable={"cpu": "4"})
     many = {f"example.com/r{number}": "1" for number in range(100)}
     return (
         *requirement_gaps(running, Migration(), None, None),
@@ -139,7 +118,7 @@ def _selector_mistakes() -> tuple[InputError, ...]:
 def _sections() -> dict[str, list[str]]:
     pairs = [(asked, reason) for asked, on in UNMET for reason in asked.reasons(on)]
     assert len(pairs) == len(UNMET)
-    both = Contradiction((Label(Origin.ADDED, ZONE), SOURCE))
+    both = module.Contradiction((Label(Origin.ADDED, ZONE), SOURCE))
     return {
         "why a node is not eligible": [str(reason) for _, reason in pairs],
         "the same of many nodes": list(dict.fromkeys(f"2 node(s) {asked.lacking}" for asked, _ in pairs)),
@@ -159,7 +138,6 @@ def _sections() -> dict[str, list[str]]:
 @pytest.mark.golden
 def test_placement_says() -> None:
     lines = [line for title, texts in _sections().items() for line in (f"# {title}", *texts, "")]
-
     golden_files.check("placement.txt", "\n".join(lines))
 
 

@@ -91,7 +91,6 @@ class Change(msgspec.Struct, frozen=True):
 
 _encode: Final = msgspec.json.Encoder().encode
 
-
 _NESTED: Final = frozenset({dict, list})
 # What is written as a rule: a scheduler's name and its annotations.
 _SHORT_VALUE: Final = 100

@@ -130,11 +130,7 @@ class RotatedFile(Output):
         return opened.st_size
 
     def _rotate(self, size: int) -> int:
-        """The size of the file after a full one was put away; unchanged where that could not be done.
-
-        Args:
-            size: the size before, in bytes.
-        """
+        """The size in bytes after a full file of this size was put away; unchanged where that could not be done."""
         try:
             for number in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):

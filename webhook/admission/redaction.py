@@ -97,11 +97,7 @@ def redact_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
 
 
 def is_harmless(json: str) -> bool:
-    """Whether a quick look at plain JSON shows that `redact` would leave it as it is; most of it is.
-
-    Args:
-        json: encoded without spaces, as msgspec does.
-    """
+    """Whether a quick look at plain JSON, encoded without spaces, shows that `redact` would leave it as it is."""
     if len(json) > _QUICK or not json.isascii() or json.count("{") + json.count("[") > MAX_DEPTH:
         return False
     lower = json.lower()

@@ -203,16 +203,10 @@ _BEHIND: Final = re.compile(rb'"(?:userInfo|object)"')
 
 
 def begun_request(prefix: bytes) -> tuple[str, Request[Any]] | None:
-    """The API version and the request of a review of which only the beginning was read.
+    """The API version and the request of a review of which only the first bytes were read; None: they have no uid.
 
     The API server takes no answer whose uid is not the request's. Behind that come the name, the namespace and the
-    operation, which are read if they are there.
-
-    Args:
-        prefix: the first bytes of the body.
-
-    Returns:
-        Both, the request without its object; None: the beginning has no uid.
+    operation, which are read if they are there. The request has no object.
     """
     match = _BEGINNING.match(prefix)
     if match is None or match["version"] is None:
@@ -332,7 +326,7 @@ def encode(
     """
     denial = outcome.denial
     short = {
-        # As good as always there is nothing to be done.
+        # Nearly always there is nothing to escape or to cut.
         key: value
         if len(value) <= MAX_NOTE and value.isascii() and value.isprintable()
         else _clip_text(value, MAX_NOTE)

@@ -417,12 +417,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, ...]:
-    """The changes that free VMs, those first that free most.
-
-    Args:
-        blocked: the VMs.
-        drained: nodes that must stay cordoned.
-    """
+    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned."""
     freed: dict[str, set[Place]] = {}
     for each in blocked:
         for change in _changes(each, drained):

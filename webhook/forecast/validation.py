@@ -425,7 +425,6 @@ _METADATA["properties"] |= {
     for field in ("labels", "annotations")
 }
 
-
 # A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
 _STRICT: Final = re.compile(r'((?:unknown|duplicate) field) "([^"]+)"')
 _SEGMENT: Final = re.compile(r"\[(\d+)\]|\[\"?([^\]\"]+)\"?\]|([^.\[\]]+)")

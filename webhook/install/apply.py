@@ -26,7 +26,6 @@ _POLL_SECONDS: Final = 1.0
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
-
 _Find: TypeAlias = Callable[[Manifest, Manifest | None], Shortage | None]
 
 

@@ -8,7 +8,7 @@ changed; their annotations end with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
+from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.resources import POD_METADATA, Resource
@@ -147,11 +148,10 @@ def _injected_annotations(vm: UnstructuredVm, annotation: str) -> dict[tuple[str
     return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
-def _operations(path: Sequence[str], before: object, after: object = None) -> list[Operation]:
+def _operations(path: tuple[str, ...], before: object, after: object = None) -> list[Operation]:
     """Remove a value, or replace it, if it is still there."""
-    pointer = "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
-    change = {"op": "replace", "path": pointer, "value": after} if after else {"op": "remove", "path": pointer}
-    return [{"op": "test", "path": pointer, "value": before}, change]
+    change: Operation = {"op": "replace", "value": after} if after else {"op": "remove"}
+    return [{"op": "test", "path": pointer(path), "value": before}, {**change, "path": pointer(path)}]
 
 
 def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
@@ -194,11 +194,9 @@ class Cleanup:
         """Apply the changes to one VM, and return the failure as a clause; empty on success."""
         path = STORED_VMS.path(quote(one.namespace), quote(one.name))
         query = {"fieldManager": FIELD_MANAGER}
+        kind, patch = "application/json-patch+json", list(one.operations)
         try:
-            patch = list(one.operations)
-            status, body = await self._api.request(
-                "PATCH", path, query, patch, "application/json-patch+json", seconds=_SECONDS
-            )
+            status, body = await self._api.request("PATCH", path, query, patch, kind, seconds=_SECONDS)
         except ApiConnectionError as error:
             return error.why
         if status in (200, 404):

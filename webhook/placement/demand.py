@@ -228,14 +228,11 @@ def _cpu(domain: machines.Domain, present: int | None, ratio: int) -> Nanos:
 
 
 def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
-    """The memory that KubeVirt requests for the guest, with its overhead, which the present pod shows.
+    """The memory that KubeVirt requests for the guest, with its overhead, which the present pod's request has too.
 
-    Args:
-        asked: the memory that the VM requests now, without overhead.
-        present: the memory that the present pod requests, with overhead.
-        overcommitted: the guest's memory where the settings request less of it, else None. They may have been stricter
-            when the present pod was created, so the overhead is known only where an annotation states it.
-        pod: the present launcher pod; None: there is none.
+    The VM requests ``asked`` now, without overhead. Where the settings request less than the guest's memory, that is
+    ``overcommitted``. They may have been stricter when the present pod was created, so the overhead is then known only
+    where an annotation states it.
     """
     annotation = pod.meta.annotation(_OVERHEAD) if pod else None
     told = nanos(annotation) if annotation else None

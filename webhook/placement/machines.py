@@ -151,10 +151,8 @@ _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigratio
 MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _reduce_migration)
 # Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
 UNFINISHED: Final = Resource(
-    *(*_MIGRATION, True, Migration),
-    lambda migration: _reduce_migration(migration) if migration.is_unfinished else None,
+    *(*_MIGRATION, True, Migration), lambda migration: _reduce_migration(migration) if migration.is_unfinished else None
 )
-
 
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
 JOB_UID: Final = "kubevirt.io/migrationJobUID"
@@ -429,7 +427,6 @@ class Domain(View, frozen=True):
 
 
 _NO_DOMAIN: Final = Domain()
-
 
 HOST_MODEL: Final = "host-model"
 

@@ -248,7 +248,6 @@ _REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
 # Equal to what `spec.unschedulable` means, with or without the taint (kube-scheduler's NodeUnschedulable).
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 
-
 # Node lifecycle conditions (Kubernetes 1.37), which kube-scheduler ignores, the most urgent first.
 _UNDER_WAY: Final = ("GracefulNodeShutdownInProgress", "MaintenanceInProgress", "Drained", "DrainInProgress")
 # Taints of the node maintenance operator, now and formerly, of cluster-autoscaler and of Karpenter.

@@ -11,11 +11,10 @@ from webhook import __version__
 from webhook.settings.file import default_settings, load
 
 ROOT = Path(__file__).resolve().parents[3]
-CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.1.0] - 2026-01-01\n\n- Zero.\n"
-
-
-def test_all_files_name_the_version_of_the_program() -> None:
-    assert versions(ROOT) == expected(__version__)
+FILES = [
+    *("pyproject.toml", "webhook/__init__.py", "charts/kubevirt-webhook/Chart.yaml"),
+    "manifests/overlays/kubernetes/webhooks.yaml",
+]
 
 
 def test_images_are_named_by_digest() -> None:
@@ -28,19 +27,18 @@ def test_images_are_named_by_digest() -> None:
 
 
 def test_a_release_is_prepared_in_all_its_files(tmp_path: Path) -> None:
-    for name in (
-        "pyproject.toml",
-        "webhook/__init__.py",
-        "charts/kubevirt-webhook/Chart.yaml",
-        "manifests/overlays/kubernetes/webhooks.yaml",
-    ):
+    assert versions(ROOT) == expected(__version__)
+    for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
-    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(
+        "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.1.0] - 2026-01-01\n\n- Zero.\n"
+    )
 
     changed = prepare(tmp_path, "0.2.0rc1", "2026-11-22")
 
     assert versions(tmp_path) == expected("0.2.0rc1")
-    assert notes((tmp_path / "CHANGELOG.md").read_text(), "0.2.0rc1") == "### Added\n\n- One.\n"
+    assert notes(changelog.read_text(), "0.2.0rc1") == "### Added\n\n- One.\n"
     assert load(tmp_path / "tests" / "skew" / "0.2.0rc1" / "settings.yaml").server == default_settings().server
     assert all((tmp_path / name).exists() for name in changed)

@@ -9,19 +9,9 @@ import yaml
 
 from tests.install.manifests import MANIFESTS
 from webhook.errors import InputError
+from webhook.install.schedulers import render
 from webhook.install.schedulers.lint import LintTarget, lint
-from webhook.install.schedulers.render import (
-    LOAD_AWARE,
-    UPSTREAM_ROLES,
-    VARIANTS,
-    Permission,
-    Place,
-    Variant,
-    configuration,
-    granted,
-    missing_reads,
-    needed,
-)
+from webhook.install.schedulers.render import LOAD_AWARE, VARIANTS, Variant, configuration, granted, needed
 from webhook.k8s.yaml_documents import Document
 
 # As the Go types of scheduler-plugins have them (apis/config/v1/types.go), whose decoder is strict.
@@ -34,43 +24,33 @@ UPSTREAM: dict[str, dict[str, list[Any]]] = yaml.safe_load(
 )
 
 
-@pytest.mark.parametrize("place", ["second", "cluster"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_shipped_configuration_has_a_mistake(variant: Variant, place: Place) -> None:
-    written = yaml.safe_load(configuration(MANIFESTS, variant, place))
-
-    assert lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=place == "cluster")) == []
+def rendered(variant: Variant, place: render.Place = "second", prometheus: str = "") -> Any:
+    return yaml.safe_load(configuration(MANIFESTS, variant, place, prometheus=prometheus))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_clusters_own_scheduler_keeps_its_profile_and_its_lease(variant: Variant) -> None:
-    written = yaml.safe_load(configuration(MANIFESTS, variant, "cluster"))
-    beside = yaml.safe_load(configuration(MANIFESTS, variant))
+def test_a_configuration_for_each_place(variant: Variant) -> None:
+    beside, own, openshift = (rendered(variant, place) for place in ("second", "cluster", "openshift"))
 
-    assert written["profiles"] == [{"schedulerName": "default-scheduler"}, *beside["profiles"]]
-    assert "leaderElection" not in written
-    assert written["clientConnection"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_operator_elects_by_itself(variant: Variant) -> None:
-    written = yaml.safe_load(configuration(MANIFESTS, variant, "openshift"))
-    beside = yaml.safe_load(configuration(MANIFESTS, variant))
-
+    for written, is_the_clusters in ((beside, False), (own, True)):
+        assert lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=is_the_clusters)) == []
+    # The cluster's own scheduler keeps its profile and its Lease, and the operator elects by itself.
+    assert own["profiles"] == [{"schedulerName": "default-scheduler"}, *beside["profiles"]]
+    assert "leaderElection" not in own
+    assert own["clientConnection"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
     assert beside.pop("leaderElection")["resourceName"] == "kubevirt-scheduler"
-    assert written == beside
+    assert openshift == beside
 
 
 @pytest.mark.parametrize("variant", LOAD_AWARE)
 def test_a_prometheus_instead_of_metrics_server(variant: Variant) -> None:
-    def source(prometheus: str) -> object:
-        written = yaml.safe_load(configuration(MANIFESTS, variant, prometheus=prometheus))
-        (config,) = written["profiles"][0]["pluginConfig"]
-        return config["args"]["metricProvider"]
-
-    assert source("") == {"type": "KubernetesMetricsServer"}
     url = "https://prometheus.monitoring.svc:9090"
-    assert source(url) == {"type": "Prometheus", "address": url}
+    for prometheus, expected in (
+        ("", {"type": "KubernetesMetricsServer"}),
+        (url, {"type": "Prometheus", "address": url}),
+    ):
+        (config,) = rendered(variant, prometheus=prometheus)["profiles"][0]["pluginConfig"]
+        assert config["args"]["metricProvider"] == expected
 
 
 @pytest.mark.parametrize(
@@ -85,26 +65,26 @@ def test_a_prometheus_instead_of_metrics_server(variant: Variant) -> None:
 def test_what_is_no_source(variant: Variant, url: str) -> None:
     with pytest.raises(InputError) as caught:
         configuration(MANIFESTS, variant, prometheus=url)
-
     assert (caught.value.where, bool(caught.value.fix)) == ("--prometheus", True)
 
 
 @pytest.mark.parametrize("variant", LOAD_AWARE)
 def test_load_aware_variants_run_one_plugin_with_arguments_that_it_has(variant: Variant) -> None:
-    (profile,) = yaml.safe_load(configuration(MANIFESTS, variant))["profiles"]
+    (profile,) = rendered(variant)["profiles"]
     (enabled,) = profile["plugins"]["score"]["enabled"]
     (config,) = profile["pluginConfig"]
 
-    assert config["name"] == enabled["name"]
-    assert config["args"].pop("kind") == f"{enabled['name']}Args"
-    assert config["args"].pop("apiVersion") == "kubescheduler.config.k8s.io/v1"
-    assert config["args"].keys() == FIELDS[enabled["name"]]
+    name, args = enabled["name"], config["args"]
+
+    assert (config["name"], args.pop("kind")) == (name, f"{name}Args")
+    assert args.pop("apiVersion") == "kubescheduler.config.k8s.io/v1"
+    assert args.keys() == FIELDS[name]
     # Go has a string here.
-    assert isinstance(config["args"].get("defaultRequestsMultiplier", ""), str)
+    assert isinstance(args.get("defaultRequestsMultiplier", ""), str)
 
 
 def upstream(version: str) -> list[Any]:
-    return [rule for role in UPSTREAM_ROLES for rule in UPSTREAM[version][role]]
+    return [rule for role in render.UPSTREAM_ROLES for rule in UPSTREAM[version][role]]
 
 
 def shipped_rules(variant: str = "spread") -> list[Any]:
@@ -123,9 +103,7 @@ def test_a_scheduler_of_each_version_has_all_that_it_needs(version: str, variant
 
 def test_it_has_nothing_that_no_version_needs() -> None:
     assert granted(shipped_rules()) - {each for version in UPSTREAM for each in needed(upstream(version))} == set()
-
-
-def test_the_newest_version_of_the_tests_is_recorded() -> None:
+    # Those of the tests are recorded.
     assert {version.rpartition(".")[0] for version in UPSTREAM} >= {f"v1.{minor}" for minor in range(30, 38)}
 
 
@@ -137,7 +115,7 @@ def test_what_a_newer_version_lists_is_missing_and_secrets_or_wildcards_never_ar
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"], "resourceNames": ["one"]},
     ]
 
-    assert missing_reads([*upstream("v1.37.2"), *future], shipped_rules()) == [
-        Permission("resource.k8s.io", "devicepools", "list"),
-        Permission("resource.k8s.io", "devicepools", "watch"),
+    assert render.missing_reads([*upstream("v1.37.2"), *future], shipped_rules()) == [
+        render.Permission("resource.k8s.io", "devicepools", "list"),
+        render.Permission("resource.k8s.io", "devicepools", "watch"),
     ]

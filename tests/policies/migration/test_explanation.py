@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import affinity, expression, expressions, untimed
+from tests.placement.samples import affinity, expression, expressions
 from tests.policies.migration.world import (
     AMD,
     CLAIMED,
@@ -291,7 +291,6 @@ names = st.sampled_from(["node-a1", "node-a2", "node-b1", "x"])
 zones = st.sampled_from(["a", "b", "c"])
 
 
-@untimed
 @given(
     st.dictionaries(names, zones),
     st.dictionaries(st.sampled_from(["zone", "disk", INTEL, AMD, "kubevirt.io/schedulable"]), zones),

@@ -58,17 +58,15 @@ def define(kind: Kind, code: str, meaning: str, remedy: str = "", *, by: tuple[P
 
 
 def about(code: str, template: str) -> Callable[[str], Reason]:
-    """The reasons whose sentences differ in one text.
+    """The reasons with a code whose sentences differ in one text.
 
-    Args:
-        code: their code.
-        template: the sentence with ``%s`` for the text; in quotation marks, the text is quoted as `quote` does it.
+    It stands where ``template`` has ``%s``, once or more often; in quotation marks, it is quoted as `quote` does it.
     """
     is_quoted = '"%s"' in template
     plain = template.replace('"%s"', "%s")
 
     def reason(text: str) -> Reason:
-        return Reason(code, plain % (quote(text) if is_quoted else text))
+        return Reason(code, plain.replace("%s", quote(text) if is_quoted else text))
 
     return reason
 

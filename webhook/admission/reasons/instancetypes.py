@@ -197,13 +197,7 @@ nothing_requested: Final = Reason(
 OWNER_CHOSE_INSTANCETYPE: Final = _skipped(
     "owner-chose-instancetype", "The owner of the VM set an instancetype or preference, and keeps it."
 )
-
-
-def owner_chose(field: str) -> Reason:
-    """The VM has a matcher that kubevirt-webhook did not write."""
-    return Reason(OWNER_CHOSE_INSTANCETYPE, f"default {field} not applied: the VM sets spec.{field}")
-
-
+owner_chose: Final = about(OWNER_CHOSE_INSTANCETYPE, "default %s not applied: the VM sets spec.%s")
 OWNER_REMOVED_INSTANCETYPE: Final = _skipped(
     "owner-removed-instancetype", "The owner removed a default and left its annotation: the VM stays without."
 )
