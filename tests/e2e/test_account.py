@@ -18,7 +18,7 @@ from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
-from .support.objects import ensure_namespace
+from .support.objects import ensure_namespace, obj
 from .support.webhook_server import CONFIGURATIONS, DOMAIN
 
 NAMESPACE = "kubevirt-webhook"
@@ -162,8 +162,7 @@ def test_an_admin_can_change_everything(cluster: TakenOver) -> None:
 def test_no_configuration_can_be_created_or_deleted(cluster: TakenOver) -> None:
     kinds = {MUTATING: "MutatingWebhookConfiguration", VALIDATING: "ValidatingWebhookConfiguration"}
     for resource, name in OWN:
-        made = {"apiVersion": resource.rpartition("/")[0], "kind": kinds[resource], "metadata": {"name": "mine"}}
-        forbidden(partial(cluster.account.create, resource, {**made, "webhooks": []}, dryRun="All"))
+        forbidden(partial(cluster.account.create, resource, obj(kinds[resource], "mine", webhooks=[]), dryRun="All"))
         forbidden(partial(cluster.account.delete, resource, name, dryRun="All"))
 
 
@@ -172,8 +171,7 @@ class TestSecret:
 
     def test_no_other_secret_can_be_created_or_read(self, cluster: TakenOver) -> None:
         account = cluster.account
-        plain = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
-        named = {**plain, "metadata": {"name": CA}}
+        plain, named = obj("Secret", "mine"), obj("Secret", CA)
         forbidden(lambda: account.create(SECRETS, plain, NAMESPACE, dryRun="All"))
         forbidden(lambda: account.create(SECRETS, named, NAMESPACE, dryRun="All"))
         forbidden(lambda: apply(account, "mine", dryRun="All"))
@@ -201,7 +199,7 @@ class TestSecret:
         assert "the account of the replicas may create no Secret" in said
 
     def test_no_token_can_be_requested(self, cluster: TakenOver) -> None:
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        asked = obj("TokenRequest", spec={})
         where = {"name": "kubevirt-webhook", "subresource": "token"}
         forbidden(lambda: cluster.account.create("v1/serviceaccounts", asked, NAMESPACE, **where))
 

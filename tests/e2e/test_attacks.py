@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -19,9 +18,10 @@ from .conftest import NewWebhook, OwnPlane
 from .support.access import Access
 from .support.balancer import Balancer
 from .support.installed import LiveInstallation
-from .support.kube import KubeError, eventually
+from .support.kube import KubeError, denial, eventually
 from .support.pki import service_account
 from .support.processes import ROOT
+from .support.repeated import Repeated
 from .support.tenant import Tenant
 from .support.workloads import scheduler_of, vm
 
@@ -83,23 +83,16 @@ def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     assert chosen == {"kubevirt": BURST}
 
 
-@contextmanager
-def flooded(plane: Access) -> Iterator[None]:
+class Flood(Repeated):
     """An account of the lowest priority asks without a pause."""
-    flood, end = plane.kube(*service_account("flood", "flood")), Event()
 
-    def ask() -> None:
-        while not end.is_set():
-            with suppress(KubeError):
-                flood.list("v1/secrets")
+    def __init__(self, plane: Access) -> None:
+        super().__init__(threads=4)
+        self._kube = plane.kube(*service_account("flood", "flood"))
 
-    with ThreadPoolExecutor(4) as threads:
-        for _ in range(4):
-            threads.submit(ask)
-        try:
-            yield
-        finally:
-            end.set()
+    def step(self) -> None:
+        """Ask once."""
+        denial(lambda: self._kube.list("v1/secrets"))
 
 
 def burst(tenant: Tenant, name: str) -> Counter[str]:
@@ -112,5 +105,5 @@ def burst(tenant: Tenant, name: str) -> Counter[str]:
         except KubeError as error:
             return f"refused: {error.status}"
 
-    with flooded(tenant.server.access), ThreadPoolExecutor(BURST) as threads:
+    with Flood(tenant.server.access), ThreadPoolExecutor(BURST) as threads:
         return Counter(threads.map(launch, vmis))

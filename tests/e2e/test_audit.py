@@ -5,18 +5,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from .conftest import SCHEDULERS, NewNamespace
 from .support.access import Access
-from .support.kube import Json, KubeError, KubeObject, eventually
+from .support.kube import Json, KubeObject, denied, eventually
 from .support.manifests import MANIFESTS
 from .support.messages import parse
-from .support.migrations import EAST, WEST, MigrationMover, guest, refused
-from .support.objects import CRDS
+from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.tenant import Tenant
 from .support.webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
 from .support.workloads import PODS, VMS, vm
@@ -36,7 +34,6 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     admin = schedulers.admin
     install(admin)
     admin.apply(yaml.safe_load(OTHERS.read_text()))
-    admin.wait(CRDS, f"policyreports.{REPORTS.split('/', maxsplit=1)[0]}", until=_established)
     eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
     files = [MANIFESTS / "components" / name / "rbac.yaml" for name in COMPONENTS]
     rights = [document for file in files for document in yaml.safe_load_all(file.read_text())]
@@ -46,11 +43,6 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     # The permissions stay: on a plane that workers share, another one may be using them.
     yield made
     made.kill()
-
-
-def _established(crd: KubeObject) -> bool:
-    conditions: list[Any] = crd.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def looked(server: WebhookServer) -> None:
@@ -111,12 +103,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         tenant.annotate(scheduler_name="dead")
         eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
         tenant.pod(_launcher(mover))
-        with pytest.raises(KubeError):
-            mover.tenant.owner.create(
-                "kubevirt.io/v1/virtualmachineinstancemigrations", _asking(mover), tenant.namespace, dryRun="All"
-            )
+        denied(lambda: tenant.owner.make(migration(mover.name, WEST), tenant.namespace, dryRun="All"))
         for _ in range(3):
-            refused(lambda: mover.ask(WEST))
+            denied(lambda: mover.ask(WEST))
         events = eventually(lambda: _two(tenant), what="both Events")
         effects = {
             entry["sideEffects"]
@@ -130,9 +119,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         counted = _counted(server)
 
     assert effects == {"NoneOnDryRun"}
-    denied, warned = events["Denied"], events["Warned"]
-    assert denied["regarding"]["kind"] == "Namespace"
-    assert (parse(denied["note"]).policy, parse(denied["note"]).code) == ("migration", "selector-conflict")
+    denial, warned = events["Denied"], events["Warned"]
+    assert denial["regarding"]["kind"] == "Namespace"
+    assert (parse(denial["note"]).policy, parse(denial["note"]).code) == ("migration", "selector-conflict")
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
     assert (parse(warned["note"]).policy, parse(warned["note"]).code) == ("scheduling", "scheduler-unavailable")
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
@@ -142,13 +131,6 @@ def _counted(server: WebhookServer) -> dict[str, float]:
     """The Events so far, by what came of them."""
     results = ("written", "repeated", "failed")
     return {result: server.metric("kubevirt_webhook_events_total", result=result) for result in results}
-
-
-def _asking(mover: MigrationMover) -> Json:
-    spec = {"vmiName": mover.name, "addedNodeSelector": dict(WEST)}
-    metadata = {"name": "dry"}
-    kind = "VirtualMachineInstanceMigration"
-    return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _launcher(mover: MigrationMover) -> Json:

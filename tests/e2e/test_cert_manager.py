@@ -31,7 +31,7 @@ def certified(module_plane: OwnPlane) -> Iterator[Access]:
         ensure_namespace(plane.admin, NAMESPACE)
         for manifest in yaml.safe_load_all((MANIFESTS / "components/cert-manager/certificate.yaml").read_text()):
             plane.admin.apply(manifest)
-        eventually(lambda: certificates(plane), what="the serving certificate to be issued", timeout=120)
+        eventually(lambda: certificates(plane), what="the serving certificate to be issued")
         yield plane
 
 

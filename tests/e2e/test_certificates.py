@@ -6,11 +6,10 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -38,10 +37,7 @@ VALIDATING = "ValidatingWebhookConfiguration"
 ENDED = ("EOF", "server closed idle connection", "connection reset by peer", "broken pipe")
 
 
-class NewInstallation(Protocol):
-    """Installs into a plane; the arguments are those of `serve`."""
-
-    def __call__(self, access: Access, *arguments: str) -> LiveInstallation: ...
+NewInstallation = Callable[..., LiveInstallation]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +47,7 @@ def cluster(module_plane: OwnPlane) -> Access:
 
 @pytest.fixture
 def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
+    """Installs into a plane; further arguments are those of `serve`."""
     with ExitStack() as ends:
 
         def make(access: Access, *arguments: str) -> LiveInstallation:
@@ -64,7 +61,7 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 class CalmReviews(SteadyReviews):
     """Some dozens in each second: without a pause they would take the processor from the rotations that they watch."""
 
-    PAUSE_SECONDS = 0.02
+    PAUSE_SECONDS = 0.05
 
 
 def clear(kube: Kube) -> None:

@@ -120,17 +120,3 @@ def test_nobody_owns_what_we_wrote(tenant: Tenant) -> None:
         assert conflict.status == 409
         assert 'with "second"' in conflict.message
         assert field in conflict.message
-
-
-@both_ways
-def test_an_applier_who_now_says_a_size_gets_a_vm_of_that_size(tenant: Tenant, way: tuple[str, ...]) -> None:
-    """A size beside a matcher is a conflict, for KubeVirt too; the injected matcher gives way in the same request."""
-    kubectl(tenant, "apply", *way, manifest=vm())
-    made = vm()
-    made["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}
-
-    kubectl(tenant, "apply", *way, manifest=made, warns="[default-withdrawn]")
-    kubectl(tenant, "apply", *way, manifest=made)
-
-    assert matchers_of(found(tenant)) == marks_of(found(tenant)) == [None, None]
-    assert kubectl(tenant, "diff", *way, manifest=made) == ""

@@ -18,13 +18,12 @@ from webhook.kubevirt.vm import standalone_vmi
 
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import Json, KubeObject, denial, eventually
-from .support.objects import owner_reference
+from .support.objects import obj, owner_reference
 from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN
 from .support.workloads import VMIS, VMS, vm, vmi_of
 
-REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
 LARGE, LINUX = "VirtualMachineInstancetype/large", "VirtualMachinePreference/linux"
 DISK: Json = {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}}
@@ -69,12 +68,7 @@ def vmis_of_vms(sized: Tenant) -> Iterator[None]:
         admin.apply(document)
     yield
     for document in (binding, policy):
-        admin.request("DELETE", f"/apis/{document['apiVersion']}/{plural(document)}/vmis-of-vms")
-
-
-def plural(document: Json) -> str:
-    kind = document["kind"].lower()
-    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+        admin.delete(admin.resource_of(document), "vmis-of-vms")
 
 
 def test_a_forged_owner_gets_around_the_defaults_until_a_policy_denies_it(
@@ -115,9 +109,8 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
 
 def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
-    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "metadata": {"name": "web"}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-    replica_set = sized.owner.create(REPLICA_SETS, kind | {"spec": spec}, sized.namespace)
+    replica_set = sized.owner.make(obj("VirtualMachineInstanceReplicaSet", "web", spec=spec), sized.namespace)
     replica = vmi() | {"metadata": {"generateName": "web", "ownerReferences": [owner_reference(replica_set)]}}
 
     created = sized.controller.create(VMIS, replica, sized.namespace)
@@ -171,9 +164,7 @@ def test_every_field_passes_the_schema_and_is_stored_as_kubevirt_makes_it(sized:
     kinds = [("VirtualMachineInstancetype", INSTANCETYPE_SPECS), ("VirtualMachinePreference", PREFERENCE_SPECS)]
     for kind, specs in kinds:
         for number, spec in enumerate(specs):
-            named = {"kind": kind, "metadata": {"name": f"full-{number}"}, "spec": spec}
-            made = named | {"apiVersion": "instancetype.kubevirt.io/v1beta1"}
-            sized.owner.create(sized.owner.resource_of(made), made, sized.namespace)
+            sized.owner.make(obj(kind, f"full-{number}", spec=spec), sized.namespace)
     shapes = itertools.product((FULL_SPEC, vmi()["spec"]), *(range(len(specs)) for _, specs in kinds))
     for number, (spec, size, preferred) in enumerate(shapes):
         chosen = (f"VirtualMachineInstancetype/full-{size}", f"VirtualMachinePreference/full-{preferred}")
@@ -182,7 +173,7 @@ def test_every_field_passes_the_schema_and_is_stored_as_kubevirt_makes_it(sized:
         created = create(sized, copy.deepcopy(asked))
 
         objects = (
-            {"kind": kind, "metadata": {"name": f"full-{which}"}, "spec": specs[which]}
+            obj(kind, f"full-{which}", spec=specs[which])
             for (kind, specs), which in zip(kinds, (size, preferred), strict=True)
         )
         assert created.warnings == ()

@@ -21,14 +21,15 @@ from hack.debian import MissingError
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, eventually
-from .support.objects import launcher_pod, make_node
+from .support.kube import PATIENCE, Json, eventually
+from .support.objects import launcher_pod, make_node, obj
 from .support.pki import KUBE_SCHEDULER
+from .support.placing import place_one
 from .support.plane import ControlPlane
 from .support.processes import free_port
 from .support.registry import Registry, find_registry
-from .support.scored import NODES, clean_up, list_images, place, settings, start_scheduler
-from .support.webhook_server import WebhookServer
+from .support.scored import NODES, clean_up, list_images, settings, start_scheduler
+from .support.webhook_server import ACCOUNT, WebhookServer
 
 KIB = 1024
 IMAGES = {
@@ -96,7 +97,7 @@ def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None =
         body,
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10, context=tls) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE, context=tls) as response:
         return {each["Host"]: each["Score"] for each in json.load(response)}
 
 
@@ -125,13 +126,13 @@ def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     start_scheduler(plane, port, profiles=[{**written, "schedulerName": "other"}, written], weight=2)
     other = pod(registry, "other", "image-1")
     other["spec"]["schedulerName"] = "other"
-    assert place(plane, other) in NODES
+    assert place_one(plane.admin, other) in NODES
     assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
     plane.admin.delete("v1/pods", "other", "default", gracePeriodSeconds="0")
 
     # Fuller by two VMs than the others in the end, it still has the layers.
     images = ("image-1", "image-2", "image-1", *["image-1"] * 5)
-    placed = [place(plane, pod(registry, f"vm-{number}", image)) for number, image in enumerate(images)]
+    placed = [place_one(plane.admin, pod(registry, f"vm-{number}", image)) for number, image in enumerate(images)]
     assert placed[:3] == ["node-1"] * 3
     assert set(placed) == set(NODES)
     clean_up(plane)
@@ -139,7 +140,7 @@ def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     # Without the extender they go elsewhere.
     list_images(plane, "node-1", [entry(registry, "image-1", registry.push("image-1", IMAGES["image-1"]))])
     start_scheduler(plane, None)
-    assert sorted(place(plane, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
+    assert sorted(place_one(plane.admin, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
 
 
 def knows_image(server: WebhookServer) -> bool:
@@ -156,13 +157,13 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
     # No pod waits: the scheduler places all of them while the server still waits for both manifests.
-    placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
+    placed = [place_one(plane.admin, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
     assert sorted(placed) == NODES
     assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
     assert server.metric("kubevirt_webhook_layers_requests_total", result="no-scores") == 3
     registry.resume()
     eventually(partial(knows, port, pod(registry, "asked", "image-1")), what="the layers of image-1")
-    assert place(plane, pod(registry, "afterwards", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "afterwards", "image-1")) == "node-1"
 
 
 def test_scheduling_goes_on_without_the_server(
@@ -172,11 +173,11 @@ def test_scheduling_goes_on_without_the_server(
     server = prepared(plane, registry, new_webhook, port)
     start_scheduler(plane, port, weight=2)
     server.freeze()
-    frozen = place(plane, pod(registry, "frozen", "image-1"))
+    frozen = place_one(plane.admin, pod(registry, "frozen", "image-1"))
     server.thaw()
-    assert place(plane, pod(registry, "thawed", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "thawed", "image-1")) == "node-1"
     server.stop()
-    assert {frozen, place(plane, pod(registry, "stopped", "image-1"))} <= set(NODES)
+    assert {frozen, place_one(plane.admin, pod(registry, "stopped", "image-1"))} <= set(NODES)
 
 
 def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
@@ -186,14 +187,8 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         private.authorize(BASIC)
         digest = private.push("image-1", IMAGES["image-1"])
         auths = {"auths": {private.address: {"username": "ann", "password": "secret"}}}
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "pull"},
-            "type": "kubernetes.io/dockerconfigjson",
-            "stringData": {".dockerconfigjson": json.dumps(auths)},
-        }
-        plane.admin.create("v1/secrets", secret, "default")
+        data = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": json.dumps(auths)}}
+        plane.admin.make(obj("Secret", "pull", **data), "default")
         port = free_port()
         server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         list_images(plane, "node-1", [entry(private, "image-1", digest)])
@@ -211,7 +206,9 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
 
         text = (directory("manifests") / "roles" / "pull-secrets.yaml").read_text()
         for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
-            plane.admin.create(plane.admin.resource_of(document), document, "default")
+            plane.admin.make(document, "default")
+        account = plane.kube(*ACCOUNT)
+        eventually(lambda: account.get("v1/secrets", "pull", "default"), what="the role to be known")
         # Another server: the first one remembers for some minutes that the registry said no.
         server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
@@ -243,12 +240,12 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     eventually(partial(knows, port, pod(registry, "asked", "image-1"), ours), what="the tag of image-1")
     scored = partial(server.metric, "kubevirt_webhook_layers_requests_total", result="scored")
     before = scored()
-    assert place(plane, pod(registry, "first", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "first", "image-1")) == "node-1"
     assert scored() == before + 1
     plane.stop_scheduler("layers")
     start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"caFile": str(authority)})
     # Without a certificate it gets no scores, and places pods all the same.
-    place(plane, pod(registry, "third", "image-1"))
+    place_one(plane.admin, pod(registry, "third", "image-1"))
     assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
 
 

@@ -8,12 +8,14 @@ from contextlib import ExitStack
 import pytest
 
 from .conftest import NewWebhook, OwnPlane
-from .support.hostile_registry import Answer, HostileRegistry, another_manifest, answering, dripping, endless
+from .support.hostile_registry import HostileRegistry, another_manifest, answering, dripping, endless
 from .support.kube import Json, eventually
+from .support.loopback import Answer
 from .support.objects import launcher_pod, make_node
+from .support.placing import place_one
 from .support.plane import ControlPlane
 from .support.processes import free_port
-from .support.scored import NODES, clean_up, list_images, place, settings, start_scheduler
+from .support.scored import NODES, clean_up, list_images, settings, start_scheduler
 
 FETCHES = "kubevirt_webhook_layers_fetches_total"
 METADATA = "http://169.254.169.254/latest/meta-data/"
@@ -50,7 +52,7 @@ def assert_harmless(plane: ControlPlane, new_webhook: NewWebhook, registries: di
         found: list[str] = []
         for number, address in enumerate(registries):
             names = [f"{when}-{number}-{copy}" for copy in range(len(NODES))]
-            found += sorted(place(plane, pod(address, name)) for name in names)
+            found += sorted(place_one(plane.admin, pod(address, name)) for name in names)
         assert found == NODES * len(registries)
         return found
 

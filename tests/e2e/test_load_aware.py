@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,14 @@ from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, Var
 from .conftest import OwnPlane
 from .support import manifests, second_scheduler
 from .support.audited import AuditLog
-from .support.kube import Json, eventually
 from .support.lent import LentPlane
 from .support.manifests import MANIFESTS
-from .support.objects import CRDS, launcher_pod, make_node
+from .support.objects import install_crds, make_node, obj
+from .support.placing import place
 from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.prometheus import BusyNodes, NodePrometheus
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica
-from .support.workloads import PODS
 
 pytestmark = pytest.mark.builds("scheduler-plugins")
 
@@ -86,54 +83,21 @@ def apply(plane: ControlPlane, variant: Variant, url: str = "") -> None:
         plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
 
 
-def place(plane: ControlPlane, count: int = PODS_PLACED) -> Counter[str]:
-    """Where pods of equal size go, one after the other."""
-
-    def node_of(name: str) -> str:
-        return str(plane.admin.get(PODS, name, "default")["spec"].get("nodeName") or "")
-
-    placed: Counter[str] = Counter()
-    for number in range(count):
-        pod = launcher_pod(f"vm-{number}", scheduler="kubevirt")
-        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "1Gi"}}
-        plane.admin.create(PODS, pod, "default")
-        placed[eventually(partial(node_of, f"vm-{number}"), what=f"a node for vm-{number}")] += 1
-    return placed
-
-
 def serve_usage(plane: ControlPlane) -> None:
     """What metrics-server serves about nodes, as objects of the API server itself."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    crd: Json = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"nodes.{METRICS}", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
-        "spec": {
-            "group": METRICS,
-            "scope": "Cluster",
-            "names": {"plural": "nodes", "singular": "node", "kind": "NodeMetrics", "listKind": "NodeMetricsList"},
-            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
+    spec = {
+        "group": METRICS,
+        "scope": "Cluster",
+        "names": {"plural": "nodes", "singular": "node", "kind": "NodeMetrics", "listKind": "NodeMetricsList"},
+        "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
     }
-    plane.admin.create(CRDS, crd)
+    approval = {"api-approved.kubernetes.io": "unapproved, a test"}
+    install_crds(plane.admin, [obj("CustomResourceDefinition", f"nodes.{METRICS}", annotations=approval, spec=spec)])
+    version, when = f"{METRICS}/v1beta1", {"timestamp": "2026-01-01T00:00:00Z", "window": "10s"}
     for name, busy in BUSY.items():
         used = {"cpu": f"{int(16_000 * busy)}m", "memory": f"{int(64 * 1024 * busy)}Mi"}
-        usage: Json = {
-            "apiVersion": f"{METRICS}/v1beta1",
-            "kind": "NodeMetrics",
-            "metadata": {"name": name},
-            "timestamp": "2026-01-01T00:00:00Z",
-            "window": "10s",
-            "usage": used,
-        }
-
-        def is_created(usage: Json = usage) -> bool:
-            try:
-                return bool(plane.admin.create(f"{METRICS}/v1beta1/nodes", usage))
-            except Exception:
-                return False
-
-        eventually(is_created, what="the usage of a node")
+        plane.admin.create(f"{version}/nodes", obj("NodeMetrics", name, version, **when, usage=used))
 
 
 @pytest.mark.parametrize("variant", LOAD_AWARE)
@@ -144,7 +108,7 @@ def test_with_prometheus_vms_go_where_the_load_says(
     replica = SchedulerReplica(plane, tmp_path, "replica", binary)
     try:
         replica.start()
-        assert place(plane) == EXPECTED[variant]
+        assert place(plane.admin, PODS_PLACED) == EXPECTED[variant]
     finally:
         replica.kill()
     assert log.refused() == set()
@@ -161,7 +125,7 @@ def test_with_metrics_server_too_and_with_no_further_permission_than_the_variant
     replica = SchedulerReplica(plane, tmp_path, "replica", binary, in_cluster="KUBE_CONFIG")
     try:
         replica.start()
-        assert place(plane) == EXPECTED[variant]
+        assert place(plane.admin, PODS_PLACED) == EXPECTED[variant]
     finally:
         replica.kill()
     assert log.refused() == set()
@@ -175,7 +139,7 @@ def test_by_requests_alone_the_busy_node_gets_as_many_vms_as_the_others(plane: C
     written.pop("leaderElection")
     plane.start_scheduler("spread", written)
 
-    assert set(place(plane).values()) == {PODS_PLACED // len(BUSY)}
+    assert set(place(plane.admin, PODS_PLACED).values()) == {PODS_PLACED // len(BUSY)}
 
 
 def test_in_a_static_pod_metrics_server_is_not_found_without_a_kubeconfig(

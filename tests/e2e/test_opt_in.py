@@ -19,7 +19,6 @@ from .support.workloads import VMIS, scheduler_of, vm, vmi_of
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 POLICIES = (SCHEDULING, INSTANCETYPES)
 REFUSED: Json = {"instancetype": LARGE, "preference": named("Preference", "demanding")}
-CRASHING: Json = {"preference": named("Preference", "featured")}
 
 
 def chosen_for_pod(tenant: Tenant) -> str | None:
@@ -75,21 +74,6 @@ def test_a_namespace_that_has_not_opted_in_never_reaches_us(new_tenant: NewTenan
 
     assert assert_nothing_is_changed(tenant) == ([], [])
     assert tenant.audit() == []
-
-
-@pytest.mark.parametrize(("mode", "said"), [("warn", True), ("audit", False)])
-def test_nothing_is_refused_where_not_enforced(new_tenant: NewTenant, mode: str, said: bool) -> None:
-    tenant = offer(new_tenant(mode, policies=(INSTANCETYPES,)), "large", "demanding", "featured")
-
-    for name, spec, text in (
-        ("refused", REFUSED, "preference requires 8 vCPU"),
-        ("crashing", CRASHING, "KubeVirt would crash"),
-    ):
-        created = tenant.create(vm(name, **spec))
-        assert matchers_of(created) == [spec.get("instancetype"), spec["preference"]]
-        denied = [warning for warning in created.warnings if parse(warning).code == "instancetype-denied"]
-        assert any(text in warning for warning in denied) == bool(created.warnings) == said
-    assert [line["decision"] for line in tenant.audit()].count("would-deny") >= 2
 
 
 def test_a_relabelled_namespace_is_followed(new_tenant: NewTenant) -> None:

@@ -27,7 +27,7 @@ from webhook.placement.target_pods import (
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually
-from .support.objects import launcher_pod, make_node
+from .support.objects import launcher_pod, make_node, obj
 from .support.workloads import PODS
 
 SEED = 1111
@@ -35,15 +35,14 @@ VMS = 40
 NODES = [f"node-{number}" for number in range(8)]
 FOO, GPU, PAGES = "example.com/foo", "example.com/gpu", "hugepages-2Mi"
 RUNTIME = "kata"
-RUNTIME_CLASSES = "node.k8s.io/v1/runtimeclasses"
-RUNTIME_CLASS: Json = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": RUNTIME},
-    "handler": RUNTIME,
-    "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
-    "scheduling": {"nodeSelector": {"runtime": RUNTIME}, "tolerations": [{"key": RUNTIME, "operator": "Exists"}]},
-}
+RUNTIME_CLASS = obj(
+    "RuntimeClass",
+    RUNTIME,
+    "node.k8s.io/v1",
+    handler=RUNTIME,
+    overhead={"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+    scheduling={"nodeSelector": {"runtime": RUNTIME}, "tolerations": [{"key": RUNTIME, "operator": "Exists"}]},
+)
 POOL = {"pool": "vms"}
 
 
@@ -163,9 +162,8 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
     plane = own_plane()
     for name in NODES:
         dice.node(plane.admin, name)
-    plane.admin.create(RUNTIME_CLASSES, RUNTIME_CLASS)
-    metadata = {"name": "vms", "annotations": {NODE_SELECTOR_ANNOTATION: "pool=vms"}}
-    plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    plane.admin.make(RUNTIME_CLASS)
+    plane.admin.make(obj("Namespace", "vms", annotations={NODE_SELECTOR_ANNOTATION: "pool=vms"}))
     plane.start_scheduler("default")
     nodes = [Node.read(found) for found in plane.admin.list("v1/nodes")]
 

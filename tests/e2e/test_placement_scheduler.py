@@ -170,7 +170,7 @@ def settled(tenant: Tenant, expected: int) -> dict[str, Objects]:
         return looked_at if len(looked_at) == expected else []
 
     by_vm: dict[str, Objects] = {}
-    for pod in eventually(look, what=f"the scheduler to look at {expected} pods", timeout=60):
+    for pod in eventually(look, what=f"the scheduler to look at {expected} pods"):
         by_vm.setdefault(pod["metadata"]["labels"][CREATED_BY], []).append(pod)
     return by_vm
 

@@ -23,6 +23,7 @@ from .support.kube import Json
 from .support.manifests import MANIFESTS
 from .support.manifests import parse as documents
 from .support.migrations import migration
+from .support.objects import obj
 from .support.workloads import vm
 
 DOMAIN = "kubevirt-webhook.github.io"
@@ -68,10 +69,9 @@ def many(number: int) -> dict[str, str]:
 
 def namespace(number: int, where: str) -> Json:
     """A namespace whose label changes, with many labels or annotations beside it."""
-    metadata = {"name": "shop", "labels": {}, "annotations": {}, where: many(number)}
-    old = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    old = obj("Namespace", "shop", **{"labels": {}, "annotations": {}, where: many(number)})
     new = copy.deepcopy(old)
-    new["metadata"]["labels"][f"{DOMAIN}/scheduling"] = "off"  # type: ignore[index]
+    new["metadata"]["labels"][f"{DOMAIN}/scheduling"] = "off"
     return request("namespaces", new, old)
 
 
@@ -83,10 +83,9 @@ def machine(number: int, where: str) -> Json:
 
 
 def instance(number: int, where: str) -> Json:
-    new = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": {"domain": {}}}
-    metadata = {"name": "shop", "annotations": {}, where: many(number)}
-    made = request("virtualmachineinstances", {**new, "metadata": {"name": "web", where: many(number)}})
-    return {**made, "namespace": {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}}
+    new = obj("VirtualMachineInstance", "web", **{where: many(number)}, spec={"domain": {}})
+    space = obj("Namespace", "shop", **{"annotations": {}, where: many(number)})
+    return {**request("virtualmachineinstances", new), "namespace": space}
 
 
 def selector(number: int, where: str) -> Json:
@@ -98,8 +97,8 @@ def selector(number: int, where: str) -> Json:
 
 def secret(number: int, where: str) -> Json:
     """Not by the account of the replicas, so that it matters what the policy costs others."""
-    old = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "kubevirt-webhook-ca"}}
-    new = {**old, "metadata": {"name": "kubevirt-webhook-ca", where: many(number)}}
+    old = obj("Secret", "kubevirt-webhook-ca", type="Opaque")
+    new = obj("Secret", "kubevirt-webhook-ca", **{where: many(number)}, type="Opaque")
     return request("secrets", new, old, user="admin")
 
 

@@ -57,4 +57,4 @@ def test_a_command_installs_everything(cluster: ControlPlane, helm_program: Path
         found = [kube.get(resource, name) for resource, names in NAMES.items() for name in names]
         return all(entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"])
 
-    eventually(is_trusted, what="every entry to have a caBundle", timeout=60)
+    eventually(is_trusted, what="every entry to have a caBundle")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -25,23 +25,20 @@ from .support.workloads import vm
 SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}
 
 
-class NewServer(Protocol):
-    """Makes servers that the test starts and ends itself."""
-
-    def __call__(self, access: Access, name: str) -> WebhookServer: ...
+NewServer = Callable[[Access, str], WebhookServer]
 
 
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[NewServer]:
-    made = []
+    """Makes servers that the test starts and ends itself."""
+    with ExitStack() as ends:
 
-    def make(access: Access, name: str) -> WebhookServer:
-        made.append(WebhookServer(access, tmp_path, name, SETTINGS))
-        return made[-1]
+        def make(access: Access, name: str) -> WebhookServer:
+            server = WebhookServer(access, tmp_path, name, SETTINGS)
+            ends.callback(server.kill)
+            return server
 
-    yield make
-    for server in made:
-        server.kill()
+        yield make
 
 
 @pytest.fixture(scope="module")

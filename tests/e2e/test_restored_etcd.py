@@ -6,14 +6,12 @@ from tests.builders import review
 from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import PATIENCE, Json, eventually
+from .support.kube import Json, eventually
 from .support.tenant import Tenant
 from .support.webhook_server import SCHEDULING, WebhookServer
 from .support.workloads import vm
 
 SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
-# The bound that docs/reliability.md promises, with room for a machine that others use.
-NOTICED_SECONDS = 60.0
 # More than other writers bring etcd in the time that a replica may take.
 CHANGES = 300
 
@@ -34,9 +32,8 @@ def test_a_replica_follows_etcd_into_the_past(own_plane: OwnPlane, new_webhook: 
         for name, mode in ((enforcing, "enforce"), (other, "off")):
             plane.admin.patch("v1/namespaces", name, {"metadata": {"labels": {SCHEDULING: mode}}})
 
-    def follows(enforcing: str, other: str, what: str, timeout: float = PATIENCE) -> None:
-        answered = lambda: is_patched(server, enforcing) and not is_patched(server, other)
-        eventually(answered, what=what, timeout=timeout)
+    def follows(enforcing: str, other: str, what: str) -> None:
+        eventually(lambda: is_patched(server, enforcing) and not is_patched(server, other), what=what)
 
     for restores, restart in enumerate((True, False), 1):
         label(first, second)
@@ -52,6 +49,6 @@ def test_a_replica_follows_etcd_into_the_past(own_plane: OwnPlane, new_webhook: 
         if restart:
             plane.restart_apiserver()
 
-        follows(first, second, "the replica to enforce what etcd holds", NOTICED_SECONDS)
+        follows(first, second, "the replica to enforce what etcd holds")
         assert server.metric("kubevirt_webhook_etcd_restores_total") >= restores
         assert len(server.events(ServerEvent.ETCD_RESTORED)) == restores

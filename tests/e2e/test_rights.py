@@ -26,7 +26,7 @@ from .support.fetch import fetch
 from .support.foreign_webhook import eviction
 from .support.installed import SETTINGS, LiveInstallation
 from .support.kube import Json, Kube, denial, eventually
-from .support.objects import make_node
+from .support.objects import make_node, obj
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
@@ -105,15 +105,11 @@ def evaluate(tenant: Tenant) -> None:
     running = {"phase": "Running", "nodeName": "node-a", "conditions": [migratable]}
     # A device of which a driver may provide more than the kubelet.
     devices = {"domain": {"devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]}}}
-    spec = {"evictionStrategy": "LiveMigrate", **devices}
-    tenant.controller.patch(VMIS, "web", {"spec": spec, "status": running}, tenant.namespace)
+    change = {"spec": {"evictionStrategy": "LiveMigrate", **devices}, "status": running}
+    tenant.controller.patch(VMIS, "web", change, tenant.namespace)
     assert pod["spec"].get("schedulerName") == "kubevirt"
-    migration = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": "away"},
-        "spec": {"vmiName": "web", "addedNodeSelector": {"example.com/zone": "a"}},
-    }
+    spec = {"vmiName": "web", "addedNodeSelector": {"example.com/zone": "a"}}
+    migration = obj("VirtualMachineInstanceMigration", "away", spec=spec)
 
     def refused() -> bool:
         error = denial(lambda: tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All"))
@@ -123,8 +119,7 @@ def evaluate(tenant: Tenant) -> None:
     # Quotas are looked at where all else allows an eviction, and LimitRanges where there is a quota.
     admin = tenant.server.access.admin
     make_node(admin, "node-b", allocatable={DEVICE: "1"})
-    quota = {"metadata": {"name": "some"}, "spec": {"hard": {"count/secrets": "100"}}}
-    admin.create("v1/resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota}, tenant.namespace)
+    admin.make(obj("ResourceQuota", "some", spec={"hard": {"count/secrets": "100"}}), tenant.namespace)
 
     name = pod["metadata"]["name"]
     evicted = eviction(name, "sigs.k8s.io/descheduler")

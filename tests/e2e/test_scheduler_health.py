@@ -18,8 +18,7 @@ from .support.tenant import Tenant
 from .support.workloads import PODS, VMIS, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
-# A loaded machine renews late.
-LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=12)
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 UNNOTICED_SECONDS = 30.0
 

@@ -18,9 +18,10 @@ from webhook.install.schedulers.render import configuration as configuration_for
 
 from .conftest import OwnPlane
 from .support.commands import HeldLease
-from .support.configured import create, end, is_untouched, node_of, place, placed, start, tried
-from .support.kube import Json, eventually
-from .support.objects import launcher_pod, make_node
+from .support.configured import end, is_untouched, start, tried
+from .support.kube import Json
+from .support.objects import has_condition, launcher_pod, make_node, obj
+from .support.placing import await_nodes, create, place, placed, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.workloads import PODS
@@ -72,25 +73,25 @@ def test_the_shipped_configurations_do_what_they_are_named_after(
     page = (directory("manifests").parent / "docs" / "scheduler-variants.md").read_text()
     assert f"manifests/scheduler/{variant}.yaml" in page
     with running(plane, yaml.safe_load((directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())):
-        found = place(plane, NODES * 3)
+        found = place(plane.admin, NODES * 3)
         assert len(found) == nodes
         assert max(found.values()) - min(found.values()) <= 1
         if variant == "spread":
             # Soft taints of the descheduler steer VMs away even from an empty node.
-            for pod in plane.admin.list(PODS, "default"):
-                plane.admin.delete(PODS, pod["metadata"]["name"], "default", gracePeriodSeconds="0")
+            remove_pods(plane.admin)
             plane.admin.patch("v1/nodes", NAMES[0], {"spec": {"taints": [SOFT]}})
-            assert place(plane, NODES * 3).keys() == {*NAMES[1:]}
+            await_nodes(plane.admin, NAMES[0])
+            assert place(plane.admin, NODES * 3).keys() == {*NAMES[1:]}
 
     # In the cluster's own scheduler both profiles place pods.
     written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))
     # The path where kubeadm keeps its own, in the pod of the cluster's scheduler.
     assert written.pop("clientConnection")["kubeconfig"]
     with running(plane, written):
-        create(plane, "vm")
+        create(plane.admin, "vm")
         plane.admin.create(PODS, launcher_pod("other"), "default")
-        assert placed(plane, "vm")
-        assert placed(plane, "other")
+        assert placed(plane.admin, "vm")
+        assert placed(plane.admin, "other")
 
 
 OTHER_QUEUE = {"queueSort": {"enabled": [{"name": "Other"}], "disabled": [{"name": "*"}]}}
@@ -141,7 +142,8 @@ def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane) -> Non
                 taints = [DRAINED] if plugin == "TaintToleration" else None
                 spec = {"unschedulable": plugin == "NodeUnschedulable", "taints": taints}
                 plane.admin.patch("v1/nodes", name, {"spec": spec})
-            assert place(plane, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
+            await_nodes(plane.admin, NAMES[0], plugin.lower())
+            assert place(plane.admin, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
@@ -151,32 +153,28 @@ def test_an_extender_that_is_away_holds_up_all_pods_unless_it_is_ignorable(
     away = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "ignorable": ignorable, "httpTimeout": "1s"}
     written = configuration(extenders=[away])
     with running(plane, written if ignorable else tried(written, "extender-not-ignorable")):
-        create(plane, "extended")
+        create(plane.admin, "extended")
         if ignorable:
-            assert placed(plane, "extended")
+            assert placed(plane.admin, "extended")
             return
-
-        def is_held_up() -> bool:
-            conditions = plane.admin.get(PODS, "extended", "default").get("status", {}).get("conditions", [])
-            return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
-
-        eventually(is_held_up, what="the scheduler to give up for want of the extender")
-        assert node_of(plane, "extended") is None
+        is_held_up = lambda pod: has_condition(pod, "PodScheduled", "False")
+        plane.admin.wait(PODS, "extended", "default", until=is_held_up, what="the scheduler to miss the extender")
+        assert "nodeName" not in plane.admin.get(PODS, "extended", "default")["spec"]
 
 
 def test_a_pod_whose_profile_is_not_there_is_looked_at_by_nobody(plane: ControlPlane) -> None:
     with running(plane, tried(configuration(profile("vms")), "no-profile")):
-        create(plane, "unknown")
-        create(plane, "seen", scheduler="vms")
-        placed(plane, "seen")
+        create(plane.admin, "unknown")
+        create(plane.admin, "seen", scheduler="vms")
+        placed(plane.admin, "seen")
         assert is_untouched(plane, "unknown")
 
 
 def test_without_the_default_profile_pods_that_name_no_scheduler_wait(plane: ControlPlane) -> None:
     with running(plane, tried(configuration(profile()), "default-profile-missing", is_the_clusters=True)):
-        create(plane, "named-none", scheduler=None)
-        create(plane, "vm")
-        placed(plane, "vm")
+        create(plane.admin, "named-none", scheduler=None)
+        create(plane.admin, "vm")
+        placed(plane.admin, "vm")
         assert is_untouched(plane, "named-none")
 
 
@@ -195,8 +193,8 @@ def both_place(plane: ControlPlane, names: list[str], scheduler: str | None) -> 
             process = plane.scheduler(frozen)
             process.pause()
             thawing.callback(process.resume)
-            create(plane, f"pod-{number}", scheduler=scheduler)
-            placed(plane, f"pod-{number}")
+            create(plane.admin, f"pod-{number}", scheduler=scheduler)
+            placed(plane.admin, f"pod-{number}")
     return True
 
 
@@ -219,21 +217,21 @@ def test_without_leader_election_all_replicas_place_pods(plane: ControlPlane, tw
 def test_with_the_clusters_lease_a_second_scheduler_places_nothing_or_the_cluster_does_not(
     plane: ControlPlane, two: list[str]
 ) -> None:
-    lease = HeldLease("kube-system", "kube-scheduler", seconds=3)
+    lease = HeldLease("kube-system", "kube-scheduler")
     written = tried(configuration(leaderElection={"leaderElect": True}), "lease-clash")
     plane.start_scheduler(two[0], CLUSTERS, lease=lease)
     plane.start_scheduler(two[1], {"profiles": written["profiles"]}, lease=lease, wait=False)
-    create(plane, "vm")
-    create(plane, "other", scheduler=None)
-    placed(plane, "other")
+    create(plane.admin, "vm")
+    create(plane.admin, "other", scheduler=None)
+    placed(plane.admin, "other")
     assert is_untouched(plane, "vm")
 
     plane.scheduler(two[0]).kill()
-    placed(plane, "vm")
+    placed(plane.admin, "vm")
     plane.scheduler(two[0]).start()
-    create(plane, "another", scheduler=None)
-    create(plane, "vm-again")
-    placed(plane, "vm-again")
+    create(plane.admin, "another", scheduler=None)
+    create(plane.admin, "vm-again")
+    placed(plane.admin, "vm-again")
     assert is_untouched(plane, "another")
 
 
@@ -242,24 +240,23 @@ def test_image_locality_piles_vms_up_on_the_node_that_lists_the_launcher(plane: 
     plane.admin.patch("v1/nodes", "node-2", {"status": {"images": [LAUNCHER]}}, subresource="status")
     written = tried(configuration(profile(plugins={})), "image-locality-on") if is_on else configuration()
     with running(plane, written):
-        assert (place(plane, NODES)["node-2"] == NODES) is is_on
+        assert (place(plane.admin, NODES)["node-2"] == NODES) is is_on
     plane.admin.patch("v1/nodes", "node-2", {"status": {"images": []}}, subresource="status")
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_without_default_constraints_the_pods_of_a_service_are_not_spread(plane: ControlPlane, lost: bool) -> None:
     selector = {"app": "web"}
-    service = {"metadata": {"name": "web"}, "spec": {"selector": selector, "ports": [{"port": 80}]}}
-    plane.admin.create("v1/services", {"apiVersion": "v1", "kind": "Service", **service}, "default")
+    plane.admin.make(obj("Service", "web", spec={"selector": selector, "ports": [{"port": 80}]}), "default")
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "PodTopologySpreadArgs"}
     args = {"defaultingType": "List", "defaultConstraints": []} if lost else {"defaultingType": "System"}
     written = configuration(profile(pluginConfig=[{"name": "PodTopologySpread", "args": {**kind, **args}}]))
     with running(plane, tried(written, "default-constraints-lost") if lost else written):
         # All but one node are half full.
         for number in range(1, NODES):
-            create(plane, f"large-{number}", requests={"cpu": "8", "memory": "32Gi"})
-            placed(plane, f"large-{number}")
-        assert (len(place(plane, 6, labels=selector)) == 1) is lost
+            create(plane.admin, f"large-{number}", requests={"cpu": "8", "memory": "32Gi"})
+            placed(plane.admin, f"large-{number}")
+        assert (len(place(plane.admin, 6, labels=selector)) == 1) is lost
     plane.admin.delete("v1/services", "web", "default")
 
 
@@ -272,7 +269,7 @@ def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane)
     for percentage in (1, 100):
         written = configuration(percentageOfNodesToScore=percentage)
         start(plane, tried(written, "few-nodes-scored") if percentage == 1 else written)
-        found = place(plane, 8, requests={"cpu": "2", "memory": "8Gi"})
+        found = place(plane.admin, 8, requests={"cpu": "2", "memory": "8Gi"})
         end(plane)
 
         assert (found["empty"] == 8) is (percentage == 100)

@@ -7,7 +7,6 @@ import os
 import urllib.error
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,10 +19,11 @@ from .conftest import OwnPlane
 from .support import manifests, second_scheduler, versions
 from .support.access import Access
 from .support.audited import AuditLog
-from .support.kube import Json, Kube, eventually
+from .support.kube import Json, Kube, denial, eventually
 from .support.lent import LentPlane
 from .support.manifests import MANIFESTS
-from .support.objects import launcher_pod, make_node
+from .support.objects import is_unschedulable, make_node, obj
+from .support.placing import create, placed
 from .support.plane import ControlPlane
 from .support.program import command
 from .support.rbac import account, grant
@@ -63,24 +63,6 @@ def title(one: Json) -> str:
     return f"{one['kind']} {one['metadata']['name']}"
 
 
-def node_of(kube: Kube, name: str) -> str | None:
-    found: str | None = kube.get(PODS, name, "default")["spec"].get("nodeName")
-    return found
-
-
-def create(kube: Kube, name: str, cpu: str = "100m", **spec: Any) -> None:
-    pod = launcher_pod(name, scheduler="kubevirt")
-    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
-    container = spec.pop("container", {})
-    pod["spec"]["containers"][0] |= container
-    pod["spec"] |= spec
-    kube.create(PODS, pod, "default")
-
-
-def placed(kube: Kube, name: str) -> str:
-    return eventually(partial(node_of, kube, name), what=f"a node for {name}") or ""
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
     made = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
@@ -111,8 +93,7 @@ def test_install_and_uninstall(own_plane: OwnPlane) -> None:
     cluster = own_plane(controller_manager=True)
     kube = cluster.admin
     own = {"name": "kube-scheduler", "image": "registry.example/kube-scheduler:v1.36.3"}
-    metadata = {"name": "kube-scheduler-a", "labels": {"component": "kube-scheduler"}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [own]}}
+    pod = obj("Pod", "kube-scheduler-a", labels={"component": "kube-scheduler"}, spec={"containers": [own]})
     kube.create(PODS, pod, "kube-system")
 
     assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in command(cluster, *INSTALL, "--dry-run").stdout
@@ -224,44 +205,36 @@ def is_listed_by_watching(right: manifests.Right, used: set[manifests.Right]) ->
 def preempt(kube: Kube) -> None:
     """A pod that fits nowhere, and one of higher priority that makes room for itself."""
     for name, value in (("low", 1), ("high", 1000)):
-        metadata = {"name": name}
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
-        kube.create("scheduling.k8s.io/v1/priorityclasses", kind)
+        kube.make(obj("PriorityClass", name, value=value))
+        # The API server takes priorities from an informer, a moment after the write.
+        probe = partial(create, kube, "probe", priorityClassName=name, query={"dryRun": "All"})
+        eventually(lambda: not denial(probe), what=f"the priority {name} to be known")  # noqa: B023
     for number in range(2):
-        create(kube, f"low-{number}", cpu="3", priorityClassName="low")
+        create(kube, f"low-{number}", requests={"cpu": "3"}, priorityClassName="low")
         placed(kube, f"low-{number}")
-    create(kube, "fits-nowhere", cpu="3", priorityClassName="low")
-    eventually(partial(is_unschedulable, kube, "fits-nowhere"), what="a pod that fits nowhere")
-    create(kube, "high", cpu="3", priorityClassName="high")
+    create(kube, "fits-nowhere", requests={"cpu": "3"}, priorityClassName="low")
+    kube.wait(PODS, "fits-nowhere", "default", until=is_unschedulable)
+    create(kube, "high", requests={"cpu": "3"}, priorityClassName="high")
 
     def makes_room() -> bool:
         victims = [pod for pod in kube.list(PODS, "default") if pod["metadata"].get("deletionTimestamp")]
         for pod in victims:
             options = {"gracePeriodSeconds": 0}
             kube.delete(PODS, pod["metadata"]["name"], "default", options=options)
-        return node_of(kube, "high") is not None
+        return "nodeName" in kube.get(PODS, "high", "default")["spec"]
 
     eventually(makes_room, what="room for the pod of high priority")
-
-
-def is_unschedulable(kube: Kube, name: str) -> bool:
-    conditions = kube.get(PODS, name, "default").get("status", {}).get("conditions", [])
-    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
 
 
 def bind_volumes(kube: Kube) -> None:
     """A claim that waits for its first pod, and one for which there is a volume."""
     size = {"accessModes": ["ReadWriteOnce"]}
     for name, provisioner in (("made", "example.com/makes"), ("local", "kubernetes.io/no-provisioner")):
-        storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
-        waits = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-        kube.create("storage.k8s.io/v1/storageclasses", storage | waits)
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+        kube.make(obj("StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer"))
         spec = size | {"storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
-        kube.create("v1/persistentvolumeclaims", claim | {"spec": spec}, "default")
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "local"}}
+        kube.make(obj("PersistentVolumeClaim", name, spec=spec), "default")
     place = {"storageClassName": "local", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/nothing"}}
-    kube.create("v1/persistentvolumes", volume | {"spec": size | place})
+    kube.make(obj("PersistentVolume", "local", spec=size | place))
     kube.patch("v1/persistentvolumes", "local", {"status": {"phase": "Available"}}, subresource="status")
     for name in ("made", "local"):
         create(kube, f"volume-{name}", volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": name}}])
@@ -276,7 +249,6 @@ def bind_volumes(kube: Kube) -> None:
 
 def claim_devices(kube: Kube) -> None:
     """A pod with a device of a driver's."""
-    version = "resource.k8s.io/v1"
     pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
@@ -286,16 +258,12 @@ def claim_devices(kube: Kube) -> None:
         "ResourceClaim": {"devices": {"requests": [request]}},
     }
     for kind, spec in specs.items():
-        made = {"apiVersion": version, "kind": kind, "metadata": {"name": "gpu"}, "spec": spec}
-        kube.create(f"{version}/{kind.lower()}{'es' if kind.endswith('s') else 's'}", made, _space(kind))
+        namespace = "default" if kind == "ResourceClaim" else None
+        kube.make(obj(kind, "gpu", "resource.k8s.io/v1", spec=spec), namespace)
     resources = {"claims": [{"name": "gpu"}], "requests": {"cpu": "100m"}}
     claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
     create(kube, "device", resourceClaims=claims, container={"resources": resources})
     assert placed(kube, "device") == "node-0"
-
-
-def _space(kind: str) -> str | None:
-    return "default" if kind == "ResourceClaim" else None
 
 
 def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:

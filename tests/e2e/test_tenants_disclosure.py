@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import SCHEDULERS, ModuleWebhook, NewTenant
 from .support.kube import Json, Kube, KubeError, KubeObject, denied, eventually
-from .support.objects import owner_reference
+from .support.objects import obj, owner_reference
 from .support.rbac import account, grant, may
 from .support.sizes import LARGE, LINUX, SMALL
 from .support.tenant import Tenant
@@ -46,16 +46,10 @@ def daemonset_revision(tenant: Tenant, name: str, **labels: str) -> None:
     """A ControllerRevision as the DaemonSet controller makes it; its labels are the pod template's."""
     template = {"metadata": {"labels": {"app": name}}, "spec": POD}
     spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
-    daemonset = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name}, "spec": spec}
     # A real one: the garbage collector removes what belongs to nothing.
-    made = tenant.owner.create("apps/v1/daemonsets", daemonset, tenant.namespace)
-    revision = {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_reference(made)]},
-        "data": {"spec": {"template": {**template, "$patch": "replace"}}},
-        "revision": 1,
-    }
+    owners = [owner_reference(tenant.owner.make(obj("DaemonSet", name, spec=spec), tenant.namespace))]
+    data = {"spec": {"template": {**template, "$patch": "replace"}}}
+    revision = obj("ControllerRevision", name, labels=labels, ownerReferences=owners, data=data, revision=1)
     tenant.owner.create(REVISIONS, revision, tenant.namespace)
 
 

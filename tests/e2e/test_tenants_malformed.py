@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +14,13 @@ import pytest
 from .conftest import NewTenant
 from .support.access import Access
 from .support.kube import Json, KubeObject, denial, denied, eventually, path
-from .support.messages import codes, parse
+from .support.messages import parse
 from .support.pki import KUBEVIRT_APISERVER
 from .support.rbac import account, grant
 from .support.sizes import LARGE, SMALL, VALIDATE
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer, install
-from .support.workloads import VMS, scheduler_of, vm
+from .support.workloads import VMS, vm
 
 ONLY_SMALL = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
 HERE = '"@here@"'
@@ -48,18 +48,8 @@ def names(tenant: Tenant) -> list[str]:
     return [found["metadata"]["name"] for found in tenant.owner.list(VMS, tenant.namespace)]
 
 
-@pytest.fixture
-def limited(new_sized: NewTenant) -> Callable[[str], Tenant]:
-    """Makes namespaces that allow only the instancetype small."""
-
-    def make(mode: str = "enforce") -> Tenant:
-        return new_sized(mode, annotations=ONLY_SMALL)
-
-    return make
-
-
-def test_no_depth_gets_around_an_allow_list(limited: Callable[[str], Tenant]) -> None:
-    tenant = limited("enforce")
+def test_no_depth_gets_around_an_allow_list(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations=ONLY_SMALL)
     for levels in DEPTHS:
         body = written(vm(instancetype=LARGE), nested(levels))
         refused = denied(partial(post, tenant, body))
@@ -71,26 +61,8 @@ def test_no_depth_gets_around_an_allow_list(limited: Callable[[str], Tenant]) ->
     assert tenant.verdicts(path=VALIDATE) == ["denied invalid-object"] * len(DEPTHS)
 
 
-def test_mode_warn_says_what_enforce_would_deny(limited: Callable[[str], Tenant]) -> None:
-    tenant = limited("warn")
-
-    made = post(tenant, written(vm(instancetype=LARGE), nested(1_100)))
-
-    assert ("warn", "invalid-object") in [(said.mode, said.code) for said in map(parse, made.warnings)]
-    assert names(tenant) == ["web"]
-    assert tenant.verdicts(path=VALIDATE) == ["would-deny invalid-object"]
-
-
-def test_what_only_helps_leaves_a_deep_vm_alone_and_says_so(tenant: Tenant) -> None:
-    made = post(tenant, written(vm(), nested(1_100)))
-
-    assert scheduler_of(made) is None
-    assert "invalid-object" in codes(made.warnings)
-    assert tenant.verdicts() == ["error invalid-object"]
-
-
-def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[str], Tenant]) -> None:
-    tenant = limited("off")
+def test_a_deep_vm_from_before_does_not_become_another_size(new_sized: NewTenant) -> None:
+    tenant = new_sized("off", annotations=ONLY_SMALL)
     stored = post(tenant, written(vm(instancetype=SMALL), nested(1_100)))
     tenant.label("enforce", INSTANCETYPES)
     probe = vm("probe", instancetype=LARGE)
@@ -123,9 +95,9 @@ VALUES = (
 )
 
 
-def test_nothing_that_has_no_schema_gets_around_an_allow_list(limited: Callable[[str], Tenant]) -> None:
+def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewTenant) -> None:
     """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
-    tenant = limited("enforce")
+    tenant = new_sized(annotations=ONLY_SMALL)
     for value in VALUES:
         body = written(vm(instancetype=LARGE), value)
         assert denied(partial(post, tenant, body)).status in (400, 403, 422), value[:24]

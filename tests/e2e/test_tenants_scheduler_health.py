@@ -13,14 +13,14 @@ import pytest
 from .conftest import NewWebhook, OwnPlane
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.kube import Json, denial, eventually
-from .support.objects import make_node
+from .support.objects import make_node, obj
 from .support.plane import ControlPlane
 from .support.rbac import grant, may
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
-LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 # Longer than a pod waits before the server may take its wait for evidence.
 LONG_SECONDS = 36.0
@@ -61,12 +61,7 @@ class Mallory:
 def plain(name: str, **spec: Any) -> Json:
     """A pod that has nothing to do with KubeVirt."""
     containers = [{"name": "main", "image": "registry.example/main:v1"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"automountServiceAccountToken": False, "containers": containers, **spec},
-    }
+    return obj("Pod", name, spec={"automountServiceAccountToken": False, "containers": containers, **spec})
 
 
 def an_unknown_claim(mallory: Mallory) -> None:
@@ -84,8 +79,9 @@ def forged_launcher_pods(mallory: Mallory) -> None:
     """Every tenant can write the label and the owner of a launcher pod; these owners do not exist."""
     for tenant in mallory.own:
         for number in range(2):
-            vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
-            forged = launcher_of({**vmi, "metadata": {"name": f"none-{number}", "uid": f"forged-{number}"}, "spec": {}})
+            vmi = obj("VirtualMachineInstance", f"none-{number}", spec={})
+            vmi["metadata"]["uid"] = f"forged-{number}"
+            forged = launcher_of(vmi)
             forged["spec"] |= {"resourceClaims": UNKNOWN_CLAIM}
             mallory.create(tenant, forged)
 
@@ -98,14 +94,13 @@ def own_launcher_pods_that_are_gated(mallory: Mallory) -> None:
 def own_launcher_pods_whose_volumes_are_never_made(mallory: Mallory) -> None:
     """The scheduler waits for volumes before it binds (PreBind), for ten minutes, and writes no condition."""
     admin = mallory.foreign.owner
-    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "never"}}
-    admin.apply({**storage, "provisioner": "example.com/nobody", "volumeBindingMode": "WaitForFirstConsumer"})
+    waits = {"provisioner": "example.com/nobody", "volumeBindingMode": "WaitForFirstConsumer"}
+    admin.apply(obj("StorageClass", "never", **waits))
     for tenant in mallory.own:
         for number in range(2):
-            claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"root-{number}"}}
             wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-            claim["spec"] = {**wanted, "storageClassName": "never"}
-            admin.create("v1/persistentvolumeclaims", claim, tenant.namespace)
+            claim = obj("PersistentVolumeClaim", f"root-{number}", spec={**wanted, "storageClassName": "never"})
+            admin.make(claim, tenant.namespace)
     _own_launcher_pods(mallory, "volumes")
 
 

@@ -14,6 +14,7 @@ from .support.allow_lists import ALLOWED, kubectl
 from .support.fetch import fetch
 from .support.kube import Json, denial, denied, eventually
 from .support.manifests import parse
+from .support.objects import obj
 from .support.processes import ROOT, free_port
 from .support.rbac import RBAC, account, bind
 from .support.tenant import Tenant
@@ -107,6 +108,6 @@ def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: A
 def tries(tenant: Tenant, priority: str | None) -> str:
     """Why a pod of this priority is denied; empty: it is allowed."""
     spec: Json = {"containers": [{"name": "c", "image": "i"}]} | ({"priorityClassName": priority} if priority else {})
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
+    pod = obj("Pod", generateName="p-", spec=spec)
     error = denial(lambda: tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All"))
     return error.message if error else ""

@@ -14,6 +14,7 @@ from .conftest import OwnPlane
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
 from .support.manifests import MANIFESTS
+from .support.objects import obj
 from .support.rbac import grant
 from .support.workloads import VMS, vm
 
@@ -47,8 +48,7 @@ def create(
     annotations: dict[str, str] | None = None,
     **query: str,
 ) -> Json:
-    metadata: Json = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
-    return kube.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, **query)
+    return kube.make(obj("Namespace", name, labels=labels or {}, annotations=annotations or {}), **query)
 
 
 def labelled(**labels: str) -> Json:

@@ -13,6 +13,7 @@ from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.pki import service_account
 from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.rbac import RBAC, grant
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 
 from .place import Place, domain
@@ -35,7 +36,6 @@ END = "Number of evictions/requests"
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 # KubeVirt writes a VM's name into a label of its migrations, and cannot create one for a longer one.
 LABEL_LENGTH = 63
-RBAC = "rbac.authorization.k8s.io"
 
 
 class Descheduler:
@@ -51,7 +51,7 @@ class Descheduler:
     def __init__(self, place: Place, directory: Path, binary: Path, *, background: bool) -> None:
         self._place = place
         plane = place.real.plane
-        self._grant()
+        grant(plane.admin, "descheduler", RULES, subject={"apiGroup": RBAC, "kind": "User", "name": USER})
         policy = yaml.safe_load(POLICY.read_text())
         evictor = policy["profiles"][0]["pluginConfig"][0]
         assert evictor["name"] == "DefaultEvictor"
@@ -80,12 +80,12 @@ class Descheduler:
         for number in range(1, rounds + 1):
             with self._place.real.nodes.holding():
                 self._look(number)
-            eventually(self._is_settled, what=f"the migrations of round {number} to end", timeout=60)
+            eventually(self._is_settled, what=f"the migrations of round {number} to end")
 
     def _look(self, number: int) -> None:
         self.process.start()
         try:
-            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler", timeout=60)
+            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler")
         finally:
             self.process.stop()
         assert self.process.log.read_text().count(END) == number
@@ -98,21 +98,6 @@ class Descheduler:
             return False
         pods = place.admin.list(PODS, place.namespace)
         return all(_is_at_rest(vmi, pods) for vmi in place.admin.list(VMIS, place.namespace))
-
-    def _grant(self) -> None:
-        admin = self._place.admin
-        metadata = {"name": "descheduler"}
-        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(RULES)}
-        admin.apply(role)
-        admin.apply(
-            {
-                "apiVersion": f"{RBAC}/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": metadata,
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "descheduler"},
-                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": USER}],
-            }
-        )
 
 
 def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:

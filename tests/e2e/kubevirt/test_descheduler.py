@@ -12,6 +12,7 @@ from hack.controlplane import build, bundles
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
+from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS, VMS
 
@@ -55,9 +56,7 @@ def paced(
 
 
 def template(real: RunningKubeVirt, *, is_important: bool) -> Json:
-    metadata = {"name": "important"}
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
-    real.plane.admin.apply(kind)
+    real.plane.admin.apply(obj("PriorityClass", "important", value=1000))
     requests = {"cpu": "1500m", "memory": "1Gi"}
     found: Json = {"domain": {"devices": {}, "resources": {"requests": requests}}}
     # The descheduler begins with those of the lowest priority.

@@ -10,7 +10,9 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
+from tests.e2e.support.foreign_webhook import eviction
+from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, eventually
+from tests.e2e.support.objects import obj
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
@@ -71,11 +73,9 @@ def evict_all(place: Place) -> None:
         if not on_it or "deletionTimestamp" in pod["metadata"]:
             continue
         name = pod["metadata"]["name"]
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        try:
-            place.admin.create(PODS, eviction, place.namespace, name=name, subresource="eviction")
-        except KubeError as refused:
-            assert refused.status in (429, GONE), refused
+        evict = partial(place.admin.create, PODS, eviction(name), place.namespace, name=name, subresource="eviction")
+        refused = denial(evict)
+        assert refused is None or refused.status in (429, GONE), refused
 
 
 def outcome(place: Place, vm: VmPlan) -> str:
@@ -93,17 +93,17 @@ def outcome(place: Place, vm: VmPlan) -> str:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) -> None:
     place, dice = apart, random.Random(seed)
-    eventually(place.real.is_empty, what="the VMs of other tests to end", timeout=60)
+    eventually(place.real.is_empty, what="the VMs of other tests to end")
     # Pending target pods take turns away from the others, for five minutes each.
     place.real.configure(migrations={"parallelMigrationsPerCluster": 20, "parallelOutboundMigrationsPerNode": 20})
     wanted = [*CERTAIN, *(wish(dice) for _ in range(4))]
     vms = [_vm("filler", template(dice, FILLER), "filler")]
     vms += [_vm(f"vm-{number}", template(dice, each), "mover") for number, each in enumerate(wanted)]
-    place.create(VMS, vms[0])
+    place.make(vms[0])
     assert place.running("filler")["status"]["nodeName"] == OTHERS[0]
     with cordoned(place, OTHERS):
         for vm in vms[1:]:
-            place.create(VMS, vm)
+            place.make(vm)
         for vm in vms[1:]:
             assert place.running(vm["metadata"]["name"])["status"]["nodeName"] == DRAINED
     kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
@@ -116,7 +116,7 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
         return {vm.name: outcome(place, vm) for vm in mine} == foretold
 
     with cordoned(place, [DRAINED]):
-        eventually(ended, what=f"{foretold} to happen", timeout=120)
+        eventually(ended, what=f"{foretold} to happen")
         # A pod that has no node now gets none: the scheduler has evaluated it, or KubeVirt does not try.
         for name in (vm.name for vm in mine if vm.outcome == BLOCKS):
             eventually(partial(place.unschedulable, name), what=f"a pod of {name} without a node")
@@ -129,4 +129,4 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
 def _vm(name: str, spec: Json, app: str) -> Json:
     """A VM that is not started again once it has ended."""
     whole = {"runStrategy": "Once", "template": {"metadata": {"labels": {"app": app}}, "spec": spec}}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name}, "spec": whole}
+    return obj("VirtualMachine", name, spec=whole)

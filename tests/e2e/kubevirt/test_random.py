@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
+from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS
 
@@ -126,9 +127,7 @@ def of_kubevirt(place: Place, spec: Json, named: dict[str, str]) -> KubeObject |
 def of_ours(place: Place, spec: Json, named: dict[str, str]) -> KubeObject | None:
     """The stored form of a VMI that no VM owns; None: the webhook or KubeVirt denied it."""
     asked: dict[str, Any] = {f"{DOMAIN}/{field}": named.get(field, "") for field in ("instancetype", "preference")}
-    metadata = {"name": "web", "annotations": asked}
-    vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
     try:
-        return place.create(VMIS, vmi)
+        return place.make(obj("VirtualMachineInstance", "web", annotations=asked, spec=spec))
     except KubeError:
         return None

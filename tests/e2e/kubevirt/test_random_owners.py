@@ -22,8 +22,6 @@ from .writing import write
 pytestmark = pytest.mark.kubevirt
 
 PAIRS = int(os.environ.get("KUBEVIRT_PAIRS", "12"))
-INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
-PREFERENCES = "instancetype.kubevirt.io/v1beta1/virtualmachinepreferences"
 
 
 @pytest.mark.parametrize("number", range(PAIRS))
@@ -38,9 +36,9 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(new_place: New
             f"{DOMAIN}/default-preference-scope": scope,
         }
     )
-    place.create(INSTANCETYPES, instancetype("own", cluster=False, memory={"guest": "2Gi"}))
-    place.create(INSTANCETYPES, instancetype("placed", cluster=False, scheduler="volcano", memory={"guest": "2Gi"}))
-    place.create(PREFERENCES, preference("own"))
+    place.make(instancetype("own", cluster=False, memory={"guest": "2Gi"}))
+    place.make(instancetype("placed", cluster=False, scheduler="volcano", memory={"guest": "2Gi"}))
+    place.make(preference("own"))
     before, first = None, None
     while first is None:
         # A manifest that KubeVirt denies anyway cannot be the first one.

@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject
-from tests.e2e.support.objects import CONFLICT
+from tests.e2e.support.objects import CONFLICT, obj
 from tests.e2e.support.workloads import VMS
 from tests.owners import merge_patch
 
@@ -18,12 +18,7 @@ from .place import Place
 def manifest(name: str = "web", *, template: Json | None = None, run: str = "Halted", **spec: Any) -> Json:
     """A VM as its owner keeps it in a file; keywords go into its spec, ``template`` into its template's spec."""
     inner: Json = {"domain": {"devices": {}}} | (template or {})
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name},
-        "spec": {"runStrategy": run, "template": {"spec": inner}, **spec},
-    }
+    return obj("VirtualMachine", name, spec={"runStrategy": run, "template": {"spec": inner}, **spec})
 
 
 def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
@@ -40,7 +35,7 @@ def write(place: Place, way: str, after: Json, before: Json | None = None) -> Ku
     if way == "server-side apply":
         return place.admin.apply(_placed(place, after), fieldManager="flux")
     if before is None:
-        return place.create(VMS, after)
+        return place.make(after)
     name = after["metadata"]["name"]
     if way == "replace":
         return _replace(place, after)

@@ -22,19 +22,11 @@ class HeldLease:
 
     namespace: str
     name: str
-    seconds: int = 15
 
     def election(self) -> dict[str, Any]:
-        """Upstream's proportions (15, 10 and 2 seconds), so that a shorter Lease is renewed more often too."""
-        return {
-            "leaderElect": True,
-            "resourceLock": "leases",
-            "resourceNamespace": self.namespace,
-            "resourceName": self.name,
-            "leaseDuration": f"{self.seconds}s",
-            "renewDeadline": f"{self.seconds * 10_000 // 15}ms",
-            "retryPeriod": f"{self.seconds * 2_000 // 15}ms",
-        }
+        """With upstream's durations: a loaded machine renews late, and a scheduler that loses its Lease ends."""
+        where = {"resourceNamespace": self.namespace, "resourceName": self.name}
+        return {"leaderElect": True, "resourceLock": "leases", **where}
 
 
 DEFAULT_SCHEDULER_LEASE = HeldLease("kube-system", "kube-scheduler")

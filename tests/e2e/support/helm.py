@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .kube import Json
+from .kube import PATIENCE, Json
 from .manifests import parse
 from .processes import ROOT
 
@@ -42,7 +42,7 @@ class Helm:
         }
         if self._kubeconfig:
             home["KUBECONFIG"] = str(self._kubeconfig)
-        done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=PATIENCE)
         said = done.stdout + done.stderr
         assert (done.returncode == 0) is check, said
         return said if not check else done.stdout

@@ -21,7 +21,7 @@ from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
 from .repeated import Repeated
 from .tenant import Tenant
-from .webhook_server import ACCOUNT, OURS, WebhookServer, install
+from .webhook_server import ACCOUNT, OURS, TIMEOUT_SECONDS, WebhookServer, install
 
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
@@ -102,7 +102,7 @@ class LiveInstallation:
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
-                entry["failurePolicy"] = "Fail"
+                entry |= {"failurePolicy": "Fail", "timeoutSeconds": TIMEOUT_SECONDS}
         return made
 
     def apply(self, manifests: Sequence[Json] | None = None) -> None:
@@ -152,7 +152,7 @@ class LiveInstallation:
             signs = {replica.events("serving certificate issued")[-1]["ca"] for replica in self.replicas}
             return str(crt) if signs == {subject.removeprefix("CN=")} else None
 
-        return eventually(moved, what="every replica to serve with another CA", timeout=60)
+        return eventually(moved, what="every replica to serve with another CA")
 
 
 class SteadyReviews(Repeated):

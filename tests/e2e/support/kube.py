@@ -22,7 +22,7 @@ from webhook.k8s.json_tree import MAX_LEVELS, flatten
 
 T = TypeVar("T")
 # Only a broken test waits to the end.
-PATIENCE = 120.0
+PATIENCE = 300.0
 # Most of what tests wait for comes at once; what takes seconds should not be asked for twenty times in each of them.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.25
 Json: TypeAlias = dict[str, Any]
@@ -172,6 +172,18 @@ class Kube:
         return [KubeObject(item) for item in answer["items"]]
 
     # -- helpers for tests ---------------------------------------------------------------------------------------------
+
+    def make(self, obj: Mapping[str, Any], namespace: str | None = None, **query: str) -> KubeObject:
+        """Creates an object, the resource looked up by its kind."""
+        return self.create(self.resource_of(obj), obj, namespace, **query)
+
+    def make_namespace(
+        self, prefix: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> str:
+        """Creates a namespace; returns its name, which begins so."""
+        metadata = {"generateName": prefix, "labels": labels or {}, "annotations": annotations or {}}
+        made = self.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        return str(made["metadata"]["name"])
 
     def wait(
         self,

@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any
 
 from .kube import Json, Kube, KubeObject, denial, denied, eventually
-from .objects import ZONE
+from .objects import ZONE, obj
+from .placing import looked_at
 from .rbac import grant, may
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
@@ -40,23 +41,13 @@ HOST_LABELS = {
 def guest(name: str = "web", *, model: str = HOST_MODEL, **spec: Any) -> Json:
     """A VMI as KubeVirt's defaults leave it; keywords go into its spec."""
     domain = {"devices": {}, "cpu": {"model": model}, "machine": {"type": "q35"}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": name},
-        "spec": {"architecture": "amd64", "domain": domain, **spec},
-    }
+    return obj("VirtualMachineInstance", name, spec={"architecture": "amd64", "domain": domain, **spec})
 
 
 def migration(vmi: str = "web", added: Mapping[str, str] | None = None, **spec: Any) -> Json:
     """A migration as a user writes it; keywords go into its spec."""
     whole = {"vmiName": vmi, **({} if added is None else {"addedNodeSelector": dict(added)}), **spec}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"generateName": "move-"},
-        "spec": whole,
-    }
+    return obj("VirtualMachineInstanceMigration", generateName="move-", spec=whole)
 
 
 def evacuation(vmi: str = "web", node: str = "node-a") -> Json:
@@ -211,23 +202,14 @@ class MigrationMover:
 
     def node_of(self, pod: Mapping[str, Any]) -> str:
         """The node of a pod, once the scheduler has bound it."""
-        found = self._looked_at(pod)
+        found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
         assert "nodeName" in found["spec"], found["status"]["conditions"]
         return str(found["spec"]["nodeName"])
 
     def why_pending(self, pod: Mapping[str, Any]) -> str:
         """The scheduler's message about a pod that fits nowhere, once it has evaluated the pod."""
-        found = self._looked_at(pod)
+        found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
         assert "nodeName" not in found["spec"]
         (condition,) = found["status"]["conditions"]
         assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
         return f"{condition['reason']}: {condition['message']}"
-
-    def _looked_at(self, pod: Mapping[str, Any]) -> KubeObject:
-        name, space = pod["metadata"]["name"], self.tenant.namespace
-
-        def look() -> KubeObject | None:
-            found = self._kube.get(PODS, name, space)
-            return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
-
-        return eventually(look, what=f"the scheduler to look at {name}")

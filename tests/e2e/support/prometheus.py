@@ -5,27 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
 from hack.debian import ensure
 
 from .commands import LOOPBACK
-from .kube import eventually
+from .kube import PATIENCE, eventually
+from .loopback import LoopbackServer, reply
 from .processes import Process, free_port
 
 _GIB = 2**30
 _CPUS = 16
 
 
-class BusyNodes:
-    """What node-exporter says on several nodes, each at a path of its own; a context manager.
+class BusyNodes(LoopbackServer):
+    """What node-exporter says on several nodes, each at a path of its own.
 
     Args:
         busy: the share of CPUs and memory in use, by node.
@@ -33,22 +32,8 @@ class BusyNodes:
 
     def __init__(self, busy: Mapping[str, float]) -> None:
         self._busy = busy
-        metrics = self
-
-        class NodeHandler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = metrics._text(self.path.strip("/")).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing is logged."""
-
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), NodeHandler)
-        self.address = f"{LOOPBACK}:{self._server.server_port}"
+        kind = {"Content-Type": "text/plain; version=0.0.4"}
+        super().__init__(lambda handler: reply(handler, self._text(handler.path.strip("/")).encode(), headers=kind))
 
     def _text(self, node: str) -> str:
         busy, now = self._busy[node], time.time()
@@ -60,14 +45,6 @@ class BusyNodes:
             lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="idle"}} {now * (1 - busy):.3f}')
             lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {now * busy:.3f}')
         return "\n".join([*lines, ""])
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class NodePrometheus:
@@ -117,7 +94,7 @@ class NodePrometheus:
     def values(self, query: str) -> dict[str, float]:
         """The value of a query by ``instance``."""
         parameters = urllib.parse.urlencode({"query": query})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=PATIENCE) as answer:
             result = json.load(answer)["data"]["result"]
         return {one["metric"]["instance"]: float(one["value"][1]) for one in result}
 
@@ -128,4 +105,4 @@ class NodePrometheus:
             found = self.values(query)
             return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < within for one in found)
 
-        eventually(is_there, what=f"{query} of all nodes", timeout=150)
+        eventually(is_there, what=f"{query} of all nodes")

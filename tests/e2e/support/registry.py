@@ -14,6 +14,7 @@ from typing import Self
 from hack.debian import ensure
 
 from .commands import LOOPBACK
+from .kube import PATIENCE
 from .processes import Process, free_port
 
 PACKAGE = "docker-registry"
@@ -118,7 +119,7 @@ class Registry:
 
     def _send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, Mapping[str, str]]:
         headers = {**self._authorization, **({"Content-Type": kind} if kind else {})}
-        with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=10)) as connection:
+        with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=PATIENCE)) as connection:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             response.read()

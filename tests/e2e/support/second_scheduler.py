@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import ssl
 import urllib.request
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 import yaml
 
+from . import pki
 from .access import Access
 from .commands import LOOPBACK
-from .kube import Json, KubeError, eventually
+from .kube import PATIENCE, Json, KubeError, eventually
 from .manifests import MANIFESTS
 from .pki import service_account
 from .plane import ControlPlane
@@ -48,11 +48,10 @@ class SchedulerReplica:
     """
 
     def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:
-        self._plane = plane
         self.port = free_port()
         kubeconfig = directory / f"{name}.kubeconfig"
-        kubeconfig.write_text(json.dumps(self._kubeconfig()))
         # In a pod it finds the API server and the token by itself.
+        kubeconfig.write_text(pki.kubeconfig(plane.server, plane.pki.ca, {"token": plane.token(NAME, NAME)}))
         written = plane.admin.get("v1/configmaps", NAME, NAME)["data"]["config.yaml"]
         whole = {**yaml.safe_load(written), "clientConnection": {"kubeconfig": str(kubeconfig)}}
         config = directory / f"{name}.yaml"
@@ -85,7 +84,7 @@ class SchedulerReplica:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()
-        with urllib.request.urlopen(request, timeout=10, context=unverified) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=unverified) as answer:
             return str(answer.read().decode())
 
     def _is_healthy(self) -> bool:
@@ -93,17 +92,6 @@ class SchedulerReplica:
             return self.get("/healthz") == "ok"
         except OSError:
             return False
-
-    def _kubeconfig(self) -> Json:
-        cluster = {"server": self._plane.server, "certificate-authority": str(self._plane.pki.ca)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "one", "cluster": cluster}],
-            "users": [{"name": "one", "user": {"token": self._plane.token(NAME, NAME)}}],
-            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-            "current-context": "one",
-        }
 
 
 def holder(plane: Access, other_than: str = "") -> str:

@@ -26,9 +26,7 @@ class Tenant:
     @classmethod
     def new(cls, server: WebhookServer, mode: str | None = "enforce", policies: Sequence[str] = (SCHEDULING,)) -> Self:
         """In a namespace made now, and not removed: for planes that don't last longer than their test."""
-        metadata = {"generateName": "tenant-", "labels": server.labels(mode, policies)}
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        return cls(server, server.access.admin.create("v1/namespaces", namespace)["metadata"]["name"])
+        return cls(server, server.access.admin.make_namespace("tenant-", server.labels(mode, policies)))
 
     @property
     def owner(self) -> Kube:

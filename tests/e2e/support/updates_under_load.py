@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from .kube import Kube, KubeError, KubeObject
-from .pki import ADMIN
 from .plane import ControlPlane
+from .repeated import Repeated
 from .tenant import Tenant
 from .webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
 from .workloads import INSTANCETYPES as SIZES
@@ -25,8 +24,6 @@ WISHES = {
     "preferredSubdomain": "guests",
 }
 REVIEWERS, ENOUGH = 4, 6
-# Without one, they would take the processor from the server that is to learn of the step.
-PAUSE_SECONDS = 0.05
 # What KubeVirt makes the interface of VMs that name none, at every other step: it tells the steps apart.
 INTERFACES = ("bridge", "masquerade")
 
@@ -100,31 +97,27 @@ def comparable(obj: KubeObject) -> str:
     return json.dumps({"metadata": metadata, "spec": obj["spec"]}, sort_keys=True)
 
 
+class Reviewer(Repeated):
+    """Asks again and again, and keeps the answers in their order."""
+
+    # Without one, reviewers would take the processor from the server that is to learn of the step.
+    PAUSE_SECONDS = 0.05
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__()
+        self.answers: Answers = []
+        self._tenant = tenant
+
+    def step(self) -> None:
+        """Ask once."""
+        self.answers.append(stored(self._tenant, self._tenant.owner))
+
+
 @contextmanager
 def load(tenant: Tenant) -> Iterator[list[Answers]]:
-    """Reviewers who ask again and again; of each it lists the answers in their order."""
-    reviewers: list[Answers] = [[] for _ in range(REVIEWERS)]
-    over = threading.Event()
-    wrong: list[BaseException] = []
-
-    def review(answers: Answers) -> None:
-        owner = tenant.server.access.kube(*ADMIN)
-        try:
-            while not over.wait(PAUSE_SECONDS):
-                answers.append(stored(tenant, owner))
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=review, args=[answers]) for answers in reviewers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield reviewers
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+    """The answers of each of some reviewers, who ask meanwhile."""
+    with ExitStack() as running:
+        yield [running.enter_context(Reviewer(tenant)).answers for _ in range(REVIEWERS)]
 
 
 def have_answers(reviewers: list[Answers], number: int) -> bool:

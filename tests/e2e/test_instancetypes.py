@@ -1,0 +1,490 @@
+"""The instancetypes policy on VirtualMachines: defaults, denials, overwrites, expansion, and what is watched for it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook.admission.redaction import redact_at
+
+from .conftest import NewTenant, OwnPlane
+from .support import manifests
+from .support.allow_lists import ALLOWED, kubectl
+from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
+from .support.kube import Json, KubeError, denial, denied, eventually
+from .support.messages import Said, parse
+from .support.rbac import may
+from .support.sizes import (
+    DEFAULTS,
+    INJECTED_ANNOTATIONS,
+    LARGE,
+    LINUX,
+    MUTATE,
+    SIZED_TEMPLATE,
+    SMALL,
+    VALIDATE,
+    is_ours,
+    marks_of,
+    matchers_of,
+    named,
+    offer,
+)
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING, WebhookServer, install
+from .support.workloads import (
+    CLUSTER_INSTANCETYPES,
+    OLD_VMS,
+    PREFERENCES,
+    REVISIONS,
+    VMS,
+    instancetype,
+    preference,
+    revision_of,
+    scheduler_of,
+    vm,
+)
+from .support.workloads import INSTANCETYPES as SIZES
+
+SPREAD = named("Preference", "spread")
+VOLUMES = [
+    ("", "persistentvolumeclaims"),
+    ("", "secrets"),
+    ("cdi.kubevirt.io", "datavolumes"),
+    ("cdi.kubevirt.io", "datasources"),
+    ("snapshot.storage.k8s.io", "volumesnapshots"),
+]
+
+
+def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:
+    created = sized.create(vm())
+
+    assert is_ours(created)
+    assert created.warnings == ()
+    assert sized.owner.get(VMS, "web", sized.namespace) == created
+    assert [line["endpoint"] for line in sized.audit()] == [
+        "/mutate/instancetypes/virtualmachines/enforce",
+        "/validate/instancetypes/virtualmachines/enforce",
+    ]
+    assert sized.verdicts() == ["patched defaults-injected", "allowed instancetype-valid"]
+    changes = {tuple(change["path"]): change["new"] for change in sized.audit()[0]["changes"]}
+    assert changes == {
+        ("spec", "instancetype"): SMALL,
+        ("spec", "preference"): LINUX,
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
+    }
+
+
+def test_what_the_owner_says_stays(sized: Tenant) -> None:
+    offer(sized, "spread")
+    cases: list[tuple[Json, list[Json | None]]] = [
+        ({"template": SIZED_TEMPLATE}, [None, None]),
+        ({"instancetype": LARGE}, [LARGE, LINUX]),
+        ({"instancetype": LARGE, "preference": SPREAD}, [LARGE, SPREAD]),
+        ({"instancetype": None, "preference": None}, [SMALL, LINUX]),
+    ]
+    for number, (spec, expected) in enumerate(cases):
+        assert matchers_of(sized.create(vm(f"web-{number}", **spec))) == expected
+    # One of an older version gets the defaults, too.
+    sized.owner.create(OLD_VMS, {**vm("old"), "apiVersion": "kubevirt.io/v1alpha3"}, sized.namespace)
+    assert is_ours(sized.owner.get(VMS, "old", sized.namespace))
+
+
+def test_a_default_for_the_whole_cluster(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    tenant.owner.create(CLUSTER_INSTANCETYPES, instancetype(tenant.namespace))
+    tenant.annotate(default_instancetype=tenant.namespace)
+    # The default has no kind, since a later patch of the name alone would keep it.
+    expected = [{"name": tenant.namespace}, None]
+    eventually(lambda: matchers_of(tenant.create(vm(), dryRun="All")) == expected, what="the namespace's default")
+    tenant.owner.delete(CLUSTER_INSTANCETYPES, tenant.namespace)
+
+
+def test_defaults_and_a_scheduler_which_an_overwrite_keeps(new_sized: NewTenant) -> None:
+    tenant = new_sized(policies=(INSTANCETYPES, SCHEDULING))
+
+    created = tenant.create(vm())
+
+    said = ["patched defaults-injected", "patched scheduler-injected", "allowed instancetype-valid"]
+    assert tenant.verdicts() == said
+    for found in (created, tenant.overwrite(created, vm(runStrategy="Halted"))):
+        assert is_ours(found)
+        assert scheduler_of(found) == "kubevirt"
+
+
+def test_the_server_has_no_right_to_look_into_volumes(tenant: Tenant) -> None:
+    server = tenant.server.access.kube(*ACCOUNT)
+
+    assert may(server, "get", "controllerrevisions", tenant.namespace, "apps")
+    assert [what for group, what in VOLUMES if may(server, "get", what, tenant.namespace, group)] == []
+
+
+MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+
+TEMPLATE = "spec.template.spec.domain"
+
+
+def in_conflict() -> Json:
+    """A VM that says four things which its instancetype says too."""
+    made = vm(instancetype=LARGE)
+    made["spec"]["template"]["spec"]["domain"] |= {
+        "cpu": {"sockets": 1, "cores": 2},
+        "memory": {"guest": "1Gi"},
+        "resources": {"limits": {"cpu": "1"}},
+    }
+    return made
+
+
+def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
+    """The denial of a new VM, which is not stored afterwards."""
+    refused = denied(lambda: tenant.create(obj))
+    assert tenant.owner.list(VMS, tenant.namespace) == []
+    return refused
+
+
+def assert_refused(
+    refused: KubeError, status: int, message: str, causes: list[tuple[str, str]], code: str = "instancetype-denied"
+) -> None:
+    """The whole Status object, as clients see it; the message is KubeVirt's own, word for word."""
+    reasons = {422: "Invalid", 403: "Forbidden"}
+    assert (refused.status, refused.body["reason"], refused.body["status"]) == (status, reasons[status], "Failure")
+    assert parse(refused.message) == Said(MUTATOR, "instancetypes", "", message, code)
+    details = refused.body["details"]
+    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
+    assert [(cause["reason"], cause["field"]) for cause in details["causes"]] == causes
+    told = [parse(cause["message"]) for cause in details["causes"]]
+    assert [(one.policy, one.code) for one in told] == [("instancetypes", code)] * len(causes)
+
+
+def test_conflicts_name_all_fields(sized: Tenant) -> None:
+    paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
+
+    refused = refusal_of(sized, in_conflict())
+    shown = kubectl(sized, in_conflict())
+
+    sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
+    assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
+    assert shown.returncode == 1
+    assert shown.stderr.startswith('The VirtualMachine "web" is invalid:')
+    for path, sentence in zip(paths, sentences, strict=True):
+        assert f"* {path}: kubevirt-webhook (instancetypes): {sentence} [instancetype-denied]" in shown.stderr
+    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
+
+
+def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
+    strict = new_sized(annotations={**DEFAULTS, ALLOWED: "VirtualMachineInstancetype/small, u1.*"})
+    refused = refusal_of(strict, vm(instancetype=LARGE))
+    shown = kubectl(strict, vm(instancetype=LARGE))
+
+    message = parse(refused.message).text
+    for named_in_it in ("VirtualMachineInstancetype/large", strict.namespace, "VirtualMachineInstancetype/small, u1.*"):
+        assert named_in_it in message
+    causes = [("FieldValueNotSupported", "spec.instancetype.name")]
+    assert_refused(refused, 403, message, causes, "instancetype-not-allowed")
+    assert "Error from server (Forbidden)" in shown.stderr
+    assert message in shown.stderr
+    assert matchers_of(strict.create(vm()))[0] == SMALL
+
+
+def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: NewTenant) -> None:
+    tenant = new_sized()
+    tenant.create(vm(instancetype=LARGE))
+    tenant.annotate(allowed_instancetypes="VirtualMachineInstancetype/small")
+
+    probe = vm("probe", instancetype=LARGE)
+    eventually(lambda: denial(lambda: tenant.create(probe, dryRun="All")), what="the allow-list to count")
+    assert denied(lambda: tenant.create(probe, dryRun="All")).status == 403
+    change = {"spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": {"a": "b"}}}}}
+    assert matchers_of(tenant.owner.patch(VMS, "web", change, tenant.namespace))[0] == LARGE
+
+
+CARRIED_OVER = "patched defaults-preserved"
+
+
+def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
+    created = sized.create(vm())
+    desired = vm(runStrategy="Halted")
+
+    overwritten = sized.overwrite(created, desired)
+
+    assert is_ours(overwritten)
+    assert overwritten["spec"]["runStrategy"] == "Halted"
+    assert overwritten["metadata"]["annotations"]["pool.example/revision"] == "2"
+    again = sized.overwrite(overwritten, desired)
+    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
+    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
+
+
+def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
+    created = sized.create(vm())
+    expanded = copy.deepcopy(created)
+    for field in ("instancetype", "preference"):
+        del expanded["spec"][field]
+    sizes = {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}
+    expanded["spec"]["template"]["spec"]["domain"] |= sizes
+
+    updated = sized.controller.replace(VMS, expanded)
+    overwritten = sized.overwrite(updated, vm(runStrategy="Halted"))
+
+    assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
+    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed size-removed"]
+
+
+def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:
+    sized.create(vm())
+    before = sized.server.answered()
+
+    sized.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, sized.namespace)
+    sized.controller.patch(VMS, "web", {"status": {"ready": True}}, sized.namespace, subresource="status")
+    stored = sized.owner.get(VMS, "web", sized.namespace)
+    stale = {**vm(), "metadata": {**stored["metadata"], "annotations": {}}, "status": {"ready": False}}
+    sized.controller.replace(VMS, stale, subresource="status")
+    assert sized.server.answered() == before
+
+    sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
+    assert sized.server.answered() == before + 2
+    found = sized.owner.get(VMS, "web", sized.namespace)
+    assert is_ours(found)
+    assert found["status"]["ready"] is False
+
+
+def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
+    kept = vm()
+    kept["metadata"]["finalizers"] = ["example.com/finalizer"]
+    created = sized.create(kept)
+    before = sized.server.answered()
+
+    deleting = sized.owner.delete(VMS, "web", sized.namespace)
+    # Matchers to missing objects beside sizes: they no longer matter while the VM is being deleted.
+    odd = sized.overwrite(deleting, vm(template=SIZED_TEMPLATE, instancetype=SMALL))
+    del odd["metadata"]["finalizers"]
+    sized.controller.replace(VMS, odd)
+
+    sized.owner.wait_gone(VMS, "web", sized.namespace)
+    assert is_ours(created)
+    assert sized.server.answered() == before
+
+
+def capture(tenant: Tenant) -> None:
+    """Stands for virt-controller: it stores the objects that matchers name, and refers to them in the status."""
+    status: Json = {}
+    for field, resource, name in (
+        ("instancetypeRef", SIZES, "small"),
+        ("preferenceRef", PREFERENCES, "linux"),
+    ):
+        stored = tenant.owner.get(resource, name, tenant.namespace)
+        stored["metadata"].pop("managedFields")
+        tenant.controller.create(REVISIONS, revision_of(stored, f"web-{name}"), tenant.namespace)
+        status[field] = {"name": name, "controllerRevisionRef": {"name": f"web-{name}"}}
+    tenant.controller.patch(VMS, "web", {"status": status}, tenant.namespace, subresource="status")
+
+
+def restored(found: Mapping[str, Any], **matcher: str) -> Json:
+    """The VM that a backup tool makes of one that it once read: no status, no identity, marks and all."""
+    kept = {field: found["metadata"][field] for field in ("name", "annotations")}
+    spec = copy.deepcopy(found["spec"])
+    spec["instancetype"] |= matcher
+    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": kept, "spec": spec}
+
+
+def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
+    original = sized.create(vm())
+    sized.owner.delete(VMS, "web", sized.namespace)
+    sized.annotate(default_instancetype="VirtualMachineInstancetype/large")
+
+    # A status that a restore brings along is not believed.
+    forged = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "nowhere"}}}
+    again = sized.create(restored(original) | {"status": forged})
+
+    assert again["spec"] == original["spec"]
+    assert is_ours(again)
+    assert again.warnings == ()
+    assert is_ours(sized.overwrite(again, vm(runStrategy="Halted")))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_restored_vm_with_a_revision(sized: Tenant, there: bool) -> None:
+    original = sized.create(vm())
+    if there:
+        capture(sized)
+    sized.owner.delete(VMS, "web", sized.namespace)
+    sized.owner.delete(SIZES, "small", sized.namespace)
+
+    again = sized.create(restored(original, revisionName="web-small"))
+
+    assert matchers_of(again) == [SMALL | {"revisionName": "web-small"}, LINUX]
+    assert sized.verdicts(path=VALIDATE)[1:] == [
+        "allowed instancetype-valid" if there else "allowed instancetype-missing"
+    ]
+    assert bool(again.warnings) == (not there)
+    overwritten = sized.overwrite(again, vm(runStrategy="Halted"))
+    assert matchers_of(overwritten) == matchers_of(again)
+
+
+EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
+
+
+@pytest.fixture
+def expanding(new_sized: NewTenant) -> Tenant:
+    """A namespace that has defaults, and has them written out."""
+    return new_sized(annotations=DEFAULTS | EXPAND)
+
+
+def domain_of(vm: Json) -> Json:
+    domain: Json = vm["spec"]["template"]["spec"]["domain"]
+    return domain
+
+
+def value_at(found: Any, path: tuple[str, ...]) -> Any:
+    """The stored object; None if there is none."""
+    for name in path:
+        found = found.get(name) if found else None
+    return found
+
+
+def owned(**spec: Any) -> Json:
+    """A VM with much that only its owner knows about."""
+    made = vm(**spec)
+    made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    template = made["spec"]["template"]
+    template["metadata"] |= {"unknown": {"kept": True}}
+    template["spec"] |= {
+        "tolerations": [{"key": "vm", "operator": "Exists"}],
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}},
+            {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}},
+        ],
+        "domain": {
+            "clock": {"utc": {"offsetSeconds": 0}},
+            "devices": {"disks": [{"name": "root", "disk": {}, "serial": "1", "bootOrder": 1}]},
+            "resources": {"requests": {"devices.example.com/x": "1000m"}},
+        },
+    }
+    return made
+
+
+def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
+    asked = owned()
+    created = expanding.create(asked)
+
+    assert matchers_of(created) == [None, None]
+    # By these both are put back where an overwrite takes the size away.
+    assert marks_of(created) == list(DEFAULTS.values())
+    assert domain_of(created)["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert domain_of(created)["memory"] == {"guest": "1Gi"}
+    assert domain_of(created)["devices"]["disks"] == [
+        {"name": "root", "disk": {"bus": "virtio"}, "serial": "1", "bootOrder": 1},
+        {"name": "init", "disk": {"bus": "virtio"}},
+    ]
+    for field in ("labels", "annotations"):
+        assert created["metadata"][field].items() >= asked["metadata"][field].items()
+    template, given = created["spec"]["template"], asked["spec"]["template"]
+    assert template["metadata"] == given["metadata"]
+    assert template["spec"]["tolerations"] == given["spec"]["tolerations"]
+    assert [volume.keys() for volume in template["spec"]["volumes"]] == [v.keys() for v in given["spec"]["volumes"]]
+    assert domain_of(created)["clock"] == domain_of(asked)["clock"]
+    # The webhook does not even make them canonical: what it need not change is as the owner wrote it.
+    assert domain_of(created)["resources"] == domain_of(asked)["resources"]
+    assert created.warnings == ()
+    assert expanding.verdicts() == ["patched instancetype-expanded"]
+
+
+@pytest.mark.parametrize("preferred", PREFERENCE_SPECS)
+@pytest.mark.parametrize("spec", INSTANCETYPE_SPECS)
+def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred: Json) -> None:
+    expanding.owner.create(SIZES, instancetype("rich", cluster=False, **spec), expanding.namespace)
+    expanding.owner.create(PREFERENCES, preference("rich", **preferred), expanding.namespace)
+
+    asked = owned(instancetype=named("Instancetype", "rich"), preference=named("Preference", "rich"))
+    created = expanding.create(asked)
+
+    (line,) = expanding.audit(path=MUTATE)
+    # Volumes get a pull policy, but what cloud-init holds is in no audit line, nor what a launch of SEV is given.
+    written = {tuple(change["path"]): change["new"] for change in line["changes"]}
+    volumes = written.pop(("spec", "template", "spec", "volumes"))
+    assert volumes[0] == created["spec"]["template"]["spec"]["volumes"][0]
+    assert "#cloud-config" not in json.dumps(line)
+    assert {path: redact_at(path, value_at(created, path)) for path in written} == written
+    assert '"BB"' not in json.dumps(line)
+    domain = domain_of(created)
+    assert domain["cpu"].get("model") == spec["cpu"].get("model")
+    assert domain["devices"].get("gpus") == spec.get("gpus")
+    assert domain["launchSecurity"] == spec["launchSecurity"]
+    assert ("features" in domain) == ("features" in preferred)
+
+
+ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
+ROLE = "kubevirt-webhook"
+LOOKED_UP = ("instancetypes", "preferences", "presets")
+MANY = 10
+
+
+def copies(request: Json) -> bool:
+    """Whether a request makes or keeps a copy of all, rather than to look one thing up."""
+    return request["verb"] in {"list", "watch"} and "namespace" not in request["objectRef"]
+
+
+def without_watches(role: Json) -> Json:
+    """A role as it was before anything of instancetypes was watched."""
+    changed = copy.deepcopy(role)
+    for rule in changed["rules"]:
+        if rule["apiGroups"] == ["instancetype.kubevirt.io"]:
+            rule["verbs"] = ["get"]
+    return changed
+
+
+def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything_works(
+    own_plane: OwnPlane, tmp_path: Path
+) -> None:
+    plane = own_plane()
+    log = plane.requests_of(ACCOUNT.user)
+    install(plane.admin)
+    (role,) = (one for one in manifests.rbac() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == ROLE)
+    plane.admin.apply(without_watches(role))
+    with WebhookServer(plane, tmp_path, "copying", {"schedulers": {"kubevirt": {"healthCheck": "off"}}}) as server:
+        assert server.validates
+        tenant = offer(Tenant.new(server, "enforce", (INSTANCETYPES, SCHEDULING)), "small", "linux")
+        tenant.annotate(**{key.partition("/")[2].replace("-", "_"): value for key, value in DEFAULTS.items()})
+        numbers = iter(range(1000))
+
+        def asked() -> Counter[str]:
+            """The requests that a VM's creation causes."""
+            before = len(log.requests())
+            assert is_ours(tenant.create(vm(f"web-{next(numbers)}")))
+            asked_for = [one for one in log.requests()[before:] if one["objectRef"]["resource"].endswith(LOOKED_UP)]
+            return Counter(one["verb"] for one in asked_for if not copies(one))
+
+        eventually(lambda: is_ours(tenant.create(vm("probe"), dryRun="All")), what="the namespace's defaults")
+        assert asked()["get"] >= 4
+        manifests.grant(plane.admin, manifests.JUDGING)
+        # The webhook retries a denied watch after ten seconds at most.
+        eventually(lambda: not asked(), what="the copies to answer")
+        assert [asked() for _ in range(MANY)] == [Counter()] * MANY
+
+
+def test_a_vm_may_follow_at_once_what_it_names(sized: Tenant) -> None:
+    sized.create(vm("first", instancetype=SMALL))
+    for number in range(MANY):
+        name = f"new-{number}"
+        sized.owner.create(SIZES, instancetype(name, cluster=False), sized.namespace)
+        sized.create(vm(name, instancetype=named("Instancetype", name)))
+
+    assert sized.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * (MANY + 1)
+
+
+def test_a_vm_may_follow_at_once_a_change_that_makes_room_for_it(new_sized: NewTenant) -> None:
+    tenant = offer(new_sized(annotations={}), "demanding")
+    names: Json = {"instancetype": named("Instancetype", "large"), "preference": named("Preference", "demanding")}
+    for number in range(MANY):
+        for needed in (8, 1 + number % 2):
+            change = {"spec": {"requirements": {"cpu": {"guest": needed}}}}
+            tenant.owner.patch(PREFERENCES, "demanding", change, tenant.namespace)
+        tenant.create(vm(f"web-{number}", **names))
+
+    assert tenant.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * MANY
