@@ -108,7 +108,6 @@ class NewTenant(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (make binaries)")
-    config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
     config.addinivalue_line("markers", "builds(bundle, ...): what of hack/controlplane/bundles.py it runs besides")
     config.addinivalue_line("markers", "kubernetes(feature, ...): needs these of tests/e2e/support/versions.py")
 
@@ -279,10 +278,9 @@ def new_namespace(plane: Access) -> Iterator[NewNamespace]:
 
 
 @pytest.fixture
-def namespace(new_namespace: NewNamespace, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own in the shared plane, labelled as ``@pytest.mark.namespace_labels({...})`` says."""
-    marker = request.node.get_closest_marker("namespace_labels")
-    return new_namespace(marker.args[0] if marker else None)
+def namespace(new_namespace: NewNamespace) -> str:
+    """A namespace of the test's own in the shared plane."""
+    return new_namespace()
 
 
 @pytest.fixture

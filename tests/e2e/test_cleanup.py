@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import NewTenant, NewWebhook
+from .conftest import NewTenant
 from .support.kube import Json, eventually
 from .support.program import command
 from .support.sizes import DEFAULTS, offer
@@ -69,25 +69,3 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     assert scheduler_of(found(marked, "running")) is None
     assert marks(found(marked, "running")) == set()
     assert command(access, "cleanup", where).stdout.endswith("no VM to clean\n")
-
-
-def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
-    new_webhook: NewWebhook, new_tenant: NewTenant
-) -> None:
-    scheduling = {"spread": "hostname", "spreadVirtualMachines": True}
-    tenant = new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
-    access, where = tenant.server.access, f"--namespace={tenant.namespace}"
-    for name in ("ours", "theirs"):
-        assert marks(tenant.create(vm(name))) == {"injected-spread"}
-    tenant.label(None, SCHEDULING)
-    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the label's end to be known")
-    own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
-    template = {"spec": {"topologySpreadConstraints": own}}
-    tenant.owner.patch(VMS, "theirs", {"spec": {"template": template}}, tenant.namespace)
-
-    assert command(access, "cleanup", where).stdout.endswith("cleaned 2/2 VMs\n")
-
-    ours, theirs = (found(tenant, name) for name in ("ours", "theirs"))
-    assert "topologySpreadConstraints" not in ours["spec"]["template"]["spec"]
-    assert theirs["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
-    assert marks(ours) == marks(theirs) == set()

@@ -32,8 +32,7 @@ def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") ->
     Args:
         warns: words of the one warning; empty: there is none.
     """
-    where = (f"--namespace={tenant.namespace}", "--filename=-")
-    done = tenant.server.access.kubectl(*arguments, *where, stdin=json.dumps(manifest))
+    done = tenant.kubectl(manifest, *arguments, check=True)
     assert len(done.stderr.splitlines()) == bool(warns)
     assert warns in done.stderr
     return done.stdout

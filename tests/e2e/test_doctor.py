@@ -84,15 +84,12 @@ class Installed:
 
     def start(self) -> None:
         """The replica, and the configurations with its caBundles."""
-        self.apply()
+        for manifest in configurations(load(self.settings), RegistrationTarget(url=self.url)):
+            self.admin.apply(manifest)
         self.replica.start()
         self.replica.wait_ready()
         self._balancer.endpoints[:] = [self.replica.port]
         eventually(self._trusted, what="every caBundle")
-
-    def apply(self, target: RegistrationTarget | None = None) -> None:
-        for manifest in configurations(load(self.settings), target or RegistrationTarget(url=self.url)):
-            self.admin.apply(manifest)
 
     def _trusted(self) -> bool:
         return all(
@@ -102,11 +99,10 @@ class Installed:
             for entry in found.get("webhooks", ())
         )
 
-    def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
+    def findings(self, status: int, *, user: str = "") -> list[Json]:
         """Its findings; it must exit with this status."""
-        where = [] if service else [f"--url={self.url}"]
         identity = Identity(user) if user else ADMIN
-        words = ("doctor", "--output=json", f"--config={self.settings}", *where)
+        words = ("doctor", "--output=json", f"--config={self.settings}", f"--url={self.url}")
         done = command(self.plane, *words, user=identity, check=False)
         assert done.exit_code == status, done.output
         report = json.loads(done.stdout)
@@ -152,21 +148,6 @@ def test_people_read_one_line_a_finding(installed: Installed) -> None:
     assert done.exit_code == 3
     assert done.stdout.splitlines()[-1].endswith(" ok")
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
-
-
-def test_behind_a_service_without_replicas(installed: Installed) -> None:
-    installed.apply(RegistrationTarget())
-    try:
-        findings = installed.findings(1, service=True)
-    finally:
-        installed.apply()
-
-    assert {finding["verdict"] for finding in findings if finding["check"] == "webhooks"} == {"ok"}
-    assert [(finding["subject"], finding["code"]) for finding in failures(findings)] == [
-        ("Deployment kubevirt-webhook/kubevirt-webhook", "missing")
-    ]
-    (metrics,) = [finding for finding in findings if finding["subject"] == "metrics"]
-    assert (metrics["verdict"], metrics["code"]) == ("unknown", "unreadable")
 
 
 def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Installed) -> None:

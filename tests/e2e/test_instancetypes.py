@@ -15,12 +15,12 @@ from webhook.admission.redaction import redact_at
 
 from .conftest import NewTenant, OwnPlane
 from .support import manifests
-from .support.allow_lists import ALLOWED, kubectl
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import Json, KubeError, denial, denied, eventually
 from .support.messages import Said, parse
 from .support.rbac import may
 from .support.sizes import (
+    ALLOWED,
     DEFAULTS,
     INJECTED_ANNOTATIONS,
     LARGE,
@@ -166,7 +166,7 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
     paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
 
     refused = refusal_of(sized, in_conflict())
-    shown = kubectl(sized, in_conflict())
+    shown = sized.kubectl(in_conflict())
 
     sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
     assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
@@ -180,7 +180,7 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
 def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
     strict = new_sized(annotations={**DEFAULTS, ALLOWED: "VirtualMachineInstancetype/small, u1.*"})
     refused = refusal_of(strict, vm(instancetype=LARGE))
-    shown = kubectl(strict, vm(instancetype=LARGE))
+    shown = strict.kubectl(vm(instancetype=LARGE))
 
     message = parse(refused.message).text
     for named_in_it in ("VirtualMachineInstancetype/large", strict.namespace, "VirtualMachineInstancetype/small, u1.*"):
@@ -274,10 +274,7 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
 def capture(tenant: Tenant) -> None:
     """Stands for virt-controller: it stores the objects that matchers name, and refers to them in the status."""
     status: Json = {}
-    for field, resource, name in (
-        ("instancetypeRef", SIZES, "small"),
-        ("preferenceRef", PREFERENCES, "linux"),
-    ):
+    for field, resource, name in (("instancetypeRef", SIZES, "small"), ("preferenceRef", PREFERENCES, "linux")):
         stored = tenant.owner.get(resource, name, tenant.namespace)
         stored["metadata"].pop("managedFields")
         tenant.controller.create(REVISIONS, revision_of(stored, f"web-{name}"), tenant.namespace)

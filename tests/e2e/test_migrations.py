@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-import secrets
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 
-from .conftest import ModuleWebhook, NewTenant
-from .support.access import Access
+from .conftest import ModuleWebhook, NewTenant, NewWebhook
 from .support.foreign_webhook import Labeller
 from .support.kube import Json, KubeObject, eventually
 from .support.messages import Said, codes, parse
 from .support.migrations import (
     AMD,
-    CPU_FEATURE,
     EAST,
     HOSTNAME,
     INTEL,
@@ -38,7 +33,7 @@ from .support.migrations import (
 from .support.objects import ZONE
 from .support.pki import KUBEVIRT_APISERVER
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, WebhookServer, install
+from .support.webhook_server import MIGRATION
 from .support.workloads import MIGRATIONS, PODS, VMIS
 
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
@@ -50,9 +45,7 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     vm = MigrationMover(moving, guest(nodeSelector=EAST))
 
     status = refused(lambda: vm.ask(WEST))
-    shown = moving.server.access.kubectl(
-        "create", "-f-", f"-n{moving.namespace}", stdin=json.dumps(migration("web", WEST)), check=False
-    )
+    shown = moving.kubectl(migration("web", WEST))
 
     message, said = status["message"], parse(status["message"])
     assert (status["code"], status["reason"]) == (403, "Forbidden")
@@ -193,7 +186,6 @@ def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
 LENIENT = {"collision": "warn", "noEligibleNode": "warn", "reservedKeys": "allow", "requireRight": True}
 STRICT = {"requireRight": True, "viaVirtctl": "deny", "maxUnfinished": 2}
 MAY_PIN = {"apiGroups": ["kubevirt-webhook.github.io"], "resources": ["migrationtargets"], "verbs": ["use"]}
-AVX2 = f"{CPU_FEATURE}avx2"
 MISMATCH = "didn't match Pod's node affinity/selector"
 
 
@@ -238,28 +230,6 @@ def test_another_vendors_key_does_not_lift_the_guard(lenient: Tenant) -> None:
     assert (AMD in target["spec"]["nodeSelector"], INTEL in target["spec"]["nodeSelector"]) == (True, False)
     assert keys_of(target) == [AMD, INTEL]
     assert MISMATCH in vm.why_pending(target)
-
-
-@pytest.mark.parametrize("mode", ["enforce", "off"])
-def test_a_cpu_feature_is_asked_for_once(lenient: Tenant, new_tenant: NewTenant, mode: str) -> None:
-    tenant = new_tenant(mode, server=lenient.server, policies=[MIGRATION])
-    vm = MigrationMover(tenant, guest())
-    first = vm.ask({AVX2: "true"})
-    target = vm.target(first)
-    if mode == "enforce":
-        assert keys_of(target) == [OBSOLETE, AVX2]
-        assert vm.node_of(target) == "node-d"  # the only one that has it
-    vm.finish(first, target)
-
-    again = vm.target(vm.evacuate())
-
-    assert f"{CPU_FEATURE}vmx" in again["spec"]["nodeSelector"]
-    if mode == "enforce":
-        assert AVX2 not in again["spec"]["nodeSelector"]
-        assert vm.node_of(again) != "node-d"
-    else:  # as KubeVirt has it: the VM never leaves the only node with this feature
-        assert AVX2 in again["spec"]["nodeSelector"]
-        assert MISMATCH in vm.why_pending(again)
 
 
 # -- strict ------------------------------------------------------------------------------------------------------------
@@ -318,18 +288,6 @@ T = TypeVar("T")
 TIMEOUT = 3
 
 
-@pytest.fixture
-def server(plane: Access, kube_scheduler: Path, tmp_path: Path) -> Iterator[WebhookServer]:
-    """A server that is not started yet."""
-    install(plane.admin)
-    name = f"outage-{secrets.token_hex(4)}"
-    made = WebhookServer(plane, tmp_path, name, {"webhooks": {"timeoutSeconds": TIMEOUT}})
-    yield made
-    made.kill()
-    for configuration in made.configurations():
-        plane.kubectl("delete", configuration.replace("/", ".admissionregistration.k8s.io/"))
-
-
 def seconds(act: Callable[[], object]) -> float:
     """How long something takes at best: other work on the machine may delay a single attempt."""
 
@@ -341,28 +299,10 @@ def seconds(act: Callable[[], object]) -> float:
     return min(once() for _ in range(3))
 
 
-def test_a_migration_from_before_our_time_is_held_to_what_it_adds(
-    server: WebhookServer, plane: Access, new_namespace: Callable[..., str]
-) -> None:
-    tenant = Tenant(server, new_namespace(server.labels(policies=[MIGRATION])))
-    vm = MigrationMover(tenant, guest(nodeSelector=EAST))
-    asked = vm.ask(WEST)
-
-    server.start()
-    server.wait_called()
-    target = vm.target(asked)
-
-    (term,) = terms_of(target)
-    assert {"key": ZONE, "operator": "In", "values": ["west"]} in term["matchExpressions"]
-    assert "didn't match Pod's node affinity/selector" in vm.why_pending(target)
-    server.stop()
-
-
 def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
-    server: WebhookServer, new_tenant: NewTenant
+    new_webhook: NewWebhook, new_tenant: NewTenant
 ) -> None:
-    server.start()
-    server.wait_called()
+    server = new_webhook({"webhooks": {"timeoutSeconds": TIMEOUT}})
     server.insist()
     tenant = new_tenant(server=server, policies=[MIGRATION])
     vm = MigrationMover(tenant, guest())

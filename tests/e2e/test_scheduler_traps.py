@@ -1,11 +1,15 @@
-"""The real kube-scheduler with the shipped configurations, and with the mistakes that lint finds."""
+"""The real kube-scheduler with the shipped configurations, and with the mistakes that `scheduler lint` finds."""
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,20 +17,49 @@ import yaml
 
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
+from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import Variant
 from webhook.install.schedulers.render import configuration as configuration_for
+from webhook.k8s.yaml_documents import Document
 
 from .conftest import OwnPlane
 from .support.commands import HeldLease
-from .support.configured import end, is_untouched, start, tried
 from .support.kube import Json
 from .support.objects import has_condition, launcher_pod, make_node, obj
-from .support.placing import await_nodes, create, place, placed, remove_pods
+from .support.pki import kubeconfig
+from .support.placing import SPACE, await_nodes, create, place, placed, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.workloads import PODS
 
-HERE = Path(__file__).parent
+TRIED = "tried"
+
+
+def tried(written: Json, code: str, *, is_the_clusters: bool = False) -> Json:
+    """A configuration of whose mistakes one is meant."""
+    target = LintTarget(is_the_clusters=is_the_clusters)
+    assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), target)]
+    return written
+
+
+def start(plane: ControlPlane, written: Json, name: str = TRIED) -> None:
+    """Runs a configuration without its Lease, which these tests do not cover."""
+    plane.start_scheduler(name, {key: value for key, value in written.items() if key != "leaderElection"})
+
+
+def is_untouched(plane: ControlPlane, name: str) -> bool:
+    """Whether no scheduler has looked at a pod."""
+    pod = plane.admin.get(PODS, name, SPACE)
+    return "nodeName" not in pod["spec"] and not pod.get("status", {}).get("conditions")
+
+
+def end(plane: ControlPlane, *names: str) -> None:
+    """End schedulers, by default the one that is tried, and remove all pods."""
+    for name in names or (TRIED,):
+        plane.stop_scheduler(name, grace=0)
+    remove_pods(plane.admin)
+
+
 NODES = 4
 NAMES = [f"node-{number}" for number in range(NODES)]
 SIZE = {"cpu": "16", "memory": "64Gi", "devices.kubevirt.io/kvm": "110"}
@@ -60,7 +93,7 @@ def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
     page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     section = page.partition("## Check a scheduler configuration")[2].partition("\n## ")[0]
     codes = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
-    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("traps", "lint"))
+    tests = Path(__file__).read_text()
 
     assert codes
     assert {code for code in codes if f'"{code}"' not in tests} == set()
@@ -273,3 +306,100 @@ def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane)
         end(plane)
 
         assert (found["empty"] == 8) is (percentage == 100)
+
+
+MUTATIONS = 60
+STRICT = ("invalid-field", "unknown-plugin")
+ARGUMENTS: dict[str, Json] = {
+    "DefaultPreemption": {"minCandidateNodesPercentage": 10},
+    "InterPodAffinity": {"hardPodAffinityWeight": 1},
+    "NodeAffinity": {
+        "addedAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}
+            ]
+        }
+    },
+    "NodeResourcesBalancedAllocation": {"resources": [{"name": "cpu", "weight": 1}]},
+    "NodeResourcesFit": {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
+    "PodTopologySpread": {
+        "defaultingType": "List",
+        "defaultConstraints": [{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"}],
+    },
+    "VolumeBinding": {"bindTimeoutSeconds": 5},
+}
+
+
+def rich() -> Json:
+    """A configuration with most fields, and the arguments of each plugin that has a type for them."""
+    written: Json = yaml.safe_load(configuration_for(directory("manifests"), "spread"))
+    written["profiles"][0]["pluginConfig"] = [
+        {"name": name, "args": args} for name, args in copy.deepcopy(ARGUMENTS).items()
+    ]
+    extender = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "httpTimeout": "1s", "ignorable": True}
+    return written | {
+        "leaderElection": {"leaderElect": False, "leaseDuration": "15s", "resourceLock": "leases"},
+        "extenders": [extender | {"managedResources": [{"name": "example.com/a"}]}],
+        "parallelism": 16,
+        "podMaxBackoffSeconds": 10,
+    }
+
+
+def mutated(random: Random) -> Json:
+    """The configuration with a field misspelled, of another type, added, or with a plugin of another name."""
+    written = rich()
+    objects: list[Json] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            objects.append(value)
+        for below in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            walk(below)
+
+    walk({key: each for key, each in written.items() if key not in ("apiVersion", "kind", "clientConnection")})
+    objects[0] = written
+    place = random.choice(objects)
+    keys = [key for key in place if key not in ("apiVersion", "kind", "clientConnection")]
+    key = random.choice(keys)
+    match random.choice(["misspell", "case", "add", "type", "plugin", "null"]):
+        case "misspell":
+            place[key[:-2] + key[-1:]] = place.pop(key)
+        case "case":
+            place[key[0].swapcase() + key[1:]] = place.pop(key)
+        case "add":
+            place["example"] = 1
+        case "type":
+            place[key] = {"a": 1} if isinstance(place[key], str | list) else [1]
+        case "null":
+            place[key] = None if key not in ("name", "profiles") else place[key]
+        case _:
+            point = random.choice(["score", "filter", "multiPoint"])
+            name = random.choice(["ImageLocalty", "imageLocality", "NodeAffinity"])
+            part = random.choice(["enabled", "disabled"])
+            written["profiles"][0]["plugins"] = {point: {part: [{"name": name}]}}
+    return written
+
+
+def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(kubeconfig("http://127.0.0.1:1", None, {}))
+    random, refused = Random(28), []
+    for number in range(MUTATIONS):
+        written = mutated(random) if number else rich()
+        written["clientConnection"] = {"kubeconfig": str(tmp_path / "kubeconfig")}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+        # It validates the configuration and builds all plugins, writes what it has understood, and ends.
+        command = [str(kube_scheduler), "--config", str(tmp_path / "config.yaml")]
+        done = subprocess.run(
+            [*command, "--write-config-to", str(tmp_path / "out.yaml")], capture_output=True, text=True, check=False
+        )
+        problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
+        found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
+        strict = ("strict decoding error", "cannot unmarshal", "does not exist")
+        # What it rejects for another reason, for example a score of no weight, is not of these two rules.
+        if done.returncode and not any(word in done.stderr for word in strict):
+            continue
+        assert bool(done.returncode) == bool(found), (done.stderr[-400:], found, json.dumps(written))
+        refused.append(bool(done.returncode))
+    assert refused[0] is False
+    assert refused.count(True) > MUTATIONS // 3
+    assert refused.count(False) > 5

@@ -219,8 +219,7 @@ def preempt(kube: Kube) -> None:
     def makes_room() -> bool:
         victims = [pod for pod in kube.list(PODS, "default") if pod["metadata"].get("deletionTimestamp")]
         for pod in victims:
-            options = {"gracePeriodSeconds": 0}
-            kube.delete(PODS, pod["metadata"]["name"], "default", options=options)
+            kube.delete(PODS, pod["metadata"]["name"], "default", gracePeriodSeconds="0")
         return "nodeName" in kube.get(PODS, "high", "default")["spec"]
 
     eventually(makes_room, what="room for the pod of high priority")

@@ -108,7 +108,7 @@ def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
     return len(name) > LABEL_LENGTH and all(IN_PROGRESS in metadata["annotations"] for metadata in own)
 
 
-def answers(log: AuditLog, place: Place) -> dict[str, list[str]]:
+def answers_to(log: AuditLog, place: Place) -> dict[str, list[str]]:
     """The answers to the descheduler's evictions in a namespace, by the VM's name.
 
     KubeVirt cuts the names of pods whose VMs have long names; those VMs are found under the empty name.

@@ -97,11 +97,7 @@ def _networks() -> Json:
 def _network(place: Place) -> None:
     annotations = {"k8s.v1.cni.cncf.io/resourceName": NETWORK}
     made = obj(
-        "NetworkAttachmentDefinition",
-        "fast",
-        "k8s.cni.cncf.io/v1",
-        annotations=annotations,
-        spec={"config": "{}"},
+        "NetworkAttachmentDefinition", "fast", "k8s.cni.cncf.io/v1", annotations=annotations, spec={"config": "{}"}
     )
     eventually(lambda: place.admin.create(NADS, made, place.namespace), what="the API server to serve networks")
 

@@ -151,17 +151,8 @@ class Kube:
             resource, metadata["name"], obj, metadata.get("namespace"), kind="apply", subresource=subresource, **options
         )
 
-    def delete(
-        self,
-        resource: str,
-        name: str,
-        namespace: str | None = None,
-        *,
-        options: Mapping[str, Any] | None = None,
-        **query: str,
-    ) -> KubeObject:
-        """Deletes an object; ``options`` are DeleteOptions, such as preconditions."""
-        return self.request("DELETE", path(resource, namespace, name), options, query=query)
+    def delete(self, resource: str, name: str, namespace: str | None = None, **query: str) -> KubeObject:
+        return self.request("DELETE", path(resource, namespace, name), query=query)
 
     def delete_all(self, resource: str, namespace: str | None = None, **query: str) -> KubeObject:
         return self.request("DELETE", path(resource, namespace), query=query)
@@ -203,8 +194,12 @@ class Kube:
 
         return eventually(look, what=what or f"{resource} {name} to be as expected", timeout=timeout)
 
-    def wait_gone(self, resource: str, name: str, namespace: str | None = None, *, timeout: float = PATIENCE) -> None:
-        eventually(lambda: self._gone(resource, name, namespace), what=f"{resource} {name} to be gone", timeout=timeout)
+    def wait_gone(self, resource: str, name: str, namespace: str | None = None) -> None:
+        def is_gone() -> bool:
+            error = denial(lambda: self.get(resource, name, namespace))
+            return error is not None and error.status == http.client.NOT_FOUND
+
+        eventually(is_gone, what=f"{resource} {name} to be gone")
 
     def text(self, url: str) -> str:
         """The answer's text, of paths such as ``/readyz`` and ``/metrics``."""
@@ -266,13 +261,6 @@ class Kube:
         kept: KeptConnection = self._kept.connection
         kept.leave_ended()
         return kept
-
-    def _gone(self, resource: str, name: str, namespace: str | None) -> bool:
-        try:
-            self.get(resource, name, namespace)
-        except KubeError as error:
-            return error.status == http.client.NOT_FOUND
-        return False
 
 
 def path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:

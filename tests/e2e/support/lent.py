@@ -49,6 +49,7 @@ class LentPlane(ControlPlane):
         super().__init__(directory, binaries, apiserver_flags=[*self._log.flags, *flags], **options)
         self._first: dict[_Place, Json] = {}
         self._left: list[_Place] = []
+        self._deleted: dict[_Place, str] = {}
 
     def requests_of(self, user: str) -> AuditLog:
         """The requests from now on of the server's account, of that of the second scheduler, or of ``operator``."""
@@ -76,6 +77,7 @@ class LentPlane(ControlPlane):
         shutil.rmtree(self.directory / "kubectl-cache", ignore_errors=True)
         if not self.answers or self.has_lost_data:
             return False
+        self._deleted.clear()
         try:
             eventually(self._undo, what="the plane to be as it was", timeout=RESET_SECONDS)
         except (AssertionError, KubeError, OSError) as error:
@@ -89,8 +91,12 @@ class LentPlane(ControlPlane):
         for resource in _resources(self.admin):
             for place, obj in _objects(self, resource):
                 found[place] = obj
-                if place not in self._first:
+                uid = obj["metadata"].get("uid", "")
+                if place not in self._first and self._deleted.setdefault(place, uid) == uid:
                     self._delete(place, obj)
+                elif place not in self._first:
+                    # The API server makes it again, and made it for the first time after `remember` had looked.
+                    self._first[place] = obj
                 elif _written(obj) != _written(self._first[place]):
                     version = obj["metadata"]["resourceVersion"]
                     before = self._first[place]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
+from subprocess import CompletedProcess
 from typing import Any, Self
 
 from .kube import Json, Kube, KubeObject, eventually
@@ -65,6 +67,11 @@ class Tenant:
     def pod(self, manifest: Mapping[str, Any], **query: str) -> KubeObject:
         """Any pod, as KubeVirt's controller."""
         return self.controller.create(PODS, manifest, self.namespace, **query)
+
+    def kubectl(self, manifest: Mapping[str, Any], *arguments: str, check: bool = False) -> CompletedProcess[str]:
+        """What kubectl says to the owner, who creates an object, or gives it another command."""
+        words = (*(arguments or ("create",)), f"--namespace={self.namespace}", "--filename=-")
+        return self.server.access.kubectl(*words, stdin=json.dumps(manifest), check=check)
 
     def label(self, mode: str | None, policy: str = SCHEDULING) -> None:
         """Changes what the namespace says about a policy; None: nothing any more."""

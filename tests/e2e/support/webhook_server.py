@@ -59,7 +59,8 @@ def may_register(kube: Kube) -> bool:
 class WebhookServer:
     """One server with configurations of its own, which reach only the namespaces that carry `labels`.
 
-    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back.
+    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back,
+    unless the test has killed it.
 
     Args:
         access: to the plane that is to call it.
@@ -93,6 +94,7 @@ class WebhookServer:
     def __exit__(self, *_: object) -> None:
         if self._popen is not None:
             self.stop()
+        self.discard()
 
     def labels(self, mode: str | None = "enforce", policies: Sequence[str] = (SCHEDULING,)) -> dict[str, str]:
         """Of a namespace that this server's configurations select, for policies by their labels; None: for none."""
@@ -195,6 +197,13 @@ class WebhookServer:
             self._popen.kill()
             self._popen.wait()
             self._popen = None
+
+    def discard(self) -> None:
+        """Ends it at once, if it has not ended yet, and removes its configurations, if they are left."""
+        self.kill()
+        for configuration in self.configurations():
+            plural, name = configuration.split("/")
+            self.access.admin.delete(f"admissionregistration.k8s.io/v1/{plural}", name)
 
     def freeze(self) -> None:
         """From here on it takes connections and never answers, until it is killed or thawed."""
