@@ -27,11 +27,7 @@ def tenant(new_tenant: NewTenant) -> Tenant:
 
 
 def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
-    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
-
-    Args:
-        warns: words of the one warning; empty: there is none.
-    """
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure."""
     done = tenant.kubectl(manifest, *arguments, check=True)
     assert len(done.stderr.splitlines()) == bool(warns)
     assert warns in done.stderr

@@ -99,13 +99,7 @@ class DrainDice(random.Random):
 
 
 class DrainCluster:
-    """Random VMs on a control plane with a real scheduler.
-
-    Args:
-        plane: where.
-        dice: decides.
-        vms: how many VMs.
-    """
+    """So many random VMs on a control plane with a real scheduler."""
 
     def __init__(self, plane: ControlPlane, dice: DrainDice, vms: int) -> None:
         self.plane, self.kube = plane, plane.admin

@@ -43,11 +43,9 @@ INTERFACES = ("bridge", "masquerade")
 
 @dataclass(frozen=True)
 class Stored:
-    """What the API server says to a bare VMI and to a VM whose memory its instancetype sizes too, in whole.
+    """What the API server says to a bare VMI and to a VM whose memory its instancetype sizes too, as JSON, in whole.
 
-    Attributes:
-        vmi: the stored VMI, as JSON; releases since 1.7 differ in it.
-        vm: the stored VM, as JSON, or why there is none; 1.6 differs in it from the others.
+    The stored VMI differs in releases since 1.7; the VM, or why there is none, differs in 1.6 from the others.
     """
 
     vmi: str

@@ -70,11 +70,7 @@ def another_manifest() -> bytes:
 
 
 class HostileRegistry(LoopbackServer):
-    """A registry that gives an answer to every request.
-
-    Attributes:
-        paths: of all requests.
-    """
+    """A registry that gives an answer to every request, and keeps their paths."""
 
     def __init__(self, answer: Answer) -> None:
         self.paths: list[str] = []
@@ -90,13 +86,7 @@ NODES = ["node-1", "node-2", "node-3"]
 
 
 def settings(addresses: Sequence[str], port: int, **more: Any) -> Json:
-    """Of a server that scores layers, with registries on loopback.
-
-    Args:
-        addresses: of the registries.
-        port: for kube-scheduler.
-        more: further keys of the section ``layers``.
-    """
+    """Of a server that scores layers for kube-scheduler at a port, with registries on loopback."""
     registry = {"plainHttp": True, "addresses": ["127.0.0.0/8"]}
     layers = {"listen": f"127.0.0.1:{port}", "registries": dict.fromkeys(addresses, registry), **more}
     return {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "layers": layers}

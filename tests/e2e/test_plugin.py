@@ -26,11 +26,9 @@ pytestmark = pytest.mark.builds("krew")
 
 @dataclass
 class PublishedPlugin:
-    """The archive and the manifest, as they are behind the URL that the manifest names.
+    """The archive and the manifest, as they are behind the URL that the manifest names, and krew with its validator.
 
-    Attributes:
-        tools: the directory of krew and its validator.
-        environment: that of a user who has kubectl, krew, and the interpreter that the plugin needs.
+    The environment is that of a user who has kubectl, krew, and the interpreter that the plugin needs.
     """
 
     archive: Path

@@ -51,14 +51,9 @@ def aggregation(front: Pki) -> list[str]:
 
 
 class RunningKubeVirt:
-    """KubeVirt at work on a control plane of its own, started with `aggregation`.
+    """KubeVirt at work on a plane that was started with `aggregation` and has no KubeVirt kinds yet, in a context.
 
-    A context manager: entered, VMs can be made; left, its processes are gone.
-
-    Args:
-        plane: has no KubeVirt kinds yet.
-        binaries: virt-api, virt-controller and virt-operator-objects.
-        configuration: the KubeVirt object's ``spec.configuration``.
+    ``configuration`` is the KubeVirt object's ``spec.configuration``.
     """
 
     def __init__(self, plane: ControlPlane, binaries: Path, configuration: Mapping[str, Any]) -> None:

@@ -39,14 +39,7 @@ LABEL_LENGTH = 63
 
 
 class Descheduler:
-    """A descheduler that looks at one namespace's VMs only.
-
-    Args:
-        place: the namespace.
-        directory: for its files.
-        binary: of the descheduler.
-        background: whether it runs with the feature gate that VMs need.
-    """
+    """A descheduler that looks at one namespace's VMs only, with or without the feature gate that VMs need."""
 
     def __init__(self, place: Place, directory: Path, binary: Path, *, background: bool) -> None:
         self._place = place

@@ -22,13 +22,9 @@ def manifest(name: str = "web", *, template: Json | None = None, run: str = "Hal
 
 
 def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
-    """The stored object after an owner has written a manifest, with the warnings for the owner.
+    """The stored object after an owner has written a manifest, with the warnings for the owner; or the KubeError.
 
-    Args:
-        before: the manifest that was written last; None: the VM does not exist yet.
-
-    Raises:
-        ApiError: the API server denied the manifest.
+    ``before`` is the manifest that was written last; None: the VM does not exist yet.
     """
     if way == "client-side apply":
         return _apply_client_side(place, after)

@@ -84,11 +84,7 @@ class ForeignWebhook:
 
 
 class Labeller(ForeignWebhook):
-    """A webhook that labels every new pod after kubevirt-webhook has seen it.
-
-    Args:
-        term: is added to the required node affinity of pods that have one.
-    """
+    """A webhook that labels every new pod after kubevirt-webhook has seen it, and may add a term to its affinity."""
 
     def __init__(self, access: Access, namespace: str, term: Json | None = None) -> None:
         super().__init__(access, namespace)

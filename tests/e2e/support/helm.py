@@ -17,13 +17,7 @@ IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
 
 
 class Helm:
-    """The program.
-
-    Args:
-        program: its path.
-        directory: for what it keeps and is given.
-        kubeconfig: of the cluster; None: only what needs none works.
-    """
+    """The program, with a directory for what it keeps; without a kubeconfig only what needs none works."""
 
     def __init__(self, program: Path, directory: Path, kubeconfig: Path | None = None) -> None:
         self._program = program

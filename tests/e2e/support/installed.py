@@ -36,12 +36,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class ServerReplica(WebhookServer):
-    """One replica; it makes no configurations.
-
-    Args:
-        url: under which it is called; empty: the Service's.
-        arguments: of `serve`.
-    """
+    """One replica, which makes no configurations and is called under a URL; empty: the Service's."""
 
     def __init__(
         self,

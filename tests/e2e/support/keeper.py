@@ -35,11 +35,7 @@ LONELY = 30.0
 
 
 def serve(listener: socket.socket, greeting: bytes) -> socket.socket | None:
-    """Greets every client that connects, and returns when the last has hung up or when none came.
-
-    Returns:
-        The connection of the last one, which waits until the plane has ended.
-    """
+    """Greets every client until the last has hung up, whose connection it returns; or until none came for a while."""
     connections: set[socket.socket] = set()
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)

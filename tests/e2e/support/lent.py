@@ -34,13 +34,7 @@ _Place = tuple[str, str, str]
 
 
 class LentPlane(ControlPlane):
-    """A control plane that can be brought back to how it started, with a log of requests.
-
-    Args:
-        directory: as for `ControlPlane`.
-        binaries: as for `ControlPlane`.
-        options: as for `ControlPlane`.
-    """
+    """A control plane that can be brought back to how it started, with a log of requests; built as `ControlPlane`."""
 
     def __init__(self, directory: Path, binaries: Path, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -65,11 +59,7 @@ class LentPlane(ControlPlane):
         self._first = eventually(read, what="all objects to be listed")
 
     def reset(self) -> bool:
-        """Ends schedulers and the controller manager, and undoes what was made, changed or deleted.
-
-        Returns:
-            False if it cannot be used again, for example since a test left its API server ended.
-        """
+        """Ends schedulers and the controller manager, and undoes what was made, changed or deleted, if it can."""
         for name in list(self._schedulers):
             self.stop_scheduler(name, grace=0)
             (self.directory / "logs" / f"kube-scheduler-{name}.log").unlink(missing_ok=True)

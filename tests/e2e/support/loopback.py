@@ -16,15 +16,9 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class LoopbackServer:
-    """One that listens for as long as its context lasts.
+    """One that listens at ``address`` for as long as its context lasts, with TLS where there is a key and certificate.
 
-    Args:
-        answer: gives each answer; a client that has left is no error.
-        pem: its key and certificate; None: it is served without TLS.
-
-    Attributes:
-        port: its port.
-        address: ``HOST:PORT``.
+    A client that has left before its answer is no error.
     """
 
     def __init__(self, answer: Answer, pem: Path | None = None) -> None:

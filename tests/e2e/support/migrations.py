@@ -71,13 +71,7 @@ def source_of(vmi: Mapping[str, Any], node: str) -> Json:
 def target_of(
     vmi: Mapping[str, Any], policy: Mapping[str, Any], source: Mapping[str, Any], host: Mapping[str, Any]
 ) -> Json:
-    """The target pod of a migration.
-
-    Args:
-        policy: the migration.
-        source: the pod that the VM runs in.
-        host: the node that it runs on.
-    """
+    """The target pod of a migration (``policy``) of a VM that runs in a source pod on a host."""
     pod = launcher_of(vmi)
     pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = policy["metadata"]["uid"]
     pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = policy["metadata"]["name"]
@@ -155,13 +149,7 @@ def refused(ask: Callable[[], object]) -> Json:
 
 
 class MigrationMover:
-    """KubeVirt's controller at work on one VMI of a namespace with policies on.
-
-    Args:
-        tenant: the namespace.
-        manifest: of the VMI.
-        node: where it runs.
-    """
+    """KubeVirt's controller at work on one VMI, which runs on a node, in a namespace with policies on."""
 
     def __init__(self, tenant: Tenant, manifest: Mapping[str, Any], node: str = "node-a") -> None:
         self.tenant = tenant

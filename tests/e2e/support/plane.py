@@ -24,15 +24,8 @@ from .processes import Process, StartError, free_port
 class ControlPlane(Access):
     """etcd, kube-apiserver and, on request, a controller manager and schedulers, in ``directory``.
 
-    A context manager: entered, it is ready, with KubeVirt's kinds and the identities' rights; left, all of it is gone
-    but the logs. Its processes die with the thread that started them.
-
-    Args:
-        directory: for its data, certificates and logs.
-        binaries: what `hack.controlplane.build` made.
-        controller_manager: whether it has one.
-        definitions: custom resource definitions; by default KubeVirt's.
-        apiserver_flags: further ones of the API server.
+    A context manager: entered, it is ready, with KubeVirt's kinds, or other ``definitions``, and the identities'
+    rights; left, all of it is gone but the logs. Its processes die with the thread that started them.
     """
 
     def __init__(

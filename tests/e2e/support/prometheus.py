@@ -24,11 +24,7 @@ _CPUS = 16
 
 
 class BusyNodes(LoopbackServer):
-    """What node-exporter says on several nodes, each at a path of its own.
-
-    Args:
-        busy: the share of CPUs and memory in use, by node.
-    """
+    """What node-exporter says on several nodes, of which such shares of CPUs and memory are in use, each at a path."""
 
     def __init__(self, busy: Mapping[str, float]) -> None:
         self._busy = busy
@@ -48,14 +44,7 @@ class BusyNodes(LoopbackServer):
 
 
 class NodePrometheus:
-    """A Prometheus on loopback with recording rules; a context manager.
-
-    Args:
-        directory: for its configuration, data and log.
-        nodes: what it scrapes.
-        names: of the nodes.
-        groups: the groups of rules.
-    """
+    """A Prometheus on loopback that scrapes such nodes, with groups of recording rules; a context manager."""
 
     def __init__(self, directory: Path, nodes: BusyNodes, names: list[str], groups: list[Any]) -> None:
         directory.mkdir(parents=True, exist_ok=True)

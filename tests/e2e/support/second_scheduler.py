@@ -36,15 +36,9 @@ def apply(plane: Access, variant: str = "spread") -> None:
 
 
 class SchedulerReplica:
-    """One replica of the Deployment.
+    """One replica of the Deployment, on a plane where the component has been applied.
 
-    Args:
-        plane: where the component has been applied.
-        directory: for its files.
-        name: of the replica.
-        binary: of kube-scheduler.
-        in_cluster: the environment variable by which a client finds what it finds by itself in a pod; empty: there is
-            no such client.
+    ``in_cluster`` is the environment variable by which a client finds what it finds by itself in a pod.
     """
 
     def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:

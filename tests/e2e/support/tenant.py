@@ -14,12 +14,7 @@ from .workloads import PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
 
 
 class Tenant:
-    """What happens in one namespace.
-
-    Args:
-        server: which evaluates its requests.
-        namespace: which exists already.
-    """
+    """What happens in one namespace, whose requests a server evaluates."""
 
     def __init__(self, server: WebhookServer, namespace: str) -> None:
         self.server = server

@@ -60,13 +60,7 @@ class WebhookServer:
     """One server with configurations of its own, which reach only the namespaces that carry `labels`.
 
     A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back,
-    unless the test has killed it.
-
-    Args:
-        access: to the plane that is to call it.
-        directory: for its settings, its log and its audit lines.
-        name: distinguishes it from the other servers of the plane.
-        settings: sections of the settings file.
+    unless the test has killed it. Its name distinguishes it from the other servers of the plane.
     """
 
     def __init__(self, access: Access, directory: Path, name: str, settings: Mapping[str, Any]) -> None:
