@@ -28,6 +28,7 @@ from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm
 from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
+from .support.lent import OPERATOR, LentPlane
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
 from .support.program import command, run
@@ -125,7 +126,7 @@ class PodWatcher(Repeated):
 
 
 @pytest.fixture(scope="module")
-def cluster(module_plane: OwnPlane) -> ControlPlane:
+def cluster(module_plane: OwnPlane) -> LentPlane:
     """A plane whose tests remove all that they install."""
     return module_plane(controller_manager=True)
 
@@ -595,3 +596,55 @@ def test_a_command_installs_everything(
         return all(entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"])
 
     eventually(is_trusted, what="every entry to have a caBundle")
+
+
+ADMINS = "system:masters"
+
+
+def test_every_request_of_a_command_is_one_of_the_impersonated_user(cluster: LentPlane, tmp_path: Path) -> None:
+    """Dropped in silence, `install` and `uninstall` would write with the permissions of the user behind it."""
+    log = cluster.requests_of(OPERATOR)
+    kubeconfig = cluster.kubeconfig_for(OPERATOR, [ADMINS])
+    document = json.loads(kubeconfig.read_text())
+    document["users"][0]["user"] |= {
+        "as": "ann",
+        "as-uid": "1234",
+        "as-groups": [ADMINS, "ops"],
+        "as-user-extra": {"acme.com/Reason": ["upgrade", "night"]},
+    }
+    acting = tmp_path / "kubeconfig"
+    acting.write_text(yaml.safe_dump(document))
+
+    def act(*arguments: str) -> int:
+        return run(*arguments, f"--kubeconfig={acting}", check=False).exit_code
+
+    # By the kubeconfig.
+    before = len(log.requests())
+    assert act("install", "--image=one", "--no-wait") == 0
+    for arguments in (["doctor"], ["explain", "spread", "vm", "-n", "default"], ["uninstall"], ["cleanup"]):
+        act(*arguments)
+    requests = log.requests()[before:]
+    assert {(line["verb"], line["objectRef"]["resource"]) for line in requests} >= {
+        ("patch", "namespaces"),
+        ("delete", "namespaces"),
+        ("patch", "validatingwebhookconfigurations"),
+        ("delete", "validatingwebhookconfigurations"),
+        ("list", "virtualmachines"),
+    }
+    for line in requests:
+        assert line["impersonatedUser"] == {
+            "username": "ann",
+            "uid": "1234",
+            "groups": [ADMINS, "ops", "system:authenticated"],
+            "extra": {"acme.com/reason": ["upgrade", "night"]},
+        }, line
+
+    # By the options, in place of the same fields: a user without permissions changes nothing.
+    before = len(log.requests())
+    assert act("install", "--image=one", "--no-wait", "--as=bob", "--as-group=interns", "--as-group=ops") == 2
+    requests = log.requests()[before:]
+    assert requests
+    for line in requests:
+        user = line["impersonatedUser"]
+        assert (user["username"], user["groups"]) == ("bob", ["interns", "ops", "system:authenticated"])
+    assert not cluster.admin.list("admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")

@@ -21,7 +21,7 @@ from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
 from .repeated import Repeated
 from .tenant import Tenant
-from .webhook_server import ACCOUNT, OURS, TIMEOUT_SECONDS, WebhookServer, install
+from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
@@ -79,6 +79,8 @@ class LiveInstallation:
         self.arguments = arguments
         self.replicas: list[ServerReplica] = []
         self._started = 0
+        # Seconds; None: as the settings say.
+        self.timeout: int | None = None
         self.url = f"https://localhost:{balancer.port}"
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
@@ -97,7 +99,7 @@ class LiveInstallation:
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
-                entry |= {"failurePolicy": "Fail", "timeoutSeconds": TIMEOUT_SECONDS}
+                entry.update({"failurePolicy": "Fail"} | ({"timeoutSeconds": self.timeout} if self.timeout else {}))
         return made
 
     def apply(self, manifests: Sequence[Json] | None = None) -> None:

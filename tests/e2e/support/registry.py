@@ -79,7 +79,7 @@ class Registry:
         self._authorization = {"Authorization": authorization}
 
     def push(self, repository: str, layers: Mapping[str, int], tag: str = "v1") -> str:
-        """Make an image of layers, by their names, of so many bytes; equal names are equal layers. Returns its digest."""
+        """Make an image of layers of so many bytes; equal names are equal layers. Returns its digest."""
         config = self._blob(repository, json.dumps({"repository": repository, "layers": list(layers)}).encode())
         written = [self._blob(repository, content(name, size)) for name, size in layers.items()]
         manifest = {
