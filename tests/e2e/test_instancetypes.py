@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -14,14 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook.admission.redaction import redact_at
 from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, SpecReference
 from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant, OwnPlane
 from .support import manifests
-from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
 from .support.messages import Said, parse
 from .support.objects import obj, owner_reference
@@ -48,12 +45,9 @@ from .support.workloads import (
     CLUSTER_INSTANCETYPES,
     OLD_VMS,
     PREFERENCES,
-    REVISIONS,
     VMIS,
     VMS,
     instancetype,
-    preference,
-    revision_of,
     scheduler_of,
     vm,
     vmi_of,
@@ -230,21 +224,6 @@ def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
     assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
 
 
-def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
-    created = sized.create(vm())
-    expanded = copy.deepcopy(created)
-    for field in ("instancetype", "preference"):
-        del expanded["spec"][field]
-    sizes = {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}
-    expanded["spec"]["template"]["spec"]["domain"] |= sizes
-
-    updated = sized.controller.replace(VMS, expanded)
-    overwritten = sized.overwrite(updated, vm(runStrategy="Halted"))
-
-    assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
-    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed size-removed"]
-
-
 def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:
     sized.create(vm())
     before = sized.server.answered()
@@ -280,25 +259,6 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
     assert sized.server.answered() == before
 
 
-def capture(tenant: Tenant) -> None:
-    """Stands for virt-controller: it stores the objects that matchers name, and refers to them in the status."""
-    status: Json = {}
-    for field, resource, name in (("instancetypeRef", SIZES, "small"), ("preferenceRef", PREFERENCES, "linux")):
-        stored = tenant.owner.get(resource, name, tenant.namespace)
-        stored["metadata"].pop("managedFields")
-        tenant.controller.create(REVISIONS, revision_of(stored, f"web-{name}"), tenant.namespace)
-        status[field] = {"name": name, "controllerRevisionRef": {"name": f"web-{name}"}}
-    tenant.controller.patch(VMS, "web", {"status": status}, tenant.namespace, subresource="status")
-
-
-def restored(found: Mapping[str, Any], **matcher: str) -> Json:
-    """The VM that a backup tool makes of one that it once read: no status, no identity, marks and all."""
-    kept = {field: found["metadata"][field] for field in ("name", "annotations")}
-    spec = copy.deepcopy(found["spec"])
-    spec["instancetype"] |= matcher
-    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": kept, "spec": spec}
-
-
 def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
     original = sized.create(vm())
     sized.owner.delete(VMS, "web", sized.namespace)
@@ -306,31 +266,13 @@ def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
 
     # A status that a restore brings along is not believed.
     forged = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "nowhere"}}}
-    again = sized.create(restored(original) | {"status": forged})
+    kept = {field: original["metadata"][field] for field in ("name", "annotations")}
+    again = sized.create(vm() | {"metadata": kept, "spec": copy.deepcopy(original["spec"]), "status": forged})
 
     assert again["spec"] == original["spec"]
     assert is_ours(again)
     assert again.warnings == ()
     assert is_ours(sized.overwrite(again, vm(runStrategy="Halted")))
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_restored_vm_with_a_revision(sized: Tenant, there: bool) -> None:
-    original = sized.create(vm())
-    if there:
-        capture(sized)
-    sized.owner.delete(VMS, "web", sized.namespace)
-    sized.owner.delete(SIZES, "small", sized.namespace)
-
-    again = sized.create(restored(original, revisionName="web-small"))
-
-    assert matchers_of(again) == [SMALL | {"revisionName": "web-small"}, LINUX]
-    assert sized.verdicts(path=VALIDATE)[1:] == [
-        "allowed instancetype-valid" if there else "allowed instancetype-missing"
-    ]
-    assert bool(again.warnings) == (not there)
-    overwritten = sized.overwrite(again, vm(runStrategy="Halted"))
-    assert matchers_of(overwritten) == matchers_of(again)
 
 
 EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
@@ -345,13 +287,6 @@ def expanding(new_sized: NewTenant) -> Tenant:
 def domain_of(vm: Json) -> Json:
     domain: Json = vm["spec"]["template"]["spec"]["domain"]
     return domain
-
-
-def value_at(found: Any, path: tuple[str, ...]) -> Any:
-    """The stored object; None if there is none."""
-    for name in path:
-        found = found.get(name) if found else None
-    return found
 
 
 def owned(**spec: Any) -> Json:
@@ -399,30 +334,6 @@ def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
     assert domain_of(created)["resources"] == domain_of(asked)["resources"]
     assert created.warnings == ()
     assert expanding.verdicts() == ["patched instancetype-expanded"]
-
-
-@pytest.mark.parametrize("preferred", PREFERENCE_SPECS)
-@pytest.mark.parametrize("spec", INSTANCETYPE_SPECS)
-def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred: Json) -> None:
-    expanding.owner.create(SIZES, instancetype("rich", cluster=False, **spec), expanding.namespace)
-    expanding.owner.create(PREFERENCES, preference("rich", **preferred), expanding.namespace)
-
-    asked = owned(instancetype=named("Instancetype", "rich"), preference=named("Preference", "rich"))
-    created = expanding.create(asked)
-
-    (line,) = expanding.audit(path=MUTATE)
-    # Volumes get a pull policy, but what cloud-init holds is in no audit line, nor what a launch of SEV is given.
-    written = {tuple(change["path"]): change["new"] for change in line["changes"]}
-    volumes = written.pop(("spec", "template", "spec", "volumes"))
-    assert volumes[0] == created["spec"]["template"]["spec"]["volumes"][0]
-    assert "#cloud-config" not in json.dumps(line)
-    assert {path: redact_at(path, value_at(created, path)) for path in written} == written
-    assert '"BB"' not in json.dumps(line)
-    domain = domain_of(created)
-    assert domain["cpu"].get("model") == spec["cpu"].get("model")
-    assert domain["devices"].get("gpus") == spec.get("gpus")
-    assert domain["launchSecurity"] == spec["launchSecurity"]
-    assert ("features" in domain) == ("features" in preferred)
 
 
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
@@ -602,6 +513,10 @@ def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
 
 
 # -- stored VMIs -------------------------------------------------------------------------------------------------------
+
+_SPECS: dict[str, list[Json]] = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text())
+# They set everything there is to set.
+INSTANCETYPE_SPECS, PREFERENCE_SPECS = _SPECS["instancetypes"], _SPECS["preferences"]
 
 DEVICES: Json = {
     "disks": [
