@@ -5,18 +5,29 @@ nodes, and one more, must take just these and leave one pod over: that asks the 
 
 And the nodes that could hold a target pod are those where the scheduler puts it while they are empty. Each node is
 offered alone: one copy of the pod is bound to each by its name, so that the scheduler answers for each.
+
+And what `explain drain` foretells of random clusters is what the scheduler does to the target pods: for each VM alone,
+and in the plan's order for all together, after which those that the plan calls blocked find no node.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.placement.node_by_node import reasons_node_by_node
+from webhook.cli.explain import from_cluster
+from webhook.forecast.drain import plan
+from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.index import NodeIndex
@@ -44,12 +55,16 @@ from .support.migrations import (
     MigrationMover,
     guest,
     migration,
+    source_of,
     target_of,
 )
-from .support.objects import ZONE, launcher_pod, make_node, obj
+from .support.objects import ZONE, ensure_namespace, launcher_pod, make_node, obj
+from .support.placing import looked_at
+from .support.plane import ControlPlane
+from .support.program import command
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION
-from .support.workloads import MIGRATIONS, PODS
+from .support.workloads import MIGRATIONS, PODS, VMIS
 
 SEED = 2020
 VMS = 40
@@ -374,3 +389,265 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
     assert sum(not names for names in ours.values()) >= VMS // 10
     assert sum(0 < len(names) < len(SMALL_NODES) for names in ours.values()) >= VMS // 3
     assert lacking >= VMS
+
+
+DRAIN_NODES = [f"node-{number}" for number in range(7)]
+SPACE = "vms"
+APPS = ["web", "db", "cache"]
+GPU = "example.com/gpu"
+KUBEVIRTS = "kubevirt.io/v1/kubevirts"
+MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
+
+
+class DrainDice(random.Random):
+    """Of the nodes and the VMs."""
+
+    def happens(self, chance: float) -> bool:
+        return self.random() < chance
+
+    def node(self, kube: Kube, name: str) -> None:
+        labels = {ZONE: self.choice("ab"), **({"disk": "ssd"} if self.happens(0.6) else {})}
+        amounts = {"cpu": self.choice(["2", "3"]), "memory": self.choice(["3Gi", "4Gi", "6Gi"]), "pods": "12"}
+        if name == DRAIN_NODES[0] or self.happens(0.4):
+            amounts[GPU] = "1"
+        make_node(kube, name, labels, allocatable=amounts)
+        if self.happens(0.2):
+            taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+            kube.patch("v1/nodes", name, {"spec": {"taints": [taint]}})
+
+    def vm(self, name: str) -> tuple[Json, Json]:
+        """A VMI, and the requests of its pods."""
+        app = self.choice(APPS)
+        memory = self.choice(["256Mi", "512Mi", "1Gi", "2Gi"])
+        spec: Json = {}
+        if self.happens(0.3):
+            spec["nodeSelector"] = self.choice([{"disk": "ssd"}, {ZONE: "a"}])
+        if self.happens(0.3):
+            spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        if self.happens(0.5):
+            spec["affinity"] = self.affinity()
+        if self.happens(0.25):
+            spec["topologySpreadConstraints"] = [self.spread(app)]
+        vmi = guest(name, model="host-passthrough", **spec)
+        vmi["metadata"]["labels"] = {"app": app}
+        vmi["spec"]["domain"]["memory"] = {"guest": memory}
+        requests = {"cpu": self.choice(["100m", "300m", "700m"]), "memory": memory, "devices.kubevirt.io/kvm": "1"}
+        vmi["spec"]["domain"]["resources"] = {"requests": {"cpu": requests["cpu"], "memory": memory}}
+        if self.happens(0.15):
+            vmi["spec"]["domain"]["devices"] = {"gpus": [{"name": "gpu", "deviceName": GPU}]}
+            requests[GPU] = "1"
+        return vmi, requests
+
+    def affinity(self) -> Json:
+        term: Json = {"topologyKey": self.choice([HOSTNAME, HOSTNAME, ZONE])}
+        if self.happens(0.7):
+            term["labelSelector"] = {"matchLabels": {"app": self.choice(APPS)}}
+        else:
+            expression = {"key": "app", "operator": self.choice(["In", "NotIn"]), "values": self.sample(APPS, 2)}
+            term["labelSelector"] = {"matchExpressions": [expression]}
+        if self.happens(0.2):
+            term["namespaceSelector"] = {}
+        return {self.choice(["podAffinity", "podAntiAffinity", "podAntiAffinity"]): {REQUIRED: [term]}}
+
+    def spread(self, app: str) -> Json:
+        return {
+            "topologyKey": self.choice([HOSTNAME, ZONE]),
+            "maxSkew": self.choice([1, 2]),
+            "whenUnsatisfiable": self.choice(["DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"]),
+            "labelSelector": {"matchLabels": {"app": app}},
+            "nodeAffinityPolicy": self.choice(["Honor", "Ignore"]),
+            **({"nodeTaintsPolicy": "Honor"} if self.happens(0.3) else {}),
+        }
+
+
+class DrainCluster:
+    """So many random VMs on a control plane with a real scheduler."""
+
+    def __init__(self, plane: ControlPlane, dice: DrainDice, vms: int) -> None:
+        self.plane, self.kube = plane, plane.admin
+        self.vmis: dict[str, KubeObject] = {}
+        self.sources: dict[str, KubeObject] = {}
+        self.requests: dict[str, Json] = {}
+        for name in DRAIN_NODES:
+            dice.node(self.kube, name)
+        self.nodes = {each["metadata"]["name"]: each for each in self.kube.list("v1/nodes")}
+        for number in range(vms):
+            name = f"vm-{number:02}"
+            manifest, requests = dice.vm(name)
+            self.requests[name] = requests
+            hosts = [
+                host for host in DRAIN_NODES if self.nodes[host]["status"]["allocatable"].keys() >= requests.keys()
+            ]
+            node = dice.choice(hosts[:3] if dice.happens(0.6) else hosts)
+            status = {"phase": "Running", "nodeName": node, "conditions": [MIGRATABLE]}
+            vmi = plane.kubevirt_controller.create(VMIS, {**manifest, "status": status}, SPACE)
+            self.vmis[name] = vmi
+            pod = source_of(vmi, node)
+            pod["spec"]["affinity"] = vmi["spec"].get("affinity", {})
+            made = self.kube.create(PODS, self._dressed(pod, name), SPACE)
+            running = {"status": {"phase": "Running"}}
+            self.kube.patch(PODS, made["metadata"]["name"], running, SPACE, subresource="status")
+            self.sources[name] = made
+
+    def _dressed(self, pod: Json, name: str) -> Json:
+        """A launcher pod with what KubeVirt takes over from its VMI beside the affinity."""
+        requests = self.requests[name]
+        limits = {resource: amount for resource, amount in requests.items() if "/" in resource}
+        pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
+        spread = self.vmis[name]["spec"].get("topologySpreadConstraints", [])
+        pod["spec"]["topologySpreadConstraints"] = spread
+        return pod
+
+    def plan(self, nodes: Sequence[str], *, rolling: bool = False) -> DrainPlan:
+        """The plan of kubevirt-webhook."""
+        snapshot = asyncio.run(from_cluster(Kubeconfig(str(self.plane.kubeconfig_for("admin", ["system:masters"])))))
+        found = plan(snapshot, nodes, rolling=rolling)
+        assert not found.gaps
+        assert not any(vm.gaps for step in found.steps for vm in step.vms)
+        return found
+
+    def on(self, nodes: Sequence[str]) -> set[str]:
+        """The VMs that run on nodes now."""
+        return {name for name, vmi in self.vmis.items() if vmi["status"]["nodeName"] in nodes}
+
+    def move(self, name: str, node: str) -> None:
+        """Migrate a VM as KubeVirt does: a target pod that the scheduler puts there, then the source pod ends."""
+        pod = self._created_target(name, node)
+        # It may learn of a node that has come back after it has looked at the pod; then it looks again.
+        what = f"{name} to get {node}: {self.vmis[name]['spec']}"
+        self.kube.wait(PODS, pod, SPACE, until=lambda found: found["spec"].get("nodeName") == node, what=what)
+        self.leave(name)
+        self.kube.patch(PODS, pod, {"status": {"phase": "Running"}}, SPACE, subresource="status")
+        status = {"status": {"nodeName": node}}
+        self.vmis[name] = self.plane.kubevirt_controller.patch(VMIS, name, status, SPACE)
+        self.sources[name] = self.kube.get(PODS, pod, SPACE)
+
+    @contextmanager
+    def target(self, name: str, node: str = "") -> Iterator[str]:
+        """The target pod of a VM, and where the scheduler puts it; with a node, the pod requires that node."""
+        made = self._created_target(name, node)
+        yield str(looked_at(self.kube, made, SPACE)["spec"].get("nodeName", ""))
+        self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
+
+    def _created_target(self, name: str, node: str) -> str:
+        vmi, source = self.vmis[name], self.sources[name]
+        migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
+        pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)
+        if node:
+            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            pod["spec"]["affinity"]["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [term]}}
+        made: str = self.kube.create(PODS, pod, SPACE)["metadata"]["name"]
+        return made
+
+    def can_be_pinned(self, name: str) -> bool:
+        """Whether a VM that is sent to one node by affinity is spread over the same nodes as before."""
+        spread = self.vmis[name]["spec"].get("topologySpreadConstraints", [])
+        return all(each["nodeAffinityPolicy"] == "Ignore" for each in spread)
+
+    def leave(self, name: str) -> None:
+        """The pod that a VM has run in ends."""
+        self.kube.delete(PODS, self.sources[name]["metadata"]["name"], SPACE, gracePeriodSeconds="0")
+
+    def cordon(self, nodes: Sequence[str]) -> None:
+        """As the drain begins."""
+        for node in nodes:
+            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
+
+    def uncordon(self, nodes: Sequence[str]) -> None:
+        """As a node comes back."""
+        for node in nodes:
+            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": None}})
+
+
+def _with_kubevirt(plane: ControlPlane) -> None:
+    ensure_namespace(plane.admin, SPACE)
+    configuration = {"configuration": {"evictionStrategy": "LiveMigrate"}}
+    plane.admin.make(obj("KubeVirt", "kubevirt", spec=configuration), "kubevirt")
+    # Settings count from when the operator has taken them up.
+    deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
+    plane.admin.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
+    dice = DrainDice(seed)
+    plane = own_plane()
+    _with_kubevirt(plane)
+    cluster = DrainCluster(plane, dice, vms=18)
+    drained = DRAIN_NODES[:2]
+    found = cluster.plan(drained)
+    cluster.cordon(drained)
+    plane.start_scheduler("default")
+    vms = found.steps[0].vms
+
+    assert {vm.code for vm in vms if vm.outcome == BLOCKS} <= {NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART}
+    for vm in vms:
+        ours = set(vm.candidates)
+        about = (vm, cluster.vmis[vm.name]["spec"])
+        with cluster.target(vm.name) as chosen:
+            assert chosen in (ours or {""}), about
+        if cluster.can_be_pinned(vm.name):
+            assert {node for node in DRAIN_NODES if _goes_to(cluster, vm, node)} == ours, about
+    with _all_moved(cluster, [vm for vm in vms if vm.outcome == MOVES]):
+        for vm in vms:
+            if vm.outcome == BLOCKS:
+                with cluster.target(vm.name) as chosen:
+                    assert not chosen, vm
+    assert _by_command(plane, drained) == (1 if found.blocks else 0)
+    # Not to be content with VMs that fit nowhere, or everywhere.
+    assert any(0 < len(vm.candidates) < len(DRAIN_NODES) - len(drained) for vm in vms)
+    assert 0 < found.blocks < len(vms)
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> None:
+    """Node after node: every VM that moves goes where the plan has it, and the scheduler finds none for the others."""
+    dice = DrainDice(seed)
+    plane = own_plane()
+    _with_kubevirt(plane)
+    cluster = DrainCluster(plane, dice, vms=12)
+    found = cluster.plan(DRAIN_NODES, rolling=True)
+    plane.start_scheduler("default")
+
+    assert [step.nodes for step in found.steps] == [(node,) for node in sorted(DRAIN_NODES)]
+    moved: list[str] = []
+    for step in found.steps:
+        cluster.cordon(step.nodes)
+        assert {vm.name for vm in step.vms} == cluster.on(step.nodes), "the plan follows the VMs that have moved"
+        for vm in sorted(step.vms, key=lambda vm: vm.turn):
+            if vm.outcome == MOVES:
+                cluster.move(vm.name, vm.to)
+                moved.append(vm.name)
+        for vm in step.vms:
+            if vm.outcome == BLOCKS:
+                with cluster.target(vm.name) as chosen:
+                    assert not chosen, vm
+        cluster.uncordon(step.nodes)
+    # Not to be content with VMs that move once, or never.
+    assert len(moved) == found.moves > len(set(moved))
+
+
+def _goes_to(cluster: DrainCluster, vm: VmPlan, node: str) -> bool:
+    with cluster.target(vm.name, node) as chosen:
+        return chosen == node
+
+
+@contextmanager
+def _all_moved(cluster: DrainCluster, vms: Sequence[VmPlan]) -> Iterator[None]:
+    """All that move are where the plan says, put there by the scheduler one after the other, as the plan has it."""
+    if not vms:
+        yield
+        return
+    first, *rest = sorted(vms, key=lambda vm: vm.turn)
+    with cluster.target(first.name, first.to) as chosen:
+        assert chosen == first.to, (first, cluster.vmis[first.name]["spec"])
+        cluster.leave(first.name)
+        with _all_moved(cluster, rest):
+            yield
+
+
+def _by_command(plane: ControlPlane, nodes: Sequence[str]) -> int:
+    """The exit status of the command itself, which reads the same cluster."""
+    result = command(plane, "explain", "drain", *nodes, "-o", "json", check=False)
+    assert json.loads(result.output)["schema"].endswith("explain-drain/v1alpha1")
+    return result.exit_code
