@@ -94,11 +94,13 @@ def hostname(node: str | None) -> str:
     return f"{NODES[-2] if node == NODES[-1] else node}.example.com"
 
 
-class SchedulerDice(random.Random):
-    """Of the nodes and the VMs."""
-
+class Dice(random.Random):
     def happens(self, chance: float) -> bool:
         return self.random() < chance
+
+
+class SchedulerDice(Dice):
+    """Of the nodes and the VMs."""
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -254,11 +256,8 @@ RUNTIME_CLASS = obj(
 POOL = {"pool": "vms"}
 
 
-class ResourceDice(random.Random):
+class ResourceDice(Dice):
     """Of the nodes and the pods."""
-
-    def happens(self, chance: float) -> bool:
-        return self.random() < chance
 
     def node(self, kube: Kube, name: str) -> None:
         amounts = {
@@ -399,11 +398,8 @@ KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 
 
-class DrainDice(random.Random):
+class DrainDice(Dice):
     """Of the nodes and the VMs."""
-
-    def happens(self, chance: float) -> bool:
-        return self.random() < chance
 
     def node(self, kube: Kube, name: str) -> None:
         labels = {ZONE: self.choice("ab"), **({"disk": "ssd"} if self.happens(0.6) else {})}

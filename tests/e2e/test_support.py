@@ -124,6 +124,9 @@ class TestPreparedData:
         assert "left" not in [found["metadata"]["name"] for found in kube.list("v1/namespaces")]
         assert [*kube.list("v1/nodes"), *kube.list(VMS), *kube.list("v1/configmaps", "left")] == []
         assert "a" not in kube.get("v1/namespaces", "default")["metadata"]["labels"]
+        # The role is another one by its UID, and is brought back like the first one.
+        kube.patch(ROLES, "view", {"metadata": {"labels": {"a": "b"}}})
+        assert plane.reset()
         assert kube.get(ROLES, "view")["metadata"]["labels"] == role["metadata"]["labels"]
         assert plane.reset(), "nothing is left to undo"
 

@@ -89,14 +89,9 @@ class LentPlane(ControlPlane):
                     self._first[place] = obj
                 elif _written(obj) != _written(self._first[place]):
                     version = obj["metadata"]["resourceVersion"]
-                    before = self._first[place]
-                    self.admin.replace(
-                        resource, {**before, "metadata": before["metadata"] | {"resourceVersion": version}}
-                    )
+                    self.admin.replace(resource, _again(self._first[place], resourceVersion=version))
         for place in self._first.keys() - found.keys():
-            obj = dict(self._first[place])
-            obj["metadata"] = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
-            self.admin.create(place[0], obj)
+            self.admin.create(place[0], _again(self._first[place]))
         self._left = sorted(found.keys() ^ self._first.keys())
         return not self._left
 
@@ -134,6 +129,12 @@ def _objects(plane: ControlPlane, resource: str) -> Iterator[tuple[_Place, Json]
         if _IDENTITY in metadata.get("labels", {}):
             continue
         yield (resource, metadata.get("namespace", ""), metadata["name"]), obj
+
+
+def _again(obj: Json, **more: str) -> Json:
+    """An object as it was, for one that is another by its UID where it was deleted and made again meanwhile."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in ("resourceVersion", "uid")}
+    return {**obj, "metadata": metadata | more}
 
 
 def _written(obj: Json) -> Json:

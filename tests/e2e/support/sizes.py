@@ -28,12 +28,9 @@ _CATALOGUE = {
     for obj in (
         instancetype("small", cluster=False),
         instancetype("large", cluster=False, cpu={"guest": 4}, memory={"guest": "8Gi"}),
-        instancetype("placed", cluster=False, scheduler="volcano"),
         preference("linux", devices={"preferredDiskBus": "virtio"}),
         preference("demanding", requirements={"cpu": {"guest": 8}}),
         preference("spread", cpu={"preferredCPUTopology": "spread"}),
-        preference("featured", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
-        preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}),
     )
 }
 
