@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,17 @@ from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.manifests import MANIFESTS
 from .support.messages import parse
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration
+from .support.rbac import may
 from .support.tenant import Tenant
-from .support.webhook_server import CONFIGURATIONS, INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
+from .support.webhook_server import (
+    ACCOUNT,
+    CONFIGURATIONS,
+    INSTANCETYPES,
+    MIGRATION,
+    SCHEDULING,
+    WebhookServer,
+    install,
+)
 from .support.workloads import PODS, VMS, vm
 
 EVENTS = "events.k8s.io/v1/events"
@@ -42,6 +52,8 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     rights = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     for document in rights:
         admin.apply(document)
+    reports = partial(may, schedulers.kube(*ACCOUNT), "create", "policyreports", "", "wgpolicyk8s.io")
+    eventually(reports, what="the authorizer to know the last role")
     made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
     # The permissions stay: on a plane that workers share, another one may be using them.
     yield made

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from webhook.forecast.validation import Schemas
 
 from .support.access import Access
-from .support.kube import Json, KubeError, eventually
+from .support.kube import Json, KubeError
 from .support.objects import CRDS, ensure_namespace, install_crds, obj
 from .support.pki import ADMIN, Identity
 from .support.processes import ROOT
 from .support.program import command
-from .support.rbac import grant, may
+from .support.rbac import user_with
 
 # A group of its own, so that the other tests of this API server keep their definitions.
 GROUP = "validation.kubevirt.io"
@@ -166,8 +166,7 @@ def test_a_cluster_is_asked_by_a_dry_run_as_the_user_may(plane: Access, tmp_path
     assert json.loads(run_review(plane, file, *options).stdout)["operation"] == "UPDATE"
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
     reader = Identity(f"reader-{secrets.token_hex(4)}")
-    grant(plane.admin, reader.user, [rule])
-    eventually(lambda: may(plane.kube(*reader), "list", "secrets", namespace), what="the role to be known")
+    user_with(plane, reader.user, [rule])
     reading = run_review(plane, file, *options, user=reader)
     assert (reading.exit_code, reading.stdout) == (2, "")
     assert f'User "{reader.user}" cannot' in reading.stderr

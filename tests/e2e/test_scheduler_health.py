@@ -15,7 +15,7 @@ from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.kube import Json, KubeObject, denial, eventually
 from .support.objects import make_node, obj
 from .support.plane import ControlPlane
-from .support.rbac import grant, may
+from .support.rbac import user_with
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
@@ -152,12 +152,9 @@ class Mallory:
     def __init__(self, server: WebhookServer) -> None:
         self.foreign = Tenant.new(server, None)
         self.own = [Tenant.new(server), Tenant.new(server)]
-        self.kube = server.access.kube("mallory")
         for tenant in (self.foreign, *self.own):
             rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
-            grant(server.access.admin, "mallory", [rule], tenant.namespace)
-            asked = partial(may, self.kube, "create", "pods", tenant.namespace)
-            eventually(asked, what="the authorizer to know that mallory may")
+            self.kube = user_with(server.access, "mallory", [rule], tenant.namespace)
 
     def create(self, tenant: Tenant, pod: Mapping[str, Any]) -> None:
         """A pod by himself, for the scheduler of all."""

@@ -20,7 +20,7 @@ from .support.messages import parse
 from .support.objects import obj, owner_reference
 from .support.pki import KUBEVIRT_APISERVER
 from .support.processes import ROOT, free_port
-from .support.rbac import RBAC, account, bind, grant, may
+from .support.rbac import RBAC, account, bind, grant, may, user_with
 from .support.sizes import ALLOWED, LARGE, LINUX, SMALL, VALIDATE
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
@@ -43,11 +43,7 @@ def user_of(tenant: Tenant) -> Kube:
     name = f"user-{secrets.token_hex(4)}"
     verbs = ["get", "create", "update", "patch"]
     rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": verbs}
-    grant(tenant.owner, name, [rule], tenant.namespace)
-    user = tenant.server.access.kube(name)
-    create = partial(may, user, "create", "virtualmachines", tenant.namespace, "kubevirt.io")
-    eventually(create, what=f"the rights of {name}")
-    return user
+    return user_with(tenant.server.access, name, [rule], tenant.namespace)
 
 
 def daemonset_revision(tenant: Tenant, name: str, **labels: str) -> None:
@@ -266,6 +262,8 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
     apiserver = account("kubevirt", "kubevirt-apiserver")
     grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
+    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
+    eventually(patches, what="the authorizer to know that virt-api may")
 
     closed.kill()
     for instancetype in (LARGE, SMALL):

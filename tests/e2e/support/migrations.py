@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import product
 from typing import Any
 
-from .kube import Json, Kube, KubeObject, denial, denied, eventually
+from .kube import Json, Kube, KubeObject, denial, denied
 from .objects import ZONE, obj
 from .placing import looked_at
-from .rbac import grant, may
+from .rbac import user_with
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
 
@@ -128,13 +126,7 @@ def _affinity(vmi: Mapping[str, Any]) -> Json:
 def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
     """A user who may create migrations in a namespace, and what more rules of a Role allow there."""
     create = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": ["create"]}
-    grant(tenant.owner, "alice", [create, *map(dict, rules)], tenant.namespace)
-    kube = tenant.server.access.kube("alice")
-    for rule in (create, *rules):
-        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
-            asked = partial(may, kube, verb, resource, tenant.namespace, group)
-            eventually(asked, what="the authorizer to know that alice may")
-    return kube
+    return user_with(tenant.server.access, "alice", [create, *map(dict, rules)], tenant.namespace)
 
 
 def rejection(ask: Callable[[], object]) -> Json | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import product
 
-from .kube import Json, Kube
+from .access import Access
+from .kube import Json, Kube, eventually
 from .objects import obj
 
 RBAC = "rbac.authorization.k8s.io"
@@ -30,6 +33,17 @@ def grant(kube: Kube, name: str, rules: Iterable[Json], namespace: str = "", sub
     kind, where = ("Role", {"namespace": namespace}) if namespace else ("ClusterRole", {})
     kube.apply(obj(kind, name, **where, rules=list(rules)))
     bind(kube, name, subject or {"apiGroup": RBAC, "kind": "User", "name": name}, namespace, kind=kind)
+
+
+def user_with(access: Access, name: str, rules: Sequence[Json], namespace: str = "") -> Kube:
+    """The client of a user who gets permissions, once the authorizer, which learns of them by a watch, knows them."""
+    grant(access.admin, name, rules, namespace)
+    kube = access.kube(name)
+    for rule in rules:
+        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+            asked = partial(may, kube, verb, resource, namespace, group)
+            eventually(asked, what=f"the authorizer to know that {name} may {verb} {resource}")
+    return kube
 
 
 def may(kube: Kube, verb: str, resource: str, namespace: str, group: str = "") -> bool:
