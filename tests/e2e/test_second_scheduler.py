@@ -214,22 +214,18 @@ def test_two_replicas_place_pods_one_after_the_other(
     cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
 ) -> None:
     first, second = (SchedulerReplica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
-    try:
-        first.start()
+    with first:
         leads = holder(cluster)
         # Ready while it waits for the Lease, so that a roll-out goes on.
-        second.start()
-        create(cluster.admin, "one")
-        placed(cluster.admin, "one")
-        assert holder(cluster) == leads
+        with second:
+            create(cluster.admin, "one")
+            placed(cluster.admin, "one")
+            assert holder(cluster) == leads
 
-        first.kill()
-        holder(cluster, other_than=leads)
-        create(cluster.admin, "two")
-        placed(cluster.admin, "two")
-    finally:
-        first.kill()
-        second.kill()
+            first.kill()
+            holder(cluster, other_than=leads)
+            create(cluster.admin, "two")
+            placed(cluster.admin, "two")
 
 
 # A scheduler may be older than its API server, never newer.
@@ -250,9 +246,7 @@ def test_every_right_is_used_and_none_is_missing(
             pytest.skip(
                 f"kube-scheduler {version} is not built: python -m hack.controlplane.build --kubernetes {version}"
             )
-    replica = SchedulerReplica(cluster, tmp_path, "replica", binary)
-    try:
-        replica.start()
+    with SchedulerReplica(cluster, tmp_path, "replica", binary) as replica:
         kube = cluster.admin
         create(kube, "plain")
         placed(kube, "plain")
@@ -265,13 +259,11 @@ def test_every_right_is_used_and_none_is_missing(
             create(kube, "extended", container={"resources": {"limits": limits, "requests": {"cpu": "100m"}}})
             assert placed(kube, "extended") == "node-0"
         scrape(cluster, replica)
-    finally:
-        replica.kill()
 
     granted = manifests.granted(second_scheduler.documents())
     used = log.used()
     assert log.refused() == set()
-    assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), "not granted"
+    assert manifests.uncovered(used, granted) == set(), "not granted"
     if is_newest:
         unused = {right for right in granted - used if not is_listed_by_watching(right, used)}
         assert unused <= UNUSED.keys(), "granted, and never used"
@@ -463,14 +455,11 @@ def test_with_prometheus_vms_go_where_the_load_says(
 
 def assert_places(replica: SchedulerReplica, busy_plane: ControlPlane, load_log: AuditLog, variant: Variant) -> None:
     """It puts VMs where the load says, by the variant's own permissions."""
-    try:
-        replica.start()
+    with replica:
         assert place(busy_plane.admin, PODS_PLACED) == EXPECTED[variant]
-    finally:
-        replica.kill()
     assert load_log.refused() == set()
     granted = manifests.granted(second_scheduler.documents(variant))
-    assert {right for right in load_log.used() if not any(manifests.covers(one, right) for one in granted)} == set()
+    assert manifests.uncovered(load_log.used(), granted) == set()
 
 
 @pytest.mark.parametrize("variant", LOAD_AWARE)
@@ -497,7 +486,5 @@ def test_in_a_static_pod_metrics_server_is_not_found_without_a_kubeconfig(
 ) -> None:
     """It is named by KUBE_CONFIG, since the plugin does not read the kubeconfig of the configuration."""
     apply(busy_plane, "load-aware")
-    replica = SchedulerReplica(busy_plane, tmp_path, "replica", binary)
-    with pytest.raises(StartError):
-        replica.start()
-    replica.kill()
+    with pytest.raises(StartError), SchedulerReplica(busy_plane, tmp_path, "replica", binary):
+        pass

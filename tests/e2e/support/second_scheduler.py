@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import ssl
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -17,7 +16,7 @@ from .kube import PATIENCE, Json, KubeError, eventually
 from .manifests import MANIFESTS
 from .pki import service_account
 from .plane import ControlPlane
-from .processes import Process, free_port
+from .processes import Process, StartError, free_port
 
 NAME = "kubevirt-scheduler"
 ACCOUNT = service_account(NAME, NAME)
@@ -64,10 +63,18 @@ class SchedulerReplica:
         command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
         self.process = Process(name, command, directory / f"{name}.log")
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Returns once the Deployment's probes would succeed."""
         self.process.start()
-        self.process.wait_ready(functools.partial(self._is_healthy))
+        try:
+            self.process.wait_ready(lambda: self.get("/healthz") == "ok")
+        except StartError:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def kill(self) -> None:
         """Ends it as a crash does."""
@@ -80,12 +87,6 @@ class SchedulerReplica:
         unverified = ssl._create_unverified_context()
         with urllib.request.urlopen(request, timeout=PATIENCE, context=unverified) as answer:
             return str(answer.read().decode())
-
-    def _is_healthy(self) -> bool:
-        try:
-            return self.get("/healthz") == "ok"
-        except OSError:
-            return False
 
 
 def holder(plane: Access, other_than: str = "") -> str:
