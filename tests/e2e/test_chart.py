@@ -221,17 +221,20 @@ def test_prometheus_scrapes_the_listener_of_metrics_where_there_is_one(
 
 def test_values_that_only_a_chart_has(helm: Helm) -> None:
     digest = f"sha256:{'a' * 64}"
-    values = {
-        "image": {**IMAGE, "digest": digest},
+    passed_on: Json = {
         "imagePullSecrets": [{"name": "mirror"}],
-        "replicas": 3,
-        "commonLabels": {"team": "virt"},
-        "podLabels": {"mesh": "no"},
-        "podAnnotations": {"note": "yes"},
         "nodeSelector": {"infra": "true"},
         "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+    }
+    values = {
+        "image": {**IMAGE, "digest": digest},
+        "replicas": 3,
+        "commonLabels": {"team": "virt"},
+        "podLabels": {"mesh": "no"},
+        "podAnnotations": {"note": "yes"},
+        **passed_on,
         "resources": {"requests": {"cpu": "1"}},
         "monitoring": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}, "interval": "10s"},
         "dashboard": {"enabled": True, "labels": {"grafana": "one"}},
@@ -246,19 +249,13 @@ def test_values_that_only_a_chart_has(helm: Helm) -> None:
     template = deployment["spec"]["template"]
     pod = template["spec"]
     assert deployment["spec"]["replicas"] == 3
-    assert template["metadata"]["labels"] == {
-        "app.kubernetes.io/name": "kubevirt-webhook",
-        "mesh": "no",
-        "team": "virt",
-    }
+    app = {"app.kubernetes.io/name": "kubevirt-webhook"}
+    assert template["metadata"]["labels"] == {**app, "mesh": "no", "team": "virt"}
     assert template["metadata"]["annotations"]["note"] == "yes"
     assert pod["containers"][0]["image"] == f"{IMAGE['repository']}@{digest}"
     assert pod["containers"][0]["resources"] == values["resources"]
-    assert {key: pod[key] for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")} == {
-        key: values[key] for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
-    }
-    assert pod["topologySpreadConstraints"] == values["topologySpreadConstraints"]
-    assert deployment["spec"]["selector"] == {"matchLabels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+    assert {key: pod[key] for key in passed_on} == passed_on
+    assert deployment["spec"]["selector"] == {"matchLabels": app}
     for kind in ("ServiceMonitor", "PrometheusRule"):
         assert by_kind[kind]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     assert by_kind["ServiceMonitor"]["spec"]["endpoints"][0]["interval"] == "10s"

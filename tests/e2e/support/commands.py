@@ -22,15 +22,18 @@ class HeldLease:
 
     namespace: str
     name: str
+    seconds: int = 15
 
     def election(self) -> dict[str, Any]:
-        """With upstream's durations: a loaded machine renews late, and a scheduler that loses its Lease ends."""
+        """In upstream's proportions: a loaded machine renews late, and a scheduler that cannot renew in time ends."""
         where = {"resourceNamespace": self.namespace, "resourceName": self.name}
-        return {"leaderElect": True, "resourceLock": "leases", **where}
+        durations = {"leaseDuration": f"{self.seconds}s", "renewDeadline": f"{self.seconds * 2 // 3}s"}
+        return {"leaderElect": True, "resourceLock": "leases", **where, **durations}
 
 
-DEFAULT_SCHEDULER_LEASE = HeldLease("kube-system", "kube-scheduler")
-KUBEVIRT_SCHEDULER_LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
+# Of schedulers that no test ends.
+DEFAULT_SCHEDULER_LEASE = HeldLease("kube-system", "kube-scheduler", seconds=60)
+KUBEVIRT_SCHEDULER_LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=60)
 
 
 def etcd(binary: Path, data: Path, port: int, peer_port: int) -> list[str]:
