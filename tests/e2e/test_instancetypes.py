@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -585,3 +586,105 @@ def test_every_field_passes_the_schema_and_is_stored_as_kubevirt_makes_it(sized:
         "blockSize": preferred["devices"]["preferredDiskBlockSize"],
         "dedicatedIOThread": True,
     }
+
+
+# Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
+both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
+
+
+@pytest.fixture
+def declaring(new_tenant: NewTenant) -> Tenant:
+    """A namespace whose VMs get a scheduler, an instancetype and a preference."""
+    made = new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES))
+    return offer(made, "small", "large", "linux")
+
+
+def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure."""
+    done = tenant.kubectl(manifest, *arguments, check=True)
+    assert len(done.stderr.splitlines()) == bool(warns)
+    assert warns in done.stderr
+    return done.stdout
+
+
+def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> KubeObject:
+    """Server-side apply that takes nothing over by force."""
+    metadata = {**manifest["metadata"], "namespace": tenant.namespace}
+    return tenant.owner.apply({**manifest, "metadata": metadata}, fieldManager=manager, force="false")
+
+
+def found(tenant: Tenant) -> KubeObject:
+    return tenant.owner.get(VMS, "web", tenant.namespace)
+
+
+def managers_of(vm: Mapping[str, Any], field: str) -> list[str]:
+    """The managers that own a field that the webhook writes."""
+    return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"f:{field}"' in json.dumps(it["fieldsV1"])]
+
+
+@both_ways
+def test_applied_again_nothing_changes(declaring: Tenant, way: tuple[str, ...]) -> None:
+    shown = kubectl(declaring, "apply", "--dry-run=server", "--output=json", *way, manifest=vm())
+    assert scheduler_of(json.loads(shown)) == "kubevirt"
+    assert is_ours(json.loads(shown))
+    assert declaring.owner.list(VMS, declaring.namespace) == []
+    kubectl(declaring, "apply", *way, manifest=vm())
+    created = found(declaring)
+
+    assert kubectl(declaring, "diff", *way, manifest=vm()) == ""
+    kubectl(declaring, "apply", *way, manifest=vm())
+    assert found(declaring) == created
+    assert scheduler_of(created) == "kubevirt"
+    assert is_ours(created)
+    before = len(declaring.verdicts(path=MUTATE))
+    kubectl(declaring, "apply", *way, manifest=vm(runStrategy="Halted"))
+
+    assert found(declaring)["spec"]["runStrategy"] == "Halted"
+    assert is_ours(found(declaring))
+    # They were never gone.
+    assert declaring.verdicts(path=MUTATE)[before:] == ["allowed instancetype-unchanged"]
+
+
+@both_ways
+def test_an_owner_who_starts_or_stops_to_declare_a_field_is_obeyed(declaring: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(declaring, "apply", *way, manifest=vm())
+
+    for _ in range(2):
+        kubectl(declaring, "apply", *way, manifest=vm(scheduler="volcano", instancetype=LARGE, preference=LINUX))
+        assert scheduler_of(found(declaring)) == "volcano"
+        assert matchers_of(found(declaring)) == [LARGE, LINUX]
+    kubectl(declaring, "apply", *way, manifest=vm(), warns="[size-removed]")
+
+    assert scheduler_of(found(declaring)) is None
+    assert matchers_of(found(declaring)) == marks_of(found(declaring)) == [None, None]
+
+
+def test_a_replace_by_kubectl_keeps_the_defaults(declaring: Tenant) -> None:
+    kubectl(declaring, "create", manifest=vm())
+
+    kubectl(declaring, "replace", manifest=vm(runStrategy="Halted"))
+    kubectl(declaring, "replace", manifest=vm())
+
+    assert is_ours(found(declaring))
+
+
+def test_nobody_owns_what_we_wrote(declaring: Tenant) -> None:
+    """So another manager may declare it without force; managers conflict over what both of them declare alone."""
+    first = apply(declaring, vm(), "first")
+    same = apply(declaring, vm(scheduler="kubevirt"), "second")
+    declared = apply(declaring, vm(scheduler="volcano", instancetype=LARGE), "second")
+    again = apply(declaring, vm(), "first")
+
+    for applied, scheduler, matchers, managers in (
+        (first, "kubevirt", [SMALL, LINUX], []),
+        (declared, "volcano", [LARGE, LINUX], ["second"]),
+        (again, "volcano", [LARGE, LINUX], ["second"]),
+    ):
+        assert (scheduler_of(applied), matchers_of(applied)) == (scheduler, matchers)
+        assert managers_of(applied, "schedulerName") == managers_of(applied, "instancetype") == managers
+    assert managers_of(same, "schedulerName") == ["second"]
+    for field, other in (("schedulerName", vm(scheduler="kubevirt")), ("instancetype", vm(instancetype=SMALL))):
+        conflict = denied(lambda other=other: apply(declaring, other, "third"))  # type: ignore[misc]
+        assert conflict.status == 409
+        assert 'with "second"' in conflict.message
+        assert field in conflict.message
