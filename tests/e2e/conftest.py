@@ -38,12 +38,12 @@ from .support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 BUILD = (sys.executable, "-m", "hack.controlplane.build")
 EX_UNAVAILABLE = 69
-# The schedulers of the server that most tests share: the plane's own, one that is unavailable, one that is unavailable
-# and that no owner ever chooses, and one without a health check.
+REQUIRED = os.environ.get("E2E_REQUIRED") == "1"
+# The schedulers of the server that most tests share: the plane's own, one that is unavailable, and one without a health
+# check.
 SCHEDULERS = {
     "kubevirt": {"healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler"},
     "dead": {"healthCheck": "lease kubevirt-scheduler/nobody"},
-    "dead-ours": {"healthCheck": "lease kubevirt-scheduler/nobody", "onlyByWebhook": True},
     "unchecked": {"healthCheck": "off"},
 }
 
@@ -108,7 +108,6 @@ class NewTenant(Protocol):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (make binaries)")
-    config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
     config.addinivalue_line("markers", "builds(bundle, ...): what of hack/controlplane/bundles.py it runs besides")
     config.addinivalue_line("markers", "kubernetes(feature, ...): needs these of tests/e2e/support/versions.py")
 
@@ -148,16 +147,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 
 def _build(config: pytest.Config) -> Path | Missing:
-    capture = config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-        return _run_build()
-
-
-def _run_build() -> Path | Missing:
     """Runs the build, its progress going to the terminal as it comes."""
     said = ""
     command = [*BUILD, *(["--kubernetes", versions.OLDER] if versions.OLDER else [])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as build:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with (
+        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext(),
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as build,
+    ):
         assert build.stderr is not None
         assert build.stdout is not None
         for line in build.stderr:
@@ -166,11 +163,7 @@ def _run_build() -> Path | Missing:
         directory = build.stdout.read().strip()
     if build.returncode == 0:
         return Path(directory.splitlines()[-1])
-    return Missing(said.strip(), fail=build.returncode != EX_UNAVAILABLE or _required())
-
-
-def _required() -> bool:
-    return os.environ.get("E2E_REQUIRED") == "1"
+    return Missing(said.strip(), fail=build.returncode != EX_UNAVAILABLE or REQUIRED)
 
 
 @pytest.fixture(scope="session")
@@ -191,7 +184,7 @@ def kube_scheduler(binaries: Path) -> Path:
     if binary.exists():
         return binary
     reason = f"no kube-scheduler in {binaries}; unset KUBEBUILDER_ASSETS to have one built"
-    if _required():
+    if REQUIRED:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
@@ -202,19 +195,14 @@ def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     ``kubevirt``, a controller manager. Keep to a namespace of your own in it, and to labels of your own on nodes."""
     base = tmp_path_factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    membership = _join(run / "control-plane", binaries)
-    if isinstance(membership, StartError):
-        pytest.fail(str(membership), pytrace=False)
+    try:
+        membership, why = shared.join(run / "control-plane", binaries), ""
+    except StartError as error:
+        membership, why = None, str(error)
+    if membership is None:
+        pytest.fail(why, pytrace=False)  # raised from within the handler, the failure would show both
     yield membership.access
     membership.leave()
-
-
-def _join(directory: Path, binaries: Path) -> shared.Membership | StartError:
-    """Returns the error, for raised from within it the failure would show both."""
-    try:
-        return shared.join(directory, binaries)
-    except StartError as error:
-        return error
 
 
 @pytest.fixture(scope="module")
@@ -281,9 +269,7 @@ def new_namespace(plane: Access) -> Iterator[NewNamespace]:
     made: list[str] = []
 
     def make(labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> str:
-        metadata = {"generateName": "e2e-", "labels": labels or {}, "annotations": annotations or {}}
-        answer = plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        made.append(answer["metadata"]["name"])
+        made.append(plane.admin.make_namespace("e2e-", labels, annotations))
         return made[-1]
 
     yield make
@@ -292,10 +278,9 @@ def new_namespace(plane: Access) -> Iterator[NewNamespace]:
 
 
 @pytest.fixture
-def namespace(new_namespace: NewNamespace, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own in the shared plane, labelled as ``@pytest.mark.namespace_labels({...})`` says."""
-    marker = request.node.get_closest_marker("namespace_labels")
-    return new_namespace(marker.args[0] if marker else None)
+def namespace(new_namespace: NewNamespace) -> str:
+    """A namespace of the test's own in the shared plane."""
+    return new_namespace()
 
 
 @pytest.fixture

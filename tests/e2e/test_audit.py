@@ -1,24 +1,35 @@
-"""The records on a real API server: Events, drift and PolicyReports; with the documented permissions."""
+"""The records on a real API server: Events, drift, PolicyReports, and its own metrics of its calls."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from .conftest import SCHEDULERS, NewNamespace
+from tests.monitoring.rules import RECORDS
+
+from .conftest import SCHEDULERS, NewNamespace, NewTenant, NewWebhook
 from .support.access import Access
-from .support.kube import Json, KubeError, KubeObject, eventually
+from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.manifests import MANIFESTS
 from .support.messages import parse
-from .support.migrations import EAST, WEST, MigrationMover, guest, refused
-from .support.objects import CRDS
+from .support.migrations import EAST, WEST, MigrationMover, guest, migration
+from .support.rbac import may
 from .support.tenant import Tenant
-from .support.webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
+from .support.webhook_server import (
+    ACCOUNT,
+    CONFIGURATIONS,
+    INSTANCETYPES,
+    MIGRATION,
+    SCHEDULING,
+    WebhookServer,
+    install,
+)
 from .support.workloads import PODS, VMS, vm
 
 EVENTS = "events.k8s.io/v1/events"
@@ -36,21 +47,17 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     admin = schedulers.admin
     install(admin)
     admin.apply(yaml.safe_load(OTHERS.read_text()))
-    admin.wait(CRDS, f"policyreports.{REPORTS.split('/', maxsplit=1)[0]}", until=_established)
     eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
     files = [MANIFESTS / "components" / name / "rbac.yaml" for name in COMPONENTS]
     rights = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     for document in rights:
         admin.apply(document)
+    reports = partial(may, schedulers.kube(*ACCOUNT), "create", "policyreports", "", "wgpolicyk8s.io")
+    eventually(reports, what="the authorizer to know the last role")
     made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
     # The permissions stay: on a plane that workers share, another one may be using them.
     yield made
     made.kill()
-
-
-def _established(crd: KubeObject) -> bool:
-    conditions: list[Any] = crd.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def looked(server: WebhookServer) -> None:
@@ -111,12 +118,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         tenant.annotate(scheduler_name="dead")
         eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
         tenant.pod(_launcher(mover))
-        with pytest.raises(KubeError):
-            mover.tenant.owner.create(
-                "kubevirt.io/v1/virtualmachineinstancemigrations", _asking(mover), tenant.namespace, dryRun="All"
-            )
+        denied(lambda: tenant.owner.make(migration(mover.name, WEST), tenant.namespace, dryRun="All"))
         for _ in range(3):
-            refused(lambda: mover.ask(WEST))
+            denied(lambda: mover.ask(WEST))
         events = eventually(lambda: _two(tenant), what="both Events")
         effects = {
             entry["sideEffects"]
@@ -130,9 +134,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         counted = _counted(server)
 
     assert effects == {"NoneOnDryRun"}
-    denied, warned = events["Denied"], events["Warned"]
-    assert denied["regarding"]["kind"] == "Namespace"
-    assert (parse(denied["note"]).policy, parse(denied["note"]).code) == ("migration", "selector-conflict")
+    denial, warned = events["Denied"], events["Warned"]
+    assert denial["regarding"]["kind"] == "Namespace"
+    assert (parse(denial["note"]).policy, parse(denial["note"]).code) == ("migration", "selector-conflict")
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
     assert (parse(warned["note"]).policy, parse(warned["note"]).code) == ("scheduling", "scheduler-unavailable")
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
@@ -142,13 +146,6 @@ def _counted(server: WebhookServer) -> dict[str, float]:
     """The Events so far, by what came of them."""
     results = ("written", "repeated", "failed")
     return {result: server.metric("kubevirt_webhook_events_total", result=result) for result in results}
-
-
-def _asking(mover: MigrationMover) -> Json:
-    spec = {"vmiName": mover.name, "addedNodeSelector": dict(WEST)}
-    metadata = {"name": "dry"}
-    kind = "VirtualMachineInstanceMigration"
-    return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _launcher(mover: MigrationMover) -> Json:
@@ -167,3 +164,52 @@ def _two(tenant: Tenant) -> dict[str, KubeObject]:
     found = {event["reason"]: event for event in ours}
     assert len(found) == len(ours), "one Event for each"
     return found if len(found) == 2 else {}
+
+
+METRIC = "apiserver_admission_webhook"
+FAILED = 'error_type="calling_webhook_error"'
+OURS = re.compile(r'name="[^"]+[.]kubevirt-webhook[.]github[.]io"')
+
+
+def sample(plane: Access, metric: str, *labels: str) -> float:
+    """The sum of a metric's samples that are of kubevirt-webhook and have these labels."""
+    text = plane.kubectl("get", "--raw", "/metrics").stdout
+    lines = [line for line in text.splitlines() if line.startswith(f"{metric}{{") and OURS.search(line)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))
+
+
+def test_the_rules_ask_for_what_the_test_reads() -> None:
+    text = "\n".join(rule["expr"] for rule in RECORDS.values())
+
+    for metric in ("fail_open_count", "rejection_count", "admission_duration_seconds_bucket"):
+        assert f'apiserver_admission_webhook_{metric}{{name=~".+[.]kubevirt-webhook[.]github[.]io"' in text
+
+
+def test_the_api_server_counts_what_happens_while_no_replica_answers(
+    plane: Access, new_webhook: NewWebhook, new_tenant: NewTenant
+) -> None:
+    server = new_webhook()
+    tenant = new_tenant(server=server, policies=(SCHEDULING, INSTANCETYPES))
+    tenant.create(vm("evaluated"))
+    assert sample(plane, f"{METRIC}_admission_duration_seconds_bucket", 'le="+Inf"', 'type="admit"') > 0
+
+    allowed, denied = sample(plane, f"{METRIC}_fail_open_count"), sample(plane, f"{METRIC}_rejection_count", FAILED)
+    # As `install` registers them; a server that registers itself never denies requests by its absence.
+    entry = "virtualmachines.instancetypes.enforce.kubevirt-webhook.github.io"
+    for configuration in server.configurations():
+        resource, name = configuration.split("/")
+        if resource.startswith("validating"):
+            change = {"webhooks": [{"name": entry, "failurePolicy": "Fail"}]}
+            plane.admin.patch(f"admissionregistration.k8s.io/v1/{resource}", name, change, kind="strategic")
+    server.kill()
+
+    tenant.create(vm("allowed"))
+
+    def is_denied() -> bool:
+        error = denial(lambda: tenant.create(vm("denied", instancetype={"name": "small"}), dryRun="All"))
+        return error is not None and "failed calling webhook" in error.message
+
+    eventually(is_denied, what="the failure policy to be known")
+
+    assert sample(plane, f"{METRIC}_fail_open_count", 'type="admit"') > allowed
+    assert sample(plane, f"{METRIC}_rejection_count", FAILED) > denied

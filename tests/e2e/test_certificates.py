@@ -1,32 +1,36 @@
-"""Managed certificates on a real API server, with failurePolicy Fail: any fault would deny an owner's VM."""
+"""Certificates on a real API server, its own and cert-manager's; with failurePolicy Fail any fault would deny a VM."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+import yaml
+from cryptography import x509
 
 from certs.rotation import RotationEvent
 from webhook.k8s.client.transport import connect
 from webhook.server.runtime.certificates import CaBundles
 
 from .conftest import OwnPlane
+from .support import cert_manager
 from .support.access import Access
 from .support.balancer import Balancer
 from .support.installed import SECRET, LiveInstallation, SteadyReviews
 from .support.kube import Kube, denial, eventually
+from .support.manifests import MANIFESTS
 from .support.migrations import EAST, WEST, MigrationMover, guest, refused
-from .support.objects import ZONE, make_node
+from .support.objects import ZONE, ensure_namespace, make_node
 from .support.pki import Pki
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS
 from .support.workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
@@ -38,10 +42,7 @@ VALIDATING = "ValidatingWebhookConfiguration"
 ENDED = ("EOF", "server closed idle connection", "connection reset by peer", "broken pipe")
 
 
-class NewInstallation(Protocol):
-    """Installs into a plane; the arguments are those of `serve`."""
-
-    def __call__(self, access: Access, *arguments: str) -> LiveInstallation: ...
+NewInstallation = Callable[..., LiveInstallation]
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +52,23 @@ def cluster(module_plane: OwnPlane) -> Access:
 
 @pytest.fixture
 def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
+    """Installs into a plane; further arguments are those of `serve`."""
     with ExitStack() as ends:
 
         def make(access: Access, *arguments: str) -> LiveInstallation:
             ends.callback(clear, access.admin)
             balancer = ends.enter_context(Balancer())
-            return ends.enter_context(LiveInstallation(access, tmp_path, balancer, *arguments))
+            installed = ends.enter_context(LiveInstallation(access, tmp_path, balancer, *arguments))
+            installed.timeout = TIMEOUT_SECONDS
+            return installed
 
         yield make
 
 
 class CalmReviews(SteadyReviews):
-    """Some dozens in each second: without a pause they would take the processor from the rotations that they watch."""
+    """Twenty in each second: without a pause they would take the processor from the rotations that they watch."""
 
-    PAUSE_SECONDS = 0.02
+    PAUSE_SECONDS = 0.1
 
 
 def clear(kube: Kube) -> None:
@@ -257,3 +261,89 @@ def test_the_api_servers_client_certificate(
     said = eventually(lambda: denial(ask), what="another name to be refused")
     assert "somebody" in said.message
     assert "apiserver" in said.message
+
+
+NAMESPACE = "kubevirt-webhook"
+INJECTED = {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{NAMESPACE}"}
+
+
+@pytest.fixture(scope="module")
+def certified(module_plane: OwnPlane) -> Iterator[Access]:
+    """A control plane with cert-manager, and the component's objects."""
+    if not cert_manager.is_built():
+        pytest.skip("cert-manager is not built; make e2e-node builds it")
+    plane = module_plane()
+    with cert_manager.running(plane):
+        ensure_namespace(plane.admin, NAMESPACE)
+        for manifest in yaml.safe_load_all((MANIFESTS / "components/cert-manager/certificate.yaml").read_text()):
+            plane.admin.apply(manifest)
+        eventually(lambda: certificates(plane), what="the serving certificate to be issued")
+        yield plane
+
+
+def certificates(access: Access) -> tuple[x509.Certificate, x509.Certificate] | None:
+    """The serving certificate, and the CA beside it, which cainjector writes into the configurations."""
+    for secret in access.admin.list("v1/secrets", NAMESPACE):
+        if secret["metadata"]["name"] == "kubevirt-webhook-serving":
+            data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+            return x509.load_pem_x509_certificate(data["tls.crt"]), x509.load_pem_x509_certificate(data["ca.crt"])
+    return None
+
+
+def trusted(access: Access) -> list[list[x509.Certificate]]:
+    """The CAs that the API server trusts, for each configuration."""
+    entries = [access.admin.get(resource, "x")["webhooks"][0] for resource in CONFIGURATIONS]
+    found = [base64.b64decode(one["clientConfig"].get("caBundle", "")) for one in entries]
+    return [x509.load_pem_x509_certificates(pem) if pem else [] for pem in found]
+
+
+@pytest.fixture(scope="module")
+def injected(certified: Access) -> Access:
+    """Configurations into which cainjector writes the CA."""
+    client = {"service": {"name": NAMESPACE, "namespace": NAMESPACE, "path": "/none"}}
+    entry = {
+        "name": "none.example.org",
+        "clientConfig": client,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    for resource in CONFIGURATIONS:
+        certified.admin.create(resource, {"metadata": {"name": "x", "annotations": INJECTED}, "webhooks": [entry]})
+    return certified
+
+
+def test_the_ca_is_in_every_entry(injected: Access) -> None:
+    def is_alone() -> bool:
+        found = certificates(injected)
+        assert found
+        return trusted(injected) == [[found[1]]] * len(CONFIGURATIONS)
+
+    eventually(is_alone, what="cainjector to write the CA")
+
+
+def test_a_new_ca_trusts_what_the_former_one_has_signed(injected: Access) -> None:
+    """Replicas serve with the former certificate until kubelets bring the next one: the caBundle is new at once."""
+    before = certificates(injected)
+    assert before
+
+    cert_manager.renew(injected, "kubevirt-webhook-ca", NAMESPACE)
+    cert_manager.renew(injected, NAMESPACE, NAMESPACE)
+
+    after = certificates(injected)
+    assert after
+    assert after[1] != before[1]
+    before[0].verify_directly_issued_by(after[1])
+    after[0].verify_directly_issued_by(after[1])
+    after[0].verify_directly_issued_by(before[1])
+    # cainjector adds the new CA to the former one.
+    eventually(lambda: all(after[1] in bundle for bundle in trusted(injected)), what="cainjector to write the new CA")
+
+    def is_alone() -> bool:
+        for resource, bundle in zip(CONFIGURATIONS, trusted(injected), strict=True):
+            if before[1] in bundle:
+                remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+                injected.admin.patch(resource, "x", remove, kind="json")
+        return trusted(injected) == [[after[1]]] * len(CONFIGURATIONS)
+
+    # A former CA whose key has leaked is trusted until it is removed; a cainjector that is late writes it once more.
+    eventually(is_alone, what="cainjector to write the present CA alone")

@@ -6,16 +6,13 @@ The manifests are the real ones but for the Deployment: without a kubelet, a pro
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
-from certs.authority import Authority
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import load
 
@@ -25,7 +22,7 @@ from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.installed import SETTINGS as INSTALLED
 from .support.installed import ServerReplica
 from .support.kube import Json, eventually
-from .support.objects import ensure_namespace, make_node
+from .support.objects import ensure_namespace, make_node, obj
 from .support.pki import ADMIN, Identity
 from .support.plane import ControlPlane
 from .support.processes import ROOT
@@ -34,7 +31,6 @@ from .support.rbac import may
 from .support.webhook_server import ACCOUNT, CONFIGURATIONS, SCHEDULING
 
 MUTATING = CONFIGURATIONS[0]
-LAST = "zz-kubevirt-webhook"
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"healthCheck": f"lease {LEASE.namespace}/{LEASE.name}"}}}
@@ -47,14 +43,9 @@ class Installed:
     def __init__(self, plane: ControlPlane, directory: Path, balancer: Balancer) -> None:
         self.plane = plane
         self.admin = plane.admin
-        self._directory = directory
         self._balancer = balancer
         self.url = f"https://localhost:{balancer.port}"
-        self.replica = self._new()
-
-    def _new(self) -> ServerReplica:
-        directory = self._directory / f"replica-{len(list(self._directory.iterdir()))}"
-        return ServerReplica(self.plane, directory, self.url, ["--tls=managed"], SETTINGS)
+        self.replica = ServerReplica(plane, directory / "replica", self.url, ["--tls=managed"], SETTINGS)
 
     @property
     def settings(self) -> Path:
@@ -62,13 +53,10 @@ class Installed:
 
     def make(self) -> None:
         """Makes KubeVirt as its operator leaves it, and the manifests of kubevirt-webhook."""
-        kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "spec": {}}
-        self.admin.apply({**kubevirt, "metadata": {"namespace": "kubevirt", "name": "kubevirt"}})
+        self.admin.apply(obj("KubeVirt", "kubevirt", namespace="kubevirt", spec={}))
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
         self.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", {"status": status}, "kubevirt", subresource="status")
-        group = "admissionregistration.k8s.io/v1"
-        mutator = {"apiVersion": group, "kind": CONFIGURATION_KINDS[0], "metadata": {"name": "virt-api-mutator"}}
-        self.admin.apply(mutator)
+        self.admin.apply(obj(CONFIGURATION_KINDS[0], "virt-api-mutator"))
         make_node(self.admin, "node-a")
         ensure_namespace(self.admin, "kubevirt-webhook")
         for document in yaml.safe_load_all((ROOT / "manifests" / "rendered" / "kubernetes.yaml").read_text()):
@@ -81,39 +69,27 @@ class Installed:
     def _make_scheduler(self) -> None:
         """A process on loopback with a Lease; what would run it in a cluster has only its configuration."""
         self.plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
-        metadata = {"namespace": LEASE.namespace, "name": "kubevirt-scheduler"}
         config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         lease = {"resourceNamespace": "kubevirt-scheduler", "resourceName": "kubevirt-scheduler"}
         whole = {**config, **KUBEVIRT_SCHEDULER, "leaderElection": {"leaderElect": True, **lease}}
         data = {"config.yaml": yaml.safe_dump(whole)}
-        self.admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        self.admin.apply(obj("ConfigMap", LEASE.name, namespace=LEASE.namespace, data=data))
         labels = {"matchLabels": {"app": "scheduler"}}
         pod = {
             "containers": [{"name": "scheduler", "image": "kube-scheduler"}],
-            "volumes": [{"name": "config", "configMap": {"name": metadata["name"]}}],
+            "volumes": [{"name": "config", "configMap": {"name": LEASE.name}}],
         }
         spec = {"selector": labels, "template": {"metadata": {"labels": labels["matchLabels"]}, "spec": pod}}
-        self.admin.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+        self.admin.apply(obj("Deployment", LEASE.name, namespace=LEASE.namespace, spec=spec))
 
     def start(self) -> None:
         """The replica, and the configurations with its caBundles."""
-        self.apply()
+        for manifest in configurations(load(self.settings), RegistrationTarget(url=self.url)):
+            self.admin.apply(manifest)
         self.replica.start()
         self.replica.wait_ready()
         self._balancer.endpoints[:] = [self.replica.port]
         eventually(self._trusted, what="every caBundle")
-
-    def end(self) -> None:
-        self.replica.kill()
-
-    def restart(self) -> None:
-        """Another replica in the place of one that was killed."""
-        self.replica = self._new()
-        self.start()
-
-    def apply(self, target: RegistrationTarget | None = None) -> None:
-        for manifest in configurations(load(self.settings), target or RegistrationTarget(url=self.url)):
-            self.admin.apply(manifest)
 
     def _trusted(self) -> bool:
         return all(
@@ -123,11 +99,10 @@ class Installed:
             for entry in found.get("webhooks", ())
         )
 
-    def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
+    def findings(self, status: int, *, user: str = "") -> list[Json]:
         """Its findings; it must exit with this status."""
-        where = [] if service else [f"--url={self.url}"]
         identity = Identity(user) if user else ADMIN
-        words = ("doctor", "--output=json", f"--config={self.settings}", *where)
+        words = ("doctor", "--output=json", f"--config={self.settings}", f"--url={self.url}")
         done = command(self.plane, *words, user=identity, check=False)
         assert done.exit_code == status, done.output
         report = json.loads(done.stdout)
@@ -143,7 +118,7 @@ def installed(
     with ExitStack() as ends:
         replicas = tmp_path_factory.mktemp("replicas")
         whole = Installed(module_plane(), replicas, ends.enter_context(Balancer()))
-        ends.callback(whole.end)
+        ends.callback(whole.replica.kill)
         whole.make()
         whole.start()
         yield whole
@@ -175,21 +150,6 @@ def test_people_read_one_line_a_finding(installed: Installed) -> None:
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
 
 
-def test_behind_a_service_without_replicas(installed: Installed) -> None:
-    installed.apply(RegistrationTarget())
-    try:
-        findings = installed.findings(1, service=True)
-    finally:
-        installed.apply()
-
-    assert {finding["verdict"] for finding in findings if finding["check"] == "webhooks"} == {"ok"}
-    assert [(finding["subject"], finding["code"]) for finding in failures(findings)] == [
-        ("Deployment kubevirt-webhook/kubevirt-webhook", "missing")
-    ]
-    (metrics,) = [finding for finding in findings if finding["subject"] == "metrics"]
-    assert (metrics["verdict"], metrics["code"]) == ("unknown", "unreadable")
-
-
 def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Installed) -> None:
     findings = installed.findings(0, user="nobody-in-particular")
 
@@ -202,43 +162,6 @@ def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Install
         "create on subjectaccessreviews.authorization.k8s.io",
         "list on clusterroles.rbac.authorization.k8s.io",
     } <= missing
-
-
-def test_a_selector_that_matches_kube_system(installed: Installed) -> None:
-    found = installed.admin.get(MUTATING, LAST)
-    found["webhooks"][0]["namespaceSelector"] = {}
-    installed.admin.replace(MUTATING, found)
-    try:
-        findings = failures(installed.findings(1))
-    finally:
-        installed.apply()
-
-    by_code = {finding["code"]: finding["found"] for finding in findings}
-    assert set(by_code) == {"excluded-matched", "field-differs:namespaceSelector"}
-    assert "kube-node-lease, kube-public, kube-system," in by_code["excluded-matched"]
-    assert all("pods.scheduling.enforce" in text for text in by_code.values())
-
-
-def test_an_expired_bundle(installed: Installed) -> None:
-    installed.replica.kill()  # it would put the caBundle right
-    long_ago = datetime.now(UTC) - timedelta(days=2)
-    pem = Authority.new(["localhost"], long_ago, timedelta(days=1)).pem
-    found = installed.admin.get(MUTATING, LAST)
-    for entry in found["webhooks"]:
-        entry["clientConfig"]["caBundle"] = b64encode(pem).decode()
-    installed.admin.replace(MUTATING, found)
-    try:
-        findings = failures(installed.findings(1))
-    finally:
-        installed.restart()
-
-    assert {finding["check"] for finding in findings} == {"certificates"}
-    assert {finding["subject"] for finding in findings} == {
-        f"MutatingWebhookConfiguration {LAST}",
-        "Secret kubevirt-webhook/kubevirt-webhook-ca",
-    }
-    assert {finding["code"] for finding in findings} >= {"ca-bundle-expired"}
-    assert failures(installed.findings(0)) == []
 
 
 def test_a_missing_right(installed: Installed) -> None:

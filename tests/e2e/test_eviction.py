@@ -135,18 +135,6 @@ def test_dry_runs_get_the_same_answers_and_leave_nothing(evictee: Evictee, virt_
     assert [line["dryRun"] for line in evictee.audit()] == [True] * 4
 
 
-def test_where_a_vm_goes_down_it_is_said(evictee: Evictee) -> None:
-    evictee.run("mortal", evictionStrategy="None")
-    pod = pod_of("mortal")
-
-    answer = evictee.owner.create(PODS, eviction(pod, DESCHEDULER), evictee.namespace, name=pod, subresource="eviction")
-
-    (warning,) = answer.warnings
-    assert parse(warning).code == "vm-will-stop"
-    assert f"{evictee.namespace}/mortal" in warning
-    assert evictee.owner.get(PODS, pod, evictee.namespace)["metadata"]["deletionTimestamp"]
-
-
 def test_a_server_just_started_remembers_by_the_clusters_objects(
     evictee: Evictee, virt_api: EvictionAdmitter, new_webhook: NewWebhook
 ) -> None:

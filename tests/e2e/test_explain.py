@@ -1,31 +1,34 @@
-"""Explanations on a real API server: what the documented roles let whom see, and that it comes true."""
+"""Explanations and the page on a real API server: what the documented roles let whom see, and that it comes true."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from click.testing import Result
 
 from webhook.forecast.vm import VmExplanation
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.access import Access
+from .support.commands import LOOPBACK
 from .support.fetch import fetch
 from .support.kube import Json, eventually
+from .support.manifests import MANIFESTS, parse
 from .support.migrations import WEST, MigrationMover, guest
-from .support.objects import ZONE
-from .support.pki import Identity
+from .support.objects import ZONE, obj
+from .support.pki import ADMIN, Identity
 from .support.processes import ROOT, free_port
 from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION
-from .support.workloads import PODS, VMS, launcher_of, vm
+from .support.workloads import PODS, VMS, instancetype, launcher_of, vm
 
 
 @pytest.fixture
@@ -123,3 +126,97 @@ def test_the_scheduler_that_is_named_is_the_one_that_the_pod_gets(tenant: Tenant
     assert found.running_on == ""
     assert found.nodes
     assert found.nodes.count > 0
+
+
+def test_the_page_shows_decisions_of_a_real_api_server(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
+    port = free_port()
+    tenant = new_tenant(server=new_webhook({"page": {"listen": f"{LOOPBACK}:{port}"}}))
+    tenant.create(vm())
+
+    def decided() -> str:
+        status, text = fetch(port, f"/page/decisions?namespace={tenant.namespace}", tls=False)
+        return text if status == 200 and "VirtualMachine" in text else ""
+
+    assert "/page/decisions/" in eventually(decided, what="the decision to be on the page")
+    assert 'm-enforce">enforce' in fetch(port, f"/page?prefix={tenant.namespace}", tls=False)[1]
+
+
+def test_a_token_needs_the_role(new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access) -> None:
+    for role in parse((MANIFESTS / "components" / "page" / "rbac.yaml").read_text()):
+        plane.admin.apply(role)
+    plane.admin.apply(yaml.safe_load((MANIFESTS / "roles" / "page.yaml").read_text()))
+    port = free_port()
+    server = new_webhook({"page": {"listen": f"0.0.0.0:{port}"}})
+    namespace = new_tenant().namespace
+    token = plane.token(namespace, "reader")
+
+    assert [fetch(port, "/page", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
+    binding = bind(plane.admin, "kubevirt-webhook:page-reader", account(namespace, "reader"))
+    eventually(lambda: fetch(port, "/page", token)[0] == 200, what="the role to be known")
+    # The placement of a VM takes what it shows.
+    assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
+    assert token not in server.log.read_text()
+    plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
+
+
+Expand = Callable[..., Result]
+
+
+@pytest.fixture
+def image(plane: Access, namespace: str) -> Iterator[str]:
+    """A labelled claim, and what its labels name; the name of all three."""
+    name = f"e2e-{namespace}"
+    labels = {f"instancetype.kubevirt.io/default-{kind}": name for kind in ("instancetype", "preference")}
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    plane.admin.make(obj("PersistentVolumeClaim", name, labels=labels, spec=wanted), namespace)
+    preferred = {"devices": {"preferredDiskBus": "virtio"}}
+    made = (
+        instancetype(name, cpu={"guest": 3}, memory={"guest": "3Gi"}),
+        obj("VirtualMachineClusterPreference", name, spec=preferred),
+    )
+    for each in made:
+        plane.admin.make(each)
+    yield name
+    for each in made:
+        plane.admin.delete(plane.admin.resource_of(each), name)
+
+
+@pytest.fixture
+def expand(plane: Access, tmp_path: Path) -> Expand:
+    """Runs the command as a user, over a VM."""
+
+    def run(written: Json, *options: str, user: Identity = ADMIN) -> Result:
+        (tmp_path / "vm.json").write_text(json.dumps(written))
+        return command(plane, "expand", "-f", tmp_path / "vm.json", *options, user=user, check=False)
+
+    return run
+
+
+def inferring(namespace: str, claim: str) -> Json:
+    """A VM whose volume says which instancetype and preference go with it."""
+    made = vm("a", instancetype={"inferFromVolume": "root"}, preference={"inferFromVolume": "root"})
+    made["metadata"]["namespace"] = namespace
+    made["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "persistentVolumeClaim": {"claimName": claim}}]
+    return made
+
+
+def test_a_volume_leads_to_the_machine(expand: Expand, namespace: str, image: str) -> None:
+    done = expand(inferring(namespace, image), "--explain", "-o", "json")
+    found = json.loads(done.stdout)
+
+    assert done.exit_code == 0, done.stderr
+    size = {"kind": "VirtualMachineClusterInstancetype", "name": image, "inferredFromVolume": "root"}
+    assert found["instancetype"] == size
+    origins = {field["path"]: (field["value"], field["origin"]) for field in found["fields"]}
+    assert origins["spec.domain.cpu.sockets"] == (3, "instancetype")
+    assert origins["spec.domain.devices.disks[0].disk.bus"] == ("virtio", "preference")
+
+    missing = expand(inferring(namespace, "none"))
+    assert (missing.exit_code, 'persistentvolumeclaims "none" not found' in missing.stderr) == (1, True)
+
+
+def test_the_users_rights_count(expand: Expand, namespace: str, image: str) -> None:
+    done = expand(inferring(namespace, image), user=Identity("nobody-in-particular"))
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "grant list on kubevirts.kubevirt.io" in done.stderr

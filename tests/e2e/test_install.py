@@ -1,4 +1,4 @@
-"""The manifests, and `install`, `uninstall` and `cleanup`, on a real API server with the controllers of a cluster."""
+"""The manifests, the chart, README's commands, `install`, `uninstall` and `cleanup`, on a real API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,23 @@ import yaml
 from webhook.cli.main import main
 from webhook.cli.serve import serve
 from webhook.install import plan
+from webhook.install.plan import everything, path
 
-from .conftest import OwnPlane
-from .support import manifests
+from .conftest import NewTenant, OwnPlane
+from .support import manifests, readme
 from .support.access import Access
+from .support.helm import CHART, IMAGE, Helm
 from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
+from .support.lent import OPERATOR, LentPlane
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
-from .support.program import command
+from .support.program import command, run
 from .support.repeated import Repeated
-from .support.webhook_server import CONFIGURATIONS
+from .support.sizes import DEFAULTS, offer
+from .support.tenant import Tenant
+from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.workloads import VMS, scheduler_of, vm
 
 NAMESPACE = "kubevirt-webhook"
 DEPLOYMENT = ("apps/v1/deployments", "kubevirt-webhook", NAMESPACE)
@@ -90,7 +96,7 @@ class NodesController(Repeated):
 class PodWatcher(Repeated):
     """Looks at the webhook configurations all the time, and keeps what must never be seen."""
 
-    PAUSE_SECONDS = 0.02
+    PAUSE_SECONDS = 0.05
 
     def __init__(self, kube: Kube) -> None:
         super().__init__()
@@ -123,7 +129,7 @@ class PodWatcher(Repeated):
 
 
 @pytest.fixture(scope="module")
-def cluster(module_plane: OwnPlane) -> ControlPlane:
+def cluster(module_plane: OwnPlane) -> LentPlane:
     """A plane whose tests remove all that they install."""
     return module_plane(controller_manager=True)
 
@@ -237,15 +243,12 @@ def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overla
     assert cluster.kubectl("diff", *way, "-k", own).stdout == ""
 
     # The caBundles that replicas write are no difference, and stay.
-    entry = {"name": cluster.admin.get(CONFIGURATIONS[0], "kubevirt-webhook")["webhooks"][0]["name"]}
-    bundle = base64.b64encode(cluster.pki.ca.read_bytes()).decode()
-    change = {"webhooks": [{**entry, "clientConfig": {"caBundle": bundle}}]}
-    written = {"fieldManager": "kubevirt-webhook-certificates"}
-    cluster.admin.patch(CONFIGURATIONS[0], "kubevirt-webhook", change, kind="strategic", **written)
+    entry = write_bundle(cluster)
+    bundle = bundles(cluster.admin)[entry]
+    assert bundle
     assert cluster.kubectl("diff", *way, "-k", own).stdout == ""
     cluster.kubectl("apply", *way, "-k", own)
-    kept = cluster.admin.get(CONFIGURATIONS[0], "kubevirt-webhook")["webhooks"][0]["clientConfig"]
-    assert kept["caBundle"] == bundle
+    assert bundles(cluster.admin)[entry] == bundle
 
     # The API server's own controller looks at the level that the FlowSchema names; one that was asked before it had
     # seen the level says first that there is none.
@@ -265,7 +268,7 @@ def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overla
     with pytest.raises(KubeError, match="violates PodSecurity"):
         cluster.admin.create("v1/pods", loose, NAMESPACE)
 
-    cluster.kubectl("delete", "-k", own, timeout=90)
+    cluster.kubectl("delete", "-k", own)
     assert objects(cluster.admin) == before
 
 
@@ -352,8 +355,7 @@ def test_from_the_first_installation_to_the_last_object(
     assert command(cluster, "uninstall").stdout.endswith("\nkubevirt-webhook is not installed\n")
 
 
-def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None:
-    cluster = own_plane(controller_manager=True)
+def test_replicas_that_do_not_become_ready_are_told(cluster: ControlPlane) -> None:
     done = command(cluster, "install", "--image=one", "--timeout=2", check=False)
 
     assert done.exit_code == 2
@@ -373,3 +375,334 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     ]
     assert conditions
     assert all(each == [{"name": "not-yet-served", "expression": "false"}] for each in conditions)
+    command(cluster, "uninstall")
+
+
+FIRST = (CONFIGURATIONS[0], "kubevirt-webhook")
+CERTIFICATES = "kubevirt-webhook-certificates"
+RELEASE = "kubevirt-webhook"
+# As `install` is called below.
+VALUES: dict[str, Any] = {
+    "image": {"repository": "registry.example/a", "tag": "1"},
+    "settings": {"schedulers": {"kubevirt": {"healthCheck": "off"}}},
+}
+MORE = {**VALUES, "image": IMAGE, "settings": {**VALUES["settings"], "scheduling": {"virtualMachineInstances": True}}}
+
+
+@pytest.fixture
+def namespace(cluster: ControlPlane) -> Iterator[str]:
+    cluster.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    yield NAMESPACE
+    cluster.admin.delete("v1/namespaces", NAMESPACE)
+    eventually(lambda: NAMESPACE not in names(cluster.admin, "v1/namespaces"), what="the namespace to be gone")
+
+
+@pytest.fixture
+def helm(cluster: ControlPlane, helm_program: Path, tmp_path: Path) -> Iterator[Helm]:
+    found = Helm(helm_program, tmp_path, Path(cluster.kubeconfig_for("admin", ("system:masters",))))
+    yield found
+    # Of a test that failed.
+    found.run("uninstall", RELEASE, "--ignore-not-found")
+
+
+def names(kube: Kube, resource: str) -> list[str]:
+    return [one["metadata"]["name"] for one in kube.list(resource)]
+
+
+def installed(kube: Kube) -> dict[str, Json]:
+    """The objects, without Helm's records."""
+    found = {path: one for path, one in objects(kube).items() if "/sh.helm.release." not in path}
+    for one in found.values():
+        for key in ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"):
+            one["metadata"].get("annotations", {}).pop(key, None)
+    return found
+
+
+def bundles(kube: Kube) -> dict[str, str | None]:
+    return {one["name"]: one["clientConfig"].get("caBundle") for one in kube.get(*FIRST)["webhooks"]}
+
+
+def write_bundle(cluster: ControlPlane) -> str:
+    """As a replica does it; returns the entry's name."""
+    name = next(iter(bundles(cluster.admin)))
+    bundle = base64.b64encode(cluster.pki.ca.read_bytes()).decode()
+    change = {"webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}}]}
+    cluster.admin.patch(*FIRST, change, kind="strategic", fieldManager=CERTIFICATES)
+    return name
+
+
+def image(kube: Kube) -> str:
+    return str(kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_helm_from_the_first_installation_to_the_last_object(cluster: ControlPlane, namespace: str, helm: Helm) -> None:
+    kube = cluster.admin
+    before = installed(kube)
+
+    helm.run("install", RELEASE, CHART, values=VALUES)
+    first = installed(kube)
+    assert image(kube) == "registry.example/a:1"
+    entry = write_bundle(cluster)
+    bundle = bundles(kube)[entry]
+
+    # The replicas' caBundles are no difference to Helm, and stay.
+    helm.run("upgrade", RELEASE, CHART, values=MORE)
+    assert image(kube) == f"{IMAGE['repository']}:1"
+    upgraded = bundles(kube)
+    assert upgraded[entry] == bundle
+    assert [name for name in upgraded if name.startswith("virtualmachineinstances.scheduling.")]
+
+    helm.run("rollback", RELEASE, "1")
+    assert bundles(kube)[entry] == bundle
+    after = installed(kube)
+    for found in (first, after):
+        for one in found.values():
+            for each in one.get("webhooks", ()):
+                each["clientConfig"].pop("caBundle", None)
+            one["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+    assert after == first
+
+    # A chart that the API server denies changes nothing that is called.
+    wrong = {**VALUES, "tolerations": [{"key": "x", "operator": "Never"}]}
+    assert "Deployment.apps" in helm.run("upgrade", RELEASE, CHART, values=wrong, check=False)
+    assert image(kube) == "registry.example/a:1"
+    assert bundles(kube)[entry] == bundle
+
+    helm.run("uninstall", RELEASE)
+    # Controllers make objects of their own in a new namespace, sooner or later.
+    made = {path for path in first.keys() - before.keys() if "kubevirt-webhook" in path.rpartition("/")[2]}
+    assert len(made) > 10
+    eventually(lambda: not made & installed(kube).keys(), what="all objects to be gone")
+
+
+CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.github.io"
+
+
+def overlay(directory: Path, newer: str, *, more: bool) -> str:
+    """Writes an admin's own kustomization, with an image and the webhooks that the settings need."""
+    settings = {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "scheduling": {"virtualMachineInstances": more}}
+    (directory / "settings.yaml").write_text(json.dumps(settings))
+    made = run("manifests", "webhooks", f"--config={directory / 'settings.yaml'}").stdout
+    (directory / "webhooks.yaml").write_text(made)
+    settings_map = {"name": "kubevirt-webhook", "namespace": NAMESPACE, "files": ["settings.yaml"]}
+    content = {
+        "resources": [os.path.relpath(MANIFESTS / "base", directory.resolve()), "webhooks.yaml"],
+        "configMapGenerator": [settings_map | {"options": {"disableNameSuffixHash": True}}],
+        "images": [{"name": "kubevirt-webhook", "newName": newer, "newTag": "1"}],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(content))
+    return str(directory)
+
+
+def owners(kube: Kube, resource: str = DEPLOYMENT[0]) -> set[str]:
+    where = (resource, *DEPLOYMENT[1:]) if resource == DEPLOYMENT[0] else (resource, "kubevirt-webhook")
+    fields = kube.get(*where)["metadata"]["managedFields"]
+    return {one["manager"] for one in fields if not one.get("subresource")} - {"kube-controller-manager", CERTIFICATES}
+
+
+def install(cluster: ControlPlane, directory: Path, newer: str, *, more: bool, check: bool = True) -> str:
+    file = settings_file(directory, scheduling={"virtualMachineInstances": more})
+    done = command(cluster, "install", f"--image={newer}:1", f"--config={file}", "--no-wait", check=check)
+    return done.output
+
+
+def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path) -> None:
+    kube = cluster.admin
+    install(cluster, tmp_path, "one", more=True)
+    assert CONDITIONAL in bundles(kube)
+
+    # Without a hand-over two tools get into each other's way.
+    apply = ("apply", "--server-side", "-k", overlay(tmp_path, "two", more=False))
+    refused = cluster.kubectl(*apply, check=False)
+    assert 'conflict with "kubevirt-webhook-install"' in refused.stderr
+
+    command(cluster, "hand-over", "--to-manager=kubectl")
+    cluster.kubectl(*apply)
+    assert image(kube) == "two:1"
+    # Objects that the next tool leaves out are gone, also where the former tool had made them.
+    assert CONDITIONAL not in bundles(kube)
+    assert owners(kube) == owners(kube, CONFIGURATIONS[0]) == {"kubectl"}
+
+    assert 'conflict with "kubectl"' in install(cluster, tmp_path, "three", more=True, check=False)
+    command(cluster, "hand-over", "--from-manager=kubectl", "--to-manager=kubevirt-webhook-install")
+    install(cluster, tmp_path, "three", more=True)
+    install(cluster, tmp_path, "three", more=False)
+    assert image(kube) == "three:1"
+    assert CONDITIONAL not in bundles(kube)
+    assert owners(kube) == {"kubevirt-webhook-install"}
+    command(cluster, "uninstall")
+
+
+def test_from_install_to_helm_and_back(cluster: ControlPlane, helm: Helm, tmp_path: Path) -> None:
+    kube = cluster.admin
+    install(cluster, tmp_path, "registry.example/a", more=False)
+    entry = write_bundle(cluster)
+    bundle = bundles(kube)[entry]
+
+    # Helm adopts existing objects only with --take-ownership.
+    assert "invalid ownership metadata" in helm.run("install", RELEASE, CHART, values=VALUES, check=False)
+    command(cluster, "hand-over", "--to-manager=helm")
+    helm.run("install", RELEASE, CHART, "--take-ownership", values=VALUES)
+    helm.run("upgrade", RELEASE, CHART, values=MORE)
+    assert CONDITIONAL in bundles(kube)
+    helm.run("upgrade", RELEASE, CHART, values=VALUES)
+    assert CONDITIONAL not in bundles(kube)
+    assert bundles(kube)[entry] == bundle
+    assert image(kube) == "registry.example/a:1"
+    assert owners(kube) == {"helm"}
+
+    # Back: the release is forgotten, not uninstalled.
+    helm.run("upgrade", RELEASE, CHART, values=MORE)
+    cluster.kubectl("-n", NAMESPACE, "delete", "secret", "-l", "owner=helm,name=kubevirt-webhook")
+    command(cluster, "hand-over", "--from-manager=helm", "--to-manager=kubevirt-webhook-install")
+    install(cluster, tmp_path, "two", more=False)
+    assert image(kube) == "two:1"
+    assert CONDITIONAL not in bundles(kube)
+    assert owners(kube) == {"kubevirt-webhook-install"}
+    command(cluster, "uninstall")
+
+
+REPOSITORY = "registry.example/kubevirt-webhook"
+DIGEST = f"sha256:{'5' * 64}"
+NAMES = {CONFIGURATIONS[0]: (NAMESPACE, f"zz-{NAMESPACE}"), CONFIGURATIONS[1]: (NAMESPACE,)}
+
+
+@pytest.fixture
+def empty_cluster(cluster: ControlPlane, replica: ServerReplica) -> Iterator[ControlPlane]:
+    """A plane without an installation; its replicas are pods that are said to be ready, and one process."""
+    assert replica.running
+    with NodesController(cluster.admin):
+        yield cluster
+        command(cluster, "uninstall")
+
+
+def test_there_are_three() -> None:
+    assert [line.split()[0] for line in readme.COMMANDS] == ["kubevirt-webhook", "kubectl", "helm"]
+
+
+@pytest.mark.parametrize("line", readme.COMMANDS, ids=lambda line: line.split()[0])
+def test_a_command_installs_everything(
+    empty_cluster: ControlPlane, helm_program: Path, tmp_path: Path, line: str
+) -> None:
+    kube = empty_cluster.admin
+    (tmp_path / "checkout").mkdir()
+
+    readme.run(empty_cluster, tmp_path / "checkout", line, REPOSITORY, DIGEST, helm_program.parent)
+
+    (container,) = kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"{REPOSITORY}@{DIGEST}"
+    base = [one for one in everything(MANIFESTS) if one["metadata"]["name"] in (NAMESPACE, f"{NAMESPACE}-certificates")]
+    assert [one["kind"] for one in base if not kube.request("GET", path(one))] == []
+
+    def is_trusted() -> bool:
+        found = [kube.get(resource, name) for resource, names in NAMES.items() for name in names]
+        return all(entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"])
+
+    eventually(is_trusted, what="every entry to have a caBundle")
+
+
+ADMINS = "system:masters"
+
+
+def test_every_request_of_a_command_is_one_of_the_impersonated_user(cluster: LentPlane, tmp_path: Path) -> None:
+    """Dropped in silence, `install` and `uninstall` would write with the permissions of the user behind it."""
+    log = cluster.requests_of(OPERATOR)
+    kubeconfig = cluster.kubeconfig_for(OPERATOR, [ADMINS])
+    document = json.loads(kubeconfig.read_text())
+    document["users"][0]["user"] |= {
+        "as": "ann",
+        "as-uid": "1234",
+        "as-groups": [ADMINS, "ops"],
+        "as-user-extra": {"acme.com/Reason": ["upgrade", "night"]},
+    }
+    acting = tmp_path / "kubeconfig"
+    acting.write_text(yaml.safe_dump(document))
+
+    def act(*arguments: str) -> int:
+        return run(*arguments, f"--kubeconfig={acting}", check=False).exit_code
+
+    # By the kubeconfig.
+    before = len(log.requests())
+    assert act("install", "--image=one", "--no-wait") == 0
+    for arguments in (["doctor"], ["explain", "spread", "vm", "-n", "default"], ["uninstall"], ["cleanup"]):
+        act(*arguments)
+    requests = log.requests()[before:]
+    assert {(line["verb"], line["objectRef"]["resource"]) for line in requests} >= {
+        ("patch", "namespaces"),
+        ("delete", "namespaces"),
+        ("patch", "validatingwebhookconfigurations"),
+        ("delete", "validatingwebhookconfigurations"),
+        ("list", "virtualmachines"),
+    }
+    for line in requests:
+        assert line["impersonatedUser"] == {
+            "username": "ann",
+            "uid": "1234",
+            "groups": [ADMINS, "ops", "system:authenticated"],
+            "extra": {"acme.com/reason": ["upgrade", "night"]},
+        }, line
+
+    # By the options, in place of the same fields: a user without permissions changes nothing.
+    before = len(log.requests())
+    assert act("install", "--image=one", "--no-wait", "--as=bob", "--as-group=interns", "--as-group=ops") == 2
+    requests = log.requests()[before:]
+    assert requests
+    for line in requests:
+        user = line["impersonatedUser"]
+        assert (user["username"], user["groups"]) == ("bob", ["interns", "ops", "system:authenticated"])
+    assert not cluster.admin.list("admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
+
+
+def marks(found: Mapping[str, Any]) -> set[str]:
+    """All injected annotations on a VM and its template."""
+    inner = found["spec"]["template"].get("metadata", {}).get("annotations", {})
+    outer = found["metadata"].get("annotations", {})
+    return {key.rpartition("/")[2] for key in (*outer, *inner) if key.startswith(f"{DOMAIN}/injected-")}
+
+
+@pytest.fixture
+def marked(new_tenant: NewTenant) -> Tenant:
+    """A namespace whose VMs got schedulers and sizes from the server, and which it doesn't look at any more."""
+    tenant = offer(new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES)), "small", "linux")
+    for name in ("stopped", "running", "chosen"):
+        made = tenant.create(vm(name))
+        assert marks(made) == {"injected-scheduler", "injected-instancetype", "injected-preference"}, made
+        assert scheduler_of(made) == "kubevirt"
+    for policy in (SCHEDULING, INSTANCETYPES):
+        tenant.label(None, policy)
+    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the labels' end to be known")
+    tenant.owner.create(VMS, vm("plain", scheduler="kubevirt"), tenant.namespace)
+    tenant.owner.patch(VMS, "chosen", {"spec": {"template": {"spec": {"schedulerName": "theirs"}}}}, tenant.namespace)
+    tenant.owner.patch(VMS, "running", {"status": {"created": True}}, tenant.namespace, subresource="status")
+    return tenant
+
+
+def found(tenant: Tenant, name: str) -> Json:
+    return tenant.owner.get(VMS, name, tenant.namespace)
+
+
+def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
+    access, where = marked.server.access, f"--namespace={marked.namespace}"
+    stored = {name: found(marked, name) for name in ("stopped", "running", "chosen", "plain")}
+
+    shown = command(access, "cleanup", where, "--dry-run").stdout
+    assert {name: found(marked, name) for name in stored} == stored
+    assert f"VirtualMachine {marked.namespace}/stopped: remove schedulerName kubevirt" in shown
+    assert f"{marked.namespace}/running: skipped " in shown
+    assert "plain" not in shown
+
+    assert command(access, "cleanup", where).stdout.endswith("cleaned 3/3 VMs\n")
+    assert [scheduler_of(found(marked, name)) for name in stored] == [None, "kubevirt", "theirs", "kubevirt"]
+    assert [marks(found(marked, name)) for name in stored] == [set(), {"injected-scheduler"}, set(), set()]
+    # Its template is as it was: it requires no restart.
+    assert found(marked, "running")["spec"] == stored["running"]["spec"]
+    for name in ("stopped", "running", "chosen"):
+        for field in ("instancetype", "preference"):
+            assert found(marked, name)["spec"][field] == stored[name]["spec"][field]
+    assert found(marked, "plain")["metadata"]["resourceVersion"] == stored["plain"]["metadata"]["resourceVersion"]
+
+    assert "no VM to clean" in command(access, "cleanup", where).stdout
+    command(access, "cleanup", where, "--allow-restart-required")
+    assert scheduler_of(found(marked, "running")) is None
+    assert marks(found(marked, "running")) == set()
+    assert command(access, "cleanup", where).stdout.endswith("no VM to clean\n")

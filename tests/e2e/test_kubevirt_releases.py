@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -15,24 +18,132 @@ from webhook.kubevirt.definitions import NAMES
 from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, eventually
-from .support.objects import CRDS, crds
+from .support.kube import Json, Kube, KubeError, KubeObject, eventually
+from .support.objects import CRDS, crds, install_crds
 from .support.plane import ControlPlane
+from .support.repeated import Repeated
+from .support.shipped import definitions
 from .support.tenant import Tenant
-from .support.updates_under_load import (
-    CHOSEN,
-    Stored,
-    fill,
-    have_answers,
-    interface_of,
-    load,
-    offer,
-    put_interface,
-    put_release,
-    stored,
-    with_steps,
-)
-from .support.workloads import vm, vmi_of
+from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
+from .support.workloads import INSTANCETYPES as SIZES
+from .support.workloads import PREFERENCES, VMIS, VMS, instancetype, preference, vm, vmi_of
+
+KUBEVIRTS = "kubevirt.io/v1/kubevirts"
+CHOSEN = f"{DOMAIN}/preference"
+# KubeVirt 1.9 adds a panic device, since 1.8 it knows the member of tlbflush, and all releases know the subdomain.
+WISHES = {
+    "devices": {"preferredPanicDeviceModel": "isa"},
+    "features": {"preferredHyperv": {"tlbflush": {"direct": {}}}},
+    "preferredSubdomain": "guests",
+}
+REVIEWERS, ENOUGH = 4, 6
+# What KubeVirt makes the interface of VMs that name none, at every other step: it tells the steps apart.
+INTERFACES = ("bridge", "masquerade")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the API server says to a bare VMI and to a VM whose memory its instancetype sizes too, as JSON, in whole.
+
+    The stored VMI differs in releases since 1.7; the VM, or why there is none, differs in 1.6 from the others.
+    """
+
+    vmi: str
+    vm: str
+
+
+# The interface of the last step that the server knew, and its answers.
+Answers = list[tuple[str, Stored]]
+
+
+def offer(server: WebhookServer) -> Tenant:
+    """A namespace of a server, with a preference and an instancetype that releases follow in their own ways."""
+    made = Tenant.new(server, "enforce", [INSTANCETYPES])
+    made.owner.create(PREFERENCES, preference("linux", **WISHES), made.namespace)
+    made.owner.create(SIZES, instancetype("small", cluster=False), made.namespace)
+    return made
+
+
+def put_release(plane: ControlPlane, observed: str, target: str = "") -> None:
+    """What KubeVirt's operator writes into its object."""
+    status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target or observed}
+    plane.admin.patch(KUBEVIRTS, "kubevirt", {"status": status}, "kubevirt", subresource="status")
+
+
+def put_interface(plane: ControlPlane, number: int) -> None:
+    """Written after all else that changes at a step, so that a server which knows it knows that too."""
+    network = {"defaultNetworkInterface": interface_of(number)}
+    change = {"spec": {"configuration": {"network": network}}}
+    plane.admin.patch(KUBEVIRTS, "kubevirt", change, "kubevirt")
+
+
+def fill(tenant: Tenant, owner: Kube) -> KubeObject:
+    """A bare VMI as the API server would store it."""
+    bare = vmi_of(vm("probe"))
+    bare["metadata"]["annotations"] = {CHOSEN: "VirtualMachinePreference/linux"}
+    return owner.create(VMIS, bare, tenant.namespace, dryRun="All")
+
+
+def interface_of(number: int) -> str:
+    return INTERFACES[number % len(INTERFACES)]
+
+
+def stored(tenant: Tenant, owner: Kube) -> tuple[str, Stored]:
+    """The interface of the last step that the server knew, and what is stored but for that."""
+    sized = vm("probe", instancetype={"kind": "VirtualMachineInstancetype", "name": "small"})
+    sized["spec"]["template"]["spec"]["domain"]["memory"] = {"hugepages": {"pageSize": "2Mi"}}
+    try:
+        answered = comparable(owner.create(VMS, sized, tenant.namespace, dryRun="All"))
+    except KubeError as error:
+        answered = f"{error.status} {error.message}"
+    vmi = fill(tenant, owner)
+    (interface,) = vmi["spec"]["domain"]["devices"].pop("interfaces")
+    (kind,) = interface.keys() & set(INTERFACES)
+    return kind, Stored(comparable(vmi), answered)
+
+
+def comparable(obj: KubeObject) -> str:
+    """All of an object that is not the API server's own."""
+    metadata = {name: obj["metadata"].get(name) for name in ("labels", "annotations")}
+    return json.dumps({"metadata": metadata, "spec": obj["spec"]}, sort_keys=True)
+
+
+class Reviewer(Repeated):
+    """Asks again and again, and keeps the answers in their order."""
+
+    # Without one, reviewers would take the processor from the server that is to learn of the step.
+    PAUSE_SECONDS = 0.05
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__()
+        self.answers: Answers = []
+        self._tenant = tenant
+
+    def step(self) -> None:
+        """Ask once."""
+        self.answers.append(stored(self._tenant, self._tenant.owner))
+
+
+@contextmanager
+def load(tenant: Tenant) -> Iterator[list[Answers]]:
+    """The answers of each of some reviewers, who ask meanwhile."""
+    with ExitStack() as running:
+        yield [running.enter_context(Reviewer(tenant)).answers for _ in range(REVIEWERS)]
+
+
+def have_answers(reviewers: list[Answers], number: int) -> bool:
+    """Whether each reviewer has some answers of a server that knows a step."""
+    kinds = [[kind for kind, _ in answers[-ENOUGH:]] for answers in reviewers]
+    return all(each == [interface_of(number)] * ENOUGH for each in kinds)
+
+
+def with_steps(answers: Answers) -> Iterator[tuple[int, Stored]]:
+    """One reviewer's answers, with the last step that the server knew: the interface changes from step to step."""
+    number = 0
+    for kind, answer in answers:
+        number += kind != interface_of(number)
+        yield number, answer
+
 
 METRIC = "kubevirt_webhook_kubevirt_release"
 OF_1_7, OF_1_8, OF_1_9 = (False, False), (False, True), (True, True)
@@ -166,3 +277,95 @@ def written(tenant: Tenant) -> set[str]:
     response = tenant.server.ask("/mutate/instancetypes/virtualmachineinstances/enforce", asked)["response"]
     assert response["allowed"], response
     return {operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))}
+
+
+FORMER, NEXT = "1.8.4", "1.9.0"
+# KubeVirt knows it since 1.9.
+WISH = {"spec": {"devices": {"preferredVideoType": "vga"}}}
+
+
+@pytest.fixture
+def former_plane(own_plane: OwnPlane, tmp_path: Path) -> ControlPlane:
+    """A control plane with the definitions of the former release."""
+    return own_plane(definitions=crds(definitions(FORMER, tmp_path / "former.json")))
+
+
+def define(plane: ControlPlane, bundle: Path) -> None:
+    """Puts the definitions of another release in the place of the present ones, and adds those that are new."""
+    present = {found["metadata"]["name"] for found in plane.admin.list(CRDS)}
+    for later in crds(bundle):
+        if later["metadata"]["name"] in present:
+            change = {"spec": {"versions": later["spec"]["versions"]}}
+            plane.admin.patch(CRDS, later["metadata"]["name"], change)
+    install_crds(plane.admin, crds(bundle))
+
+
+def answer_of(release: str, new_webhook: NewWebhook) -> Stored:
+    """The answer of a server that knows one release alone, to owners who wish for what only the next one knows."""
+    server = new_webhook({"schedulers": {}, "kubevirt": {"version": release}})
+    return stored(wishing(server), server.access.admin)[1]
+
+
+def wishing(server: WebhookServer) -> Tenant:
+    """A namespace of a server whose owner wishes so."""
+    assert server.validates
+    tenant = offer(server)
+    wish(tenant)
+    return tenant
+
+
+def wish(tenant: Tenant) -> None:
+    tenant.owner.patch(PREFERENCES, "linux", WISH, tenant.namespace)
+
+
+def test_the_former_release_counts_until_the_update_is_done_and_then_the_next_one(
+    former_plane: ControlPlane, new_webhook: NewWebhook, tmp_path: Path
+) -> None:
+    """Its own rules and fields, though the cluster's definitions and its owners' preferences have the next one's."""
+    later = definitions(NEXT, tmp_path / "next.json")
+    server = new_webhook({"schedulers": {}})
+    assert server.validates
+    put_release(former_plane, f"v{FORMER}")
+    put_interface(former_plane, 0)
+    tenant = offer(server)
+    eventually(lambda: server.metric(METRIC, version=FORMER, fields="definitions") == 1, what="the former release")
+    late: list[Tenant] = []
+    latest: list[Stored] = []
+
+    def start_another() -> None:
+        late.append(wishing(new_webhook({"schedulers": {}})))
+
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: put_release(former_plane, f"v{FORMER}", f"v{NEXT}"),
+        lambda: define(former_plane, later),
+        lambda: wish(tenant),
+        start_another,
+        lambda: put_release(former_plane, f"v{NEXT}"),
+    )
+    eventually(lambda: stored(tenant, tenant.owner)[0] == interface_of(0), what="the first step to be known")
+
+    with load(tenant) as reviewers:
+        for number, step in enumerate(steps):
+            step()
+            put_interface(former_plane, number)
+            eventually(partial(have_answers, reviewers, number), what=f"answers of step {number}")
+            if late:
+                latest.append(stored(late[0], former_plane.admin)[1])
+
+    former, after = (answer_of(release, new_webhook) for release in (FORMER, NEXT))
+    # One that starts amid the update reads the next release's definitions at once.
+    assert latest[0] == former
+    eventually(lambda: stored(late[0], former_plane.admin)[1] == after, what="the other server to follow")
+    assert "vga" in after.vmi
+    assert "vga" not in former.vmi
+    last = len(steps) - 1
+    for answers in reviewers:
+        numbered = list(with_steps(answers))
+        assert numbered[-1][0] == last
+        for number, answer in numbered:
+            allowed = {former.vmi} if number < last - 1 else {former.vmi, after.vmi} if number < last else {after.vmi}
+            assert answer.vmi in allowed, f"at step {number}"
+            assert answer.vm == former.vm == after.vm
+    assert len(server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
+    assert server.metric(METRIC, version=NEXT, fields="definitions") == 1

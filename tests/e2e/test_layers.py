@@ -1,16 +1,23 @@
 """The scheduler extender for image layers: a real kube-scheduler, a real registry, and nodes with images.
 
 The scenario is the one from which the wish came: image 1 has the layers L1, L2 and L3, image 2 has L1, L2 and L4.
+
+Registries that are slow, wrong, hostile or away change nothing: pods are placed as if there were no scores.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from http.server import BaseHTTPRequestHandler as Handler
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,14 +28,97 @@ from hack.debian import MissingError
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
-from .support.kube import Json, eventually
-from .support.objects import launcher_pod, make_node
+from .support.kube import PATIENCE, Json, eventually
+from .support.loopback import Answer, LoopbackServer, reply
+from .support.objects import launcher_pod, make_node, obj
 from .support.pki import KUBE_SCHEDULER
+from .support.placing import place_one, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import free_port
-from .support.registry import Registry, find_registry
-from .support.scored import NODES, clean_up, list_images, place, settings, start_scheduler
-from .support.webhook_server import WebhookServer
+from .support.registry import MANIFEST, Registry, find_registry
+from .support.webhook_server import ACCOUNT, WebhookServer
+
+
+def answering(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
+    """An answer that is whole."""
+    return lambda handler: reply(handler, body, status, {"Content-Type": MANIFEST, **(headers or {})})
+
+
+def endless(handler: Handler) -> None:
+    """A body without an end."""
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" " * 65536)
+
+
+def dripping(handler: Handler) -> None:
+    """A byte now and then."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    for _ in range(1000):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+def another_manifest() -> bytes:
+    """A manifest, and not the one that any digest names."""
+    layer = {"digest": "sha256:" + "0" * 64, "size": 1}
+    return json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [layer]}).encode()
+
+
+class HostileRegistry(LoopbackServer):
+    """A registry that gives an answer to every request, and keeps their paths."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.paths: list[str] = []
+
+        def remember(handler: Handler) -> None:
+            self.paths.append(handler.path)
+            answer(handler)
+
+        super().__init__(remember)
+
+
+NODES = ["node-1", "node-2", "node-3"]
+
+
+def settings(addresses: Sequence[str], port: int, **more: Any) -> Json:
+    """Of a server that scores layers for kube-scheduler at a port, with registries on loopback."""
+    registry = {"plainHttp": True, "addresses": ["127.0.0.0/8"]}
+    layers = {"listen": f"127.0.0.1:{port}", "registries": dict.fromkeys(addresses, registry), **more}
+    return {"schedulers": {"kubevirt": {"healthCheck": "off"}}, "layers": layers}
+
+
+def start_scheduler(plane: ControlPlane, port: int | None, profiles: Sequence[Json] | None = None, **more: Any) -> None:
+    """The shipped profile, or others, with the extender where there is a port; ``more`` goes into its section."""
+    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    written.pop("leaderElection")
+    written["profiles"] = profiles or written["profiles"]
+    if port is not None:
+        extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
+        # On a loaded machine an answer may take longer than in a cluster, and then counts for nothing.
+        place = {"urlPrefix": f"http://127.0.0.1:{port}/v1/layers", "httpTimeout": "3s"}
+        written["extenders"] = [{**extender, **place, **more}]
+    plane.start_scheduler("layers", written)
+
+
+def list_images(plane: ControlPlane, node: str, images: list[Json]) -> None:
+    """Have a node list these images."""
+    plane.admin.patch("v1/nodes", node, {"status": {"images": images}}, subresource="status")
+
+
+def clean_up(plane: ControlPlane) -> None:
+    """Remove pods, images and the scheduler."""
+    remove_pods(plane.admin)
+    for name in NODES:
+        list_images(plane, name, [])
+    # Some tests have none, or have ended it.
+    with contextlib.suppress(KeyError):
+        plane.stop_scheduler("layers", grace=0)
+
 
 KIB = 1024
 IMAGES = {
@@ -96,7 +186,7 @@ def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None =
         body,
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10, context=tls) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE, context=tls) as response:
         return {each["Host"]: each["Score"] for each in json.load(response)}
 
 
@@ -125,13 +215,13 @@ def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     start_scheduler(plane, port, profiles=[{**written, "schedulerName": "other"}, written], weight=2)
     other = pod(registry, "other", "image-1")
     other["spec"]["schedulerName"] = "other"
-    assert place(plane, other) in NODES
+    assert place_one(plane.admin, other) in NODES
     assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
     plane.admin.delete("v1/pods", "other", "default", gracePeriodSeconds="0")
 
     # Fuller by two VMs than the others in the end, it still has the layers.
     images = ("image-1", "image-2", "image-1", *["image-1"] * 5)
-    placed = [place(plane, pod(registry, f"vm-{number}", image)) for number, image in enumerate(images)]
+    placed = [place_one(plane.admin, pod(registry, f"vm-{number}", image)) for number, image in enumerate(images)]
     assert placed[:3] == ["node-1"] * 3
     assert set(placed) == set(NODES)
     clean_up(plane)
@@ -139,7 +229,7 @@ def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     # Without the extender they go elsewhere.
     list_images(plane, "node-1", [entry(registry, "image-1", registry.push("image-1", IMAGES["image-1"]))])
     start_scheduler(plane, None)
-    assert sorted(place(plane, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
+    assert sorted(place_one(plane.admin, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
 
 
 def knows_image(server: WebhookServer) -> bool:
@@ -156,13 +246,13 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
     # No pod waits: the scheduler places all of them while the server still waits for both manifests.
-    placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
+    placed = [place_one(plane.admin, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
     assert sorted(placed) == NODES
     assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
     assert server.metric("kubevirt_webhook_layers_requests_total", result="no-scores") == 3
     registry.resume()
     eventually(partial(knows, port, pod(registry, "asked", "image-1")), what="the layers of image-1")
-    assert place(plane, pod(registry, "afterwards", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "afterwards", "image-1")) == "node-1"
 
 
 def test_scheduling_goes_on_without_the_server(
@@ -172,11 +262,11 @@ def test_scheduling_goes_on_without_the_server(
     server = prepared(plane, registry, new_webhook, port)
     start_scheduler(plane, port, weight=2)
     server.freeze()
-    frozen = place(plane, pod(registry, "frozen", "image-1"))
+    frozen = place_one(plane.admin, pod(registry, "frozen", "image-1"))
     server.thaw()
-    assert place(plane, pod(registry, "thawed", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "thawed", "image-1")) == "node-1"
     server.stop()
-    assert {frozen, place(plane, pod(registry, "stopped", "image-1"))} <= set(NODES)
+    assert {frozen, place_one(plane.admin, pod(registry, "stopped", "image-1"))} <= set(NODES)
 
 
 def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
@@ -186,14 +276,8 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         private.authorize(BASIC)
         digest = private.push("image-1", IMAGES["image-1"])
         auths = {"auths": {private.address: {"username": "ann", "password": "secret"}}}
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "pull"},
-            "type": "kubernetes.io/dockerconfigjson",
-            "stringData": {".dockerconfigjson": json.dumps(auths)},
-        }
-        plane.admin.create("v1/secrets", secret, "default")
+        data = {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": json.dumps(auths)}}
+        plane.admin.make(obj("Secret", "pull", **data), "default")
         port = free_port()
         server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         list_images(plane, "node-1", [entry(private, "image-1", digest)])
@@ -211,7 +295,9 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
 
         text = (directory("manifests") / "roles" / "pull-secrets.yaml").read_text()
         for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
-            plane.admin.create(plane.admin.resource_of(document), document, "default")
+            plane.admin.make(document, "default")
+        account = plane.kube(*ACCOUNT)
+        eventually(lambda: account.get("v1/secrets", "pull", "default"), what="the role to be known")
         # Another server: the first one remembers for some minutes that the registry said no.
         server = new_webhook(settings([private.address], port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
@@ -243,12 +329,12 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     eventually(partial(knows, port, pod(registry, "asked", "image-1"), ours), what="the tag of image-1")
     scored = partial(server.metric, "kubevirt_webhook_layers_requests_total", result="scored")
     before = scored()
-    assert place(plane, pod(registry, "first", "image-1")) == "node-1"
+    assert place_one(plane.admin, pod(registry, "first", "image-1")) == "node-1"
     assert scored() == before + 1
     plane.stop_scheduler("layers")
     start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"caFile": str(authority)})
     # Without a certificate it gets no scores, and places pods all the same.
-    place(plane, pod(registry, "third", "image-1"))
+    place_one(plane.admin, pod(registry, "third", "image-1"))
     assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
 
 
@@ -262,3 +348,72 @@ def test_random_vms_pull_less_and_are_spread(binaries: Path, registry_binary: Pa
     assert min(layers.counts) >= 2
     assert max(layers.counts) <= 60 // 3
     assert layers.pulled + layers.present == neither.pulled + neither.present
+
+
+FETCHES = "kubevirt_webhook_layers_fetches_total"
+METADATA = "http://169.254.169.254/latest/meta-data/"
+DIGEST = f"sha256:{'a' * 64}"
+
+
+def disk_pod(address: str, name: str) -> Json:
+    """A launcher pod with a containerDisk of the registry, by digest."""
+    made = launcher_pod(name, scheduler="kubevirt")
+    made["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "1", "memory": "4Gi"}
+    made["spec"]["containers"].append({"name": "volumedisk", "image": f"{address}/disk@{DIGEST}"})
+    return made
+
+
+def assert_harmless(plane: ControlPlane, new_webhook: NewWebhook, registries: dict[str, str]) -> None:
+    """Pods are placed evenly while their images are asked for, and after that has failed; by address, its cause."""
+    port = free_port()
+    server = new_webhook(settings([*registries], port), access=plane)
+    listed: list[Json] = [{"names": [f"{address}/disk@{DIGEST}"], "sizeBytes": 1} for address in registries]
+    list_images(plane, NODES[0], listed)
+    start_scheduler(plane, port, weight=2)
+
+    def placed(when: str) -> list[str]:
+        """Where three pods of each registry go."""
+        found: list[str] = []
+        for number, address in enumerate(registries):
+            names = [f"{when}-{number}-{copy}" for copy in range(len(NODES))]
+            found += sorted(place_one(plane.admin, disk_pod(address, name)) for name in names)
+        assert found == NODES * len(registries)
+        return found
+
+    first = placed("first")
+    for cause in {*registries.values()}:
+        least = [*registries.values()].count(cause)
+        eventually(lambda: server.metric(FETCHES, result=cause) >= least, what=f"manifests that are {cause}")  # noqa: B023
+    then = placed("then")
+    asked = server.metric("kubevirt_webhook_layers_requests_total", result="no-scores")
+    assert asked == len(first) + len(then)
+    assert server.metric("kubevirt_webhook_layers_images", layers="known") == 0
+
+
+def test_a_registry_that_is_wrong_slow_or_away(plane: ControlPlane, new_webhook: NewWebhook) -> None:
+    wrong: list[Answer] = [
+        answering(200, body=another_manifest()),
+        answering(200, body=b"<html>"),
+        endless,
+        answering(200, {"Content-Length": str(2**40)}),
+    ]
+    with ExitStack() as running:
+        registries = {running.enter_context(HostileRegistry(answer)).address: "invalid" for answer in wrong}
+        registries[running.enter_context(HostileRegistry(dripping)).address] = "unavailable"
+        registries[f"127.0.0.1:{free_port()}"] = "unavailable"
+        assert_harmless(plane, new_webhook, registries)
+
+
+def test_a_registry_that_is_hostile(plane: ControlPlane, new_webhook: NewWebhook) -> None:
+    """It leads the server elsewhere, by a redirection or as if to a server of tokens."""
+    with ExitStack() as running:
+        inside = running.enter_context(HostileRegistry(answering(200, body=another_manifest())))
+        registries = {}
+        for target in (f"http://{inside.address}/secrets", METADATA):
+            for answer in (
+                answering(307, {"Location": target}),
+                answering(401, {"WWW-Authenticate": f'Bearer realm="{target}",service="x"'}),
+            ):
+                registries[running.enter_context(HostileRegistry(answer)).address] = "denied"
+        assert_harmless(plane, new_webhook, registries)
+        assert inside.paths == []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +18,17 @@ from hack.controlplane.bundles import KREW, Bundle
 from webhook import __version__
 from webhook.cli.main import main
 
+from .support.kube import PATIENCE
+from .support.loopback import LoopbackServer, reply
+
 pytestmark = pytest.mark.builds("krew")
-
-
-class PublishingHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line of log for each."""
-
-    def log_request(self, code: object = "-", size: object = "-") -> None:
-        pass
 
 
 @dataclass
 class PublishedPlugin:
-    """The archive and the manifest, as they are behind the URL that the manifest names.
+    """The archive and the manifest, as they are behind the URL that the manifest names, and krew with its validator.
 
-    Attributes:
-        tools: the directory of krew and its validator.
-        environment: that of a user who has kubectl, krew, and the interpreter that the plugin needs.
+    The environment is that of a user who has kubectl, krew, and the interpreter that the plugin needs.
     """
 
     archive: Path
@@ -51,7 +42,7 @@ class PublishedPlugin:
             command,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             check=False,
@@ -67,11 +58,8 @@ def krew(built: Callable[[Bundle], Path]) -> Path:
 @pytest.fixture(scope="module")
 def published(krew: Path, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PublishedPlugin]:
     folder = tmp_path_factory.mktemp("krew")
-    handler = functools.partial(PublishingHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        archive, manifest = plugin.build(folder, url, 1)
+    with LoopbackServer(lambda handler: reply(handler, (folder / handler.path.strip("/")).read_bytes())) as server:
+        archive, manifest = plugin.build(folder, f"http://{server.address}", 1)
         path, root = folder / "bin", folder / "root"
         path.mkdir()
         (path / "kubectl-krew").symlink_to(krew / "krew")
@@ -84,7 +72,6 @@ def published(krew: Path, binaries: Path, tmp_path_factory: pytest.TempPathFacto
             "KREW_NO_UPGRADE_CHECK": "1",
         }
         yield PublishedPlugin(archive, manifest, krew, environment)
-        server.shutdown()
 
 
 def _interpreter() -> str:

@@ -1,17 +1,27 @@
-"""`manifests policies` on a real API server: what it does by itself is what the webhooks do."""
+"""`manifests policies` on a real API server: what it does by itself is what the webhooks do.
+
+And what the shipped policies cost it, by its own count, when an object grows that others write. Time cannot be
+asserted, and grows faster than the count: to evaluate an expression that goes through a map takes the square of the
+map's size. So a shipped policy goes through no map that others can fill, and its cost does not grow.
+"""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.controlplane import bundles
+from hack.controlplane.bundles import CEL_COST, Bundle
 from webhook import names
-from webhook.install.policies import policies
+from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
+from webhook.install.registration import configurations
 from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE, reserved_keys
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
@@ -21,12 +31,13 @@ from .conftest import OwnPlane
 from .support import versions
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, KubeObject, denial, eventually
-from .support.objects import crds
-from .support.rbac import grant
+from .support.manifests import MANIFESTS
+from .support.manifests import parse as documents
+from .support.migrations import migration
+from .support.objects import crds, obj
+from .support.rbac import user_with
 from .support.shipped import definitions
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
-
-pytestmark = pytest.mark.kubernetes(versions.MUTATING_POLICIES)
 
 SETTINGS: Json = {
     "schedulers": {"kubevirt": {"healthCheck": "off"}, "batch": {"healthCheck": "off"}},
@@ -43,6 +54,8 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
 
     The policies know the types of KubeVirt's kinds where KubeVirt's definitions tell them, so these count.
     """
+    if not versions.MUTATING_POLICIES.is_there:
+        pytest.skip(versions.MUTATING_POLICIES.why)
     bundle = tmp_path_factory.mktemp("crds") / "crds.json"
     started = module_plane(definitions=crds(definitions(request.param, bundle) if request.param else None))
     admin = started.admin
@@ -57,8 +70,8 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
         {"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]},
         {"apiGroups": [names.DOMAIN], "resources": [PIN_RESOURCE], "verbs": [PIN_VERB]},
     ]
-    grant(admin, OWNER, rules)
-    grant(admin, "clerk", rules[:1])
+    user_with(started, OWNER, rules)
+    user_with(started, "clerk", rules[:1])
     for document in policies(parse(json.dumps(SETTINGS).encode(), "settings")):
         admin.apply(document, fieldValidation="Strict")
     eventually(lambda: scheduler_of(create(admin, "enforce")) == "kubevirt", what="the mutating policy")
@@ -74,8 +87,7 @@ def kube(plane: Access) -> Kube:
 
 
 def namespace(kube: Kube, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> None:
-    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
-    kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    kube.make(obj("Namespace", name, labels=labels, annotations=annotations or {}))
 
 
 def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any) -> KubeObject:
@@ -87,13 +99,8 @@ def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any
 def migrate(
     kube: Kube, added: Mapping[str, Any], place: str = "enforce", name: str = "away", **spec: Any
 ) -> KubeObject:
-    manifest = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": name},
-        "spec": {"vmiName": "web", "addedNodeSelector": added, **spec},
-    }
-    return kube.create(MIGRATIONS, manifest, place, dryRun="All")
+    manifest = migration("web", added, **spec)
+    return kube.create(MIGRATIONS, {**manifest, "metadata": {"name": name}}, place, dryRun="All")
 
 
 def denial_of(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> KubeError | None:
@@ -192,6 +199,146 @@ def test_choosing_nodes_takes_the_right_to_it(plane: Access) -> None:
 @pytest.mark.parametrize(("place", "may"), [("kubevirt", True), ("shop", False)])
 def test_virtctls_requests_are_sent_by_virt_api_alone(plane: Access, place: str, may: bool) -> None:
     user = f"system:serviceaccount:{place}:kubevirt-apiserver"
-    grant(plane.admin, user, [{"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]}])
+    kube = user_with(plane, user, [{"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]}])
 
-    assert (denial_of(plane.kube(user), {"zone": "b"}) is None) == may
+    assert (denial_of(kube, {"zone": "b"}) is None) == may
+
+
+DOMAIN = "kubevirt-webhook.github.io"
+ACCOUNT = "system:serviceaccount:kubevirt-webhook:kubevirt-webhook"
+N = 1000
+SHIPPED = {
+    one["metadata"]["name"]: one["spec"]
+    for file in ("account.yaml", "validation.yaml")
+    for one in documents((MANIFESTS / "base" / file).read_text())
+    if one["kind"] == "ValidatingAdmissionPolicy"
+}
+PRINTED = {
+    one["metadata"]["name"] + ("-mutating" if one["kind"].startswith("Mutating") else ""): one["spec"]
+    for one in policies(
+        parse(
+            b'{"schedulers": {"kubevirt": {"healthCheck": "off"}}, "kubevirt": {"namespace": "kubevirt"},'
+            b' "migration": {"requireRight": true}}',
+            "settings",
+        )
+    )
+    if one["kind"] in ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+}
+POLICIES = {**SHIPPED, **PRINTED}
+
+
+@pytest.fixture(scope="session")
+def cel_cost(built: Callable[[Bundle], Path]) -> Path:
+    return built(CEL_COST) / "cel-cost"
+
+
+def count(program: Path, policy: Json, requests: Sequence[Json]) -> list[Json]:
+    """The cost and the values of a policy's expressions for each request."""
+    given = json.dumps({"policy": policy, "requests": requests})
+    done = subprocess.run([program], input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[Json] = json.loads(done.stdout)
+    return found
+
+
+def many(number: int) -> dict[str, str]:
+    return {f"example.com/key-{index}": "value" for index in range(number)}
+
+
+def space(number: int, where: str) -> Json:
+    """A namespace whose label changes, with many labels or annotations beside it."""
+    old = obj("Namespace", "shop", **{"labels": {}, "annotations": {}, where: many(number)})
+    new = copy.deepcopy(old)
+    new["metadata"]["labels"][f"{DOMAIN}/scheduling"] = "off"
+    return request("namespaces", new, old)
+
+
+def machine(number: int, where: str) -> Json:
+    new = vm()
+    new["metadata"][where] = many(number) | {f"{DOMAIN}/instancetypes": "on"}
+    new["spec"]["template"]["metadata"]["annotations"] = many(number)
+    return request("virtualmachines", new, vm())
+
+
+def instance(number: int, where: str) -> Json:
+    new = obj("VirtualMachineInstance", "web", **{where: many(number)}, spec={"domain": {}})
+    here = obj("Namespace", "shop", **{"annotations": {}, where: many(number)})
+    return {**request("virtualmachineinstances", new), "namespace": here}
+
+
+def selector(number: int, where: str) -> Json:
+    """Of more keys than are looked at."""
+    made = migration("web", many(number))
+    made["metadata"] |= {"name": "away", "namespace": "shop", where: many(number)}
+    return request("virtualmachineinstancemigrations", made)
+
+
+def secret(number: int, where: str) -> Json:
+    """Not by the account of the replicas, so that it matters what the policy costs others."""
+    old = obj("Secret", "kubevirt-webhook-ca", type="Opaque")
+    new = obj("Secret", "kubevirt-webhook-ca", **{where: many(number)}, type="Opaque")
+    return request("secrets", new, old, user="admin")
+
+
+def configuration(number: int, where: str) -> Json:
+    (old, *_) = configurations(parse(b"{}", "settings"))
+    new = copy.deepcopy(old)
+    new["metadata"][where] = many(number)
+    new["webhooks"] = [{**old["webhooks"][0], "name": f"a{index}"} for index in range(number)]
+    return request("mutatingwebhookconfigurations", new, old, user="admin")
+
+
+def request(resource: str, new: Json, old: Json | None = None, *, user: str = "owner") -> Json:
+    operation = "UPDATE" if old else "CREATE"
+    return {"operation": operation, "resource": resource, "user": user, "object": new, "oldObject": old}
+
+
+GROWING = {
+    "kubevirt-webhook-namespaces": space,
+    "kubevirt-webhook-virtualmachines": machine,
+    "kubevirt-webhook-account-secret": secret,
+    "kubevirt-webhook-account-configurations": configuration,
+    MIGRATION_POLICY: selector,
+    SCHEDULER_POLICY: instance,
+    f"{SCHEDULER_POLICY}-mutating": instance,
+}
+
+
+def test_every_shipped_policy_is_counted() -> None:
+    assert set(GROWING) == set(POLICIES)
+
+
+@pytest.mark.builds(CEL_COST.name)
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+@pytest.mark.parametrize("name", GROWING)
+def test_the_cost_of_a_policy_does_not_grow_with_what_others_write(cel_cost: Path, name: str, where: str) -> None:
+    once, twice = count(cel_cost, POLICIES[name], [GROWING[name](number, where) for number in (N, 2 * N)])
+
+    assert once["values"] == twice["values"]
+    assert not [value for value in once["values"] if "error" in value or "no such" in value]
+    assert once["cost"] == twice["cost"]
+
+
+@pytest.mark.builds(CEL_COST.name)
+def test_a_policy_that_goes_through_a_map_is_found_out(cel_cost: Path) -> None:
+    through = {"validations": [{"expression": "object.metadata.labels.exists(key, key == 'none')"}]}
+
+    once, twice = count(cel_cost, through, [space(number, "labels") for number in (N, 2 * N)])
+
+    assert twice["cost"] > 1.9 * once["cost"]
+
+
+@pytest.mark.builds(CEL_COST.name)
+def test_a_whole_configuration_is_compared_within_what_the_api_server_allows(cel_cost: Path) -> None:
+    """With every entry and all conditions, by the account of the replicas: a millionth of a second a unit, and 10^7."""
+    for made in configurations(parse(b"{}", "settings")):
+        resource = f"{made['kind'].lower()}s"
+        new = copy.deepcopy(made)
+        for entry in new["webhooks"]:
+            entry["clientConfig"]["caBundle"] = "eA=="
+        (found,) = count(
+            cel_cost, SHIPPED["kubevirt-webhook-account-configurations"], [request(resource, new, made, user=ACCOUNT)]
+        )
+
+        assert set(found["values"]) == {"true"}
+        assert found["cost"] < 1_000_000

@@ -17,6 +17,7 @@ from .conftest import NewNamespace
 from .support.access import Access
 from .support.kube import Json, Kube, denial, eventually
 from .support.migrations import guest
+from .support.objects import obj
 from .support.workloads import PODS, VMIS, launcher_of
 
 QUOTAS, RANGES = "v1/resourcequotas", "v1/limitranges"
@@ -39,7 +40,7 @@ class QuotaDice(random.Random):
             item["default"]["cpu"] = "2"
         if self.random() < 0.5:
             item["defaultRequest"] = {"ephemeral-storage": "20M"}
-        return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "all"}, "spec": {"limits": [item]}}
+        return obj("LimitRange", "all", spec={"limits": [item]})
 
     def quota(self, name: str) -> Json:
         hard = {each: self.choice(AMOUNTS[each]) for each in self.sample(sorted(AMOUNTS), self.randint(1, 3))}
@@ -52,7 +53,7 @@ class QuotaDice(random.Random):
                 if required["operator"] != "Exists":
                     required["values"] = [PRIORITY]
                 spec["scopeSelector"] = {"matchExpressions": [required]}
-        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec}
+        return obj("ResourceQuota", name, spec=spec)
 
     def used(self, hard: Json) -> Json:
         return {each: self.choice(["0", "0", *AMOUNTS[each][:2]]) for each in hard}

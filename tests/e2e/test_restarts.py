@@ -1,47 +1,180 @@
-"""The server and the API server come and go independently of each other."""
+"""A cluster in trouble: the server, the API server and etcd come and go, and other clients overload them."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.builders import review
 from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.access import Access
-from .support.kube import eventually
+from .support.balancer import Balancer
+from .support.installed import LiveInstallation
+from .support.kube import Json, KubeError, denial, eventually
+from .support.pki import service_account
 from .support.plane import ControlPlane
-from .support.processes import free_port
+from .support.processes import ROOT, free_port
+from .support.repeated import Repeated
 from .support.tenant import Tenant
-from .support.webhook_server import WebhookServer, install
-from .support.workloads import vm
+from .support.webhook_server import SCHEDULING, TIMEOUT_SECONDS, WebhookServer, install
+from .support.workloads import scheduler_of, vm
 
-SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}
+FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
+SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
+# So many launcher pods at once as when a node is drained; more than this API server has seats for.
+BURST = 30
+SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
 
 
-class NewServer(Protocol):
-    """Makes servers that the test starts and ends itself."""
+@pytest.fixture
+def installed(own_plane: OwnPlane, tmp_path: Path) -> Iterator[LiveInstallation]:
+    with ExitStack() as ends:
+        balancer = ends.enter_context(Balancer())
+        made = ends.enter_context(LiveInstallation(own_plane(), tmp_path, balancer, "--tls=managed"))
+        made.timeout = TIMEOUT_SECONDS
+        yield made
 
-    def __call__(self, access: Access, name: str) -> WebhookServer: ...
+
+def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: LiveInstallation) -> None:
+    plane: Any = installed.access
+    installed.apply()
+    replica = installed.start()
+    tenant = installed.tenant()
+    ca = installed.secret()["data"]["ca.crt"]
+    installed.rotate()
+    eventually(lambda: "next.crt" in installed.secret()["data"], what="the rotation to begin")
+
+    plane.stop_etcd()
+    asked = review(vm(), namespace=tenant.namespace)
+    eventually(
+        lambda: replica.metric("kubevirt_webhook_certificate_failures_total") > 0, what="the rotation to be stopped"
+    )
+    assert replica.ops("/readyz") == (200, "ok\n")
+    assert "patch" in replica.ask("/mutate/scheduling/virtualmachines/enforce", asked)["response"]
+    assert len(replica.events("serving certificate issued")) == 1, "the certificate in service stays"
+    plane.start_etcd()
+
+    eventually(lambda: tenant.choice() == "kubevirt", what="VMs to be admitted again")
+    installed.wait_serving(ca)
+    assert tenant.choice() == "kubevirt"
+    assert "Traceback" not in replica.log.read_text()
+
+
+def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
+    own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
+) -> None:
+    """Each pod holds a seat of workload-low while the webhook reads its VMI; by default that read waits for a seat."""
+    plane = own_plane(apiserver_flags=SEATS)
+    tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
+    assert tenant.choice() == "kubevirt"
+    record_property("chosen without our FlowSchema", str(burst(tenant, "before")))
+
+    for document in yaml.safe_load_all(FLOW_CONTROL.read_text()):
+        plane.admin.apply(document)
+    levels = "/debug/api_priority_and_fairness/dump_priority_levels"
+    eventually(lambda: "kubevirt-webhook" in plane.admin.text(levels), what="the API server to know our level")
+
+    chosen = burst(tenant, "after")
+    record_property("chosen with our FlowSchema", str(chosen))
+    assert chosen == {"kubevirt": BURST}
+
+
+class Flood(Repeated):
+    """An account of the lowest priority asks without a pause."""
+
+    def __init__(self, plane: Access) -> None:
+        super().__init__(threads=4)
+        self._kube = plane.kube(*service_account("flood", "flood"))
+
+    def step(self) -> None:
+        """Ask once."""
+        denial(lambda: self._kube.list("v1/secrets"))
+
+
+def burst(tenant: Tenant, name: str) -> Counter[str]:
+    """The scheduler of launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
+    vmis = [tenant.start(vm(f"{name}-{number}")) for number in range(BURST)]
+
+    def launch(vmi: Any) -> str:
+        try:
+            return str(scheduler_of(tenant.launch(vmi)))
+        except KubeError as error:
+            return f"refused: {error.status}"
+
+    with Flood(tenant.server.access), ThreadPoolExecutor(BURST) as threads:
+        return Counter(threads.map(launch, vmis))
+
+
+# More than other writers bring etcd in the time that a replica may take.
+CHANGES = 300
+
+
+def is_patched(server: WebhookServer, namespace: str) -> bool:
+    """Whether the replica enforces in a namespace, as it answers itself: no API server decides what it is asked."""
+    answer: Json = server.ask("/mutate/scheduling/virtualmachines/enforce", review(vm(), namespace=namespace))
+    return "patch" in answer["response"]
+
+
+def test_a_replica_follows_etcd_into_the_past(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
+    """Whether the API server is restarted with its etcd, or left running."""
+    plane = own_plane()
+    server = new_webhook(SETTINGS, access=plane)
+    first, second = (Tenant.new(server).namespace for _ in range(2))
+
+    def label(enforcing: str, other: str) -> None:
+        for name, mode in ((enforcing, "enforce"), (other, "off")):
+            plane.admin.patch("v1/namespaces", name, {"metadata": {"labels": {SCHEDULING: mode}}})
+
+    def follows(enforcing: str, other: str, what: str) -> None:
+        eventually(lambda: is_patched(server, enforcing) and not is_patched(server, other), what=what)
+
+    for restores, restart in enumerate((True, False), 1):
+        label(first, second)
+        follows(first, second, "the replica to know the labels")
+        saved = plane.save_etcd()
+        eventually(lambda: plane.admin.text("/readyz") == "ok", what="the API server to have its etcd again")
+        # Namespaces that enforced and did not at the time of the copy are changed, and etcd is restored.
+        label(second, first)
+        for number in range(CHANGES):
+            plane.admin.patch("v1/namespaces", "default", {"metadata": {"annotations": {"number": str(number)}}})
+        follows(second, first, "the replica to know the newest labels")
+        plane.restore_etcd(saved)
+        if restart:
+            plane.restart_apiserver()
+
+        follows(first, second, "the replica to enforce what etcd holds")
+        assert server.metric("kubevirt_webhook_etcd_restores_total") >= restores
+        assert len(server.events(ServerEvent.ETCD_RESTORED)) == restores
+
+
+BY_PODS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}
+
+
+NewServer = Callable[[Access, str], WebhookServer]
 
 
 @pytest.fixture
 def new_server(tmp_path: Path) -> Iterator[NewServer]:
-    made = []
+    """Makes servers that the test starts and ends itself."""
+    with ExitStack() as ends:
 
-    def make(access: Access, name: str) -> WebhookServer:
-        made.append(WebhookServer(access, tmp_path, name, SETTINGS))
-        return made[-1]
+        def make(access: Access, name: str) -> WebhookServer:
+            server = WebhookServer(access, tmp_path, name, BY_PODS)
+            ends.callback(server.kill)
+            return server
 
-    yield make
-    for server in made:
-        server.kill()
+        yield make
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +218,7 @@ def test_a_killed_server_costs_nobody_anything_and_its_configurations_are_never_
         .startswith(f"Error: MutatingWebhookConfiguration kubevirt-webhook-{name}: already exists; ")
     )
     assert next_one.configurations() == left
-    for configuration in left:
-        plane.kubectl("delete", configuration.replace("/", ".admissionregistration.k8s.io/"))
+    killed.discard()
 
     # One that is ended by SIGTERM takes them back.
     other = new_server(plane, f"{name}-other")
@@ -99,7 +231,7 @@ def test_a_killed_server_costs_nobody_anything_and_its_configurations_are_never_
 
 def test_an_api_server_that_restarts(plane_to_stop: ControlPlane, new_webhook: NewWebhook) -> None:
     plane = plane_to_stop
-    server = new_webhook(SETTINGS, access=plane)
+    server = new_webhook(BY_PODS, access=plane)
     before = Tenant.new(server)
     assert before.choice() == "kubevirt"
 

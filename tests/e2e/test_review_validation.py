@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import gzip
 import json
-import subprocess
-import sys
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +19,11 @@ from webhook.forecast.validation import Schemas
 
 from .support.access import Access
 from .support.kube import Json, KubeError
-from .support.objects import CRDS, ensure_namespace, install_crds
-from .support.pki import ADMIN
+from .support.objects import CRDS, ensure_namespace, install_crds, obj
+from .support.pki import ADMIN, Identity
 from .support.processes import ROOT
+from .support.program import command
+from .support.rbac import user_with
 
 # A group of its own, so that the other tests of this API server keep their definitions.
 GROUP = "validation.kubevirt.io"
@@ -110,12 +112,8 @@ def schemas(plane: Access) -> Iterator[Schemas]:
     names = {
         key: value for key, value in definition["spec"]["names"].items() if key not in ("shortNames", "categories")
     }
-    renamed = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"virtualmachines.{GROUP}"},
-        "spec": definition["spec"] | {"group": GROUP, "names": names},
-    }
+    spec = definition["spec"] | {"group": GROUP, "names": names}
+    renamed = obj("CustomResourceDefinition", f"virtualmachines.{GROUP}", spec=spec)
     install_crds(plane.admin, [renamed])
     found = Schemas.of_definitions([renamed], "a file")
     assert found
@@ -149,9 +147,8 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     assert denied.count(False) > 30
 
 
-def run_review(plane: Access, user: tuple[str, tuple[str, ...]], file: Path, *options: str) -> Any:
-    command = [sys.executable, "-m", "webhook", "review", str(file), "--kubeconfig", str(plane.kubeconfig_for(*user))]
-    return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, check=False)
+def run_review(plane: Access, file: Path, *options: str, user: Identity = ADMIN) -> Result:
+    return command(plane, "review", file, *options, user=user, check=False)
 
 
 def test_a_cluster_is_asked_by_a_dry_run_as_the_user_may(plane: Access, tmp_path: Path) -> None:
@@ -161,33 +158,28 @@ def test_a_cluster_is_asked_by_a_dry_run_as_the_user_may(plane: Access, tmp_path
     file = tmp_path / "vm.yaml"
     file.write_text(json.dumps(vm))
     options = ("--no-validate", "--server-dry-run", "-o", "json")
-    new = run_review(plane, ADMIN, file, *options)
+    new = run_review(plane, file, *options)
 
     assert json.loads(new.stdout)["operation"] == "CREATE", new.stderr
     assert plane.admin.list(vms, namespace=namespace) == []
     plane.admin.create(vms, vm, namespace=namespace)
-    assert json.loads(run_review(plane, ADMIN, file, *options).stdout)["operation"] == "UPDATE"
-    rbac, metadata = "rbac.authorization.k8s.io", {"name": "dry-run-readers"}
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
-    role = {"apiGroup": rbac, "kind": "ClusterRole", **metadata}
-    reader = {"apiGroup": rbac, "kind": "User", "name": "alice"}
-    head = {"apiVersion": f"{rbac}/v1", "metadata": metadata}
-    plane.admin.create(f"{rbac}/v1/clusterroles", head | {"kind": "ClusterRole", "rules": rules})
-    binding = head | {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": [reader]}
-    plane.admin.create(f"{rbac}/v1/clusterrolebindings", binding)
-    reading = run_review(plane, ("alice", ()), file, *options)
-    assert (reading.returncode, reading.stdout) == (2, "")
-    assert 'User "alice" cannot' in reading.stderr
+    assert json.loads(run_review(plane, file, *options).stdout)["operation"] == "UPDATE"
+    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    reader = Identity(f"reader-{secrets.token_hex(4)}")
+    user_with(plane, reader.user, [rule])
+    reading = run_review(plane, file, *options, user=reader)
+    assert (reading.exit_code, reading.stdout) == (2, "")
+    assert f'User "{reader.user}" cannot' in reading.stderr
     file.write_text(json.dumps(vm | {"metadata": {"name": "Fedora_1", "namespace": namespace}}))
-    (found,) = json.loads(run_review(plane, ADMIN, file, *options).stdout)["findings"]
+    (found,) = json.loads(run_review(plane, file, *options).stdout)["findings"]
     assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
 
 
 def test_a_running_cluster_is_asked_for_its_definitions(plane: Access, tmp_path: Path) -> None:
     file = tmp_path / "vm.yaml"
     file.write_text(json.dumps(VM | {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachin"}))
-    done = run_review(plane, ADMIN, file, "-o", "json")
+    done = run_review(plane, file, "-o", "json")
 
-    assert done.returncode == 1, done.stderr
+    assert done.exit_code == 1, done.stderr
     assert [each["path"] for each in json.loads(done.stdout)["findings"]] == ["kind"]
     assert "checked against the cluster's CustomResourceDefinitions" in done.stderr

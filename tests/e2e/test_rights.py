@@ -1,21 +1,28 @@
-"""The manifests grant what the server uses, and nothing else: by the API server's own audit log."""
+"""What the server's account may do: the manifests grant what it uses and nothing else, also to a taken-over replica."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.builders import launcher_pod, review
 from tests.cluster.fake_apiserver import FakeClock
+from webhook.install.registration import configurations
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
 from webhook.server.background.drift import Reports
 from webhook.server.background.events import WINDOW_SECONDS, Event, EventWriter
 from webhook.server.background.fidelity import FidelityCheck
+from webhook.settings.file import default_settings
 from webhook.settings.model import FidelitySettings
 
 from .conftest import OwnPlane
@@ -25,12 +32,12 @@ from .support.balancer import Balancer
 from .support.fetch import fetch
 from .support.foreign_webhook import eviction
 from .support.installed import SETTINGS, LiveInstallation
-from .support.kube import Json, Kube, denial, eventually
-from .support.objects import make_node
+from .support.kube import Json, Kube, KubeError, denial, denied, eventually
+from .support.objects import ensure_namespace, make_node, obj
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
-from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 
 MIGRATION = f"{DOMAIN}/migration"
@@ -80,9 +87,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
         granted, used = manifests.granted(), log.used()
         assert granted - used == set(), "granted, and never used"
-        assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), (
-            "not granted"
-        )
+        assert manifests.uncovered(used, granted) == set(), "not granted"
         assert log.refused() == set()
 
 
@@ -105,15 +110,11 @@ def evaluate(tenant: Tenant) -> None:
     running = {"phase": "Running", "nodeName": "node-a", "conditions": [migratable]}
     # A device of which a driver may provide more than the kubelet.
     devices = {"domain": {"devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]}}}
-    spec = {"evictionStrategy": "LiveMigrate", **devices}
-    tenant.controller.patch(VMIS, "web", {"spec": spec, "status": running}, tenant.namespace)
+    change = {"spec": {"evictionStrategy": "LiveMigrate", **devices}, "status": running}
+    tenant.controller.patch(VMIS, "web", change, tenant.namespace)
     assert pod["spec"].get("schedulerName") == "kubevirt"
-    migration = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": "away"},
-        "spec": {"vmiName": "web", "addedNodeSelector": {"example.com/zone": "a"}},
-    }
+    spec = {"vmiName": "web", "addedNodeSelector": {"example.com/zone": "a"}}
+    migration = obj("VirtualMachineInstanceMigration", "away", spec=spec)
 
     def refused() -> bool:
         error = denial(lambda: tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All"))
@@ -123,8 +124,7 @@ def evaluate(tenant: Tenant) -> None:
     # Quotas are looked at where all else allows an eviction, and LimitRanges where there is a quota.
     admin = tenant.server.access.admin
     make_node(admin, "node-b", allocatable={DEVICE: "1"})
-    quota = {"metadata": {"name": "some"}, "spec": {"hard": {"count/secrets": "100"}}}
-    admin.create("v1/resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota", **quota}, tenant.namespace)
+    admin.make(obj("ResourceQuota", "some", spec={"hard": {"count/secrets": "100"}}), tenant.namespace)
 
     name = pod["metadata"]["name"]
     evicted = eviction(name, "sigs.k8s.io/descheduler")
@@ -186,3 +186,238 @@ def make_policy_reports(kube: Kube) -> None:
     """Has the API server serve PolicyReports, which are another project's."""
     kube.apply(yaml.safe_load((Path(__file__).parent / "policyreports.yaml").read_text()))
     eventually(lambda: kube.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
+
+
+NAMESPACE = "kubevirt-webhook"
+SECRETS = "v1/secrets"
+CA = "kubevirt-webhook-ca"
+MUTATING, VALIDATING = CONFIGURATIONS
+# Every configuration that the account may write by RBAC.
+OWN = ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, "kubevirt-webhook"))
+FOREIGN = "theirs.example.com"
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "1"}
+Change = Callable[[Json], Any]
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """A cluster with an installation, and the token of its account."""
+
+    admin: Kube
+    account: Kube
+
+    def rewrite(self, resource: str, name: str, change: Change) -> None:
+        """Send a configuration back with a change, by a patch that replaces all that it holds."""
+        live = self.admin.get(resource, name)
+        changed = copy.deepcopy(dict(live))
+        change(changed)
+        operations: list[Json] = [
+            {"op": "replace", "path": f"/{key}", "value": value} for key, value in changed.items() if live[key] != value
+        ]
+        assert operations
+        self.account.patch(resource, name, operations, kind="json", dryRun="All")
+
+
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane) -> TakenOver:
+    access: Access = module_plane(controller_manager=True)
+    admin = access.admin
+    ensure_namespace(admin, NAMESPACE)
+    manifests.grant(admin, (*manifests.JUDGING, *manifests.CERTIFICATES))
+    for made in configurations(default_settings()):
+        theirs = copy.deepcopy({**made["webhooks"][0], "name": FOREIGN})
+        theirs["clientConfig"]["caBundle"] = "eQ=="
+        made["webhooks"].append(theirs)
+        admin.apply(made)
+    manifests.protect(admin)
+    taken = TakenOver(admin, access.service_account(NAMESPACE, "kubevirt-webhook"))
+    work: list[Callable[[], object]] = [partial(taken.rewrite, *where, CHANGES["labels"]) for where in OWN]
+    work.append(partial(apply, taken.account, dryRun="All", immutable=True))
+    eventually(lambda: all(is_forbidden(denial(each)) for each in work), what="the policies to count")
+    return taken
+
+
+def is_forbidden(error: KubeError | None) -> bool:
+    return error is not None and error.status == HTTPStatus.FORBIDDEN
+
+
+def forbidden(work: Callable[[], object]) -> str:
+    """The message of a request, which must be forbidden."""
+    error = denied(work)
+    assert is_forbidden(error), error
+    return error.message
+
+
+def apply(account: Kube, name: str = CA, **fields: Any) -> Json:
+    """Create the CA's Secret, or another one, as the server does."""
+    query = {key: fields.pop(key) for key in ("dryRun",) if key in fields}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+    metadata |= fields.pop("metadata", {})
+    secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, **fields}
+    return account.patch(SECRETS, name, secret, NAMESPACE, kind="apply", fieldManager="kubevirt-webhook", **query)
+
+
+def of_first(**fields: Any) -> Change:
+    """Replaces fields of the first entry."""
+    return lambda one: one["webhooks"][0].update(fields)
+
+
+def other_failure_policy(one: Json) -> None:
+    one["webhooks"][0]["failurePolicy"] = {"Fail": "Ignore", "Ignore": "Fail"}[one["webhooks"][0]["failurePolicy"]]
+
+
+EVERY_REQUEST = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+CHANGES: dict[str, Change] = {
+    "service": lambda one: one["webhooks"][0]["clientConfig"]["service"].update(name="evil"),
+    "url": of_first(clientConfig={"url": "https://evil.example.com/", "caBundle": "eA=="}),
+    "path": lambda one: one["webhooks"][0]["clientConfig"]["service"].update(path="/other"),
+    "rules": of_first(rules=[EVERY_REQUEST]),
+    "namespaceSelector": of_first(namespaceSelector={}),
+    "objectSelector": of_first(objectSelector={"matchLabels": {"a": "b"}}),
+    "matchConditions": of_first(matchConditions=[{"name": "all", "expression": "true"}]),
+    "no matchConditions": lambda one: [entry.pop("matchConditions", None) for entry in one["webhooks"]],
+    "failurePolicy": other_failure_policy,
+    "matchPolicy": of_first(matchPolicy="Exact"),
+    "sideEffects": of_first(sideEffects="NoneOnDryRun"),
+    "timeoutSeconds": of_first(timeoutSeconds=30),
+    "admissionReviewVersions": of_first(admissionReviewVersions=["v1beta1", "v1"]),
+    "name": of_first(name=f"renamed.{DOMAIN}"),
+    "another webhook": lambda one: one["webhooks"].append({**one["webhooks"][0], "name": f"more.{DOMAIN}"}),
+    "one webhook less": lambda one: one["webhooks"].pop(0),
+    "no webhooks": lambda one: one["webhooks"].clear(),
+    "order": lambda one: one["webhooks"].reverse(),
+    "caBundle of another's webhook": lambda one: one["webhooks"][-1]["clientConfig"].update(caBundle="eA=="),
+    "no caBundle of another's webhook": lambda one: one["webhooks"][-1]["clientConfig"].pop("caBundle"),
+    "labels": lambda one: one["metadata"]["labels"].update({"app.kubernetes.io/managed-by": "Helm"}),
+    "annotations": lambda one: one["metadata"].update(annotations={"cert-manager.io/inject-ca-from": "evil/evil"}),
+    "ownerReferences": lambda one: one["metadata"].update(ownerReferences=[OWNER]),
+    "finalizers": lambda one: one["metadata"].update(finalizers=["example.com/never"]),
+}
+
+
+@pytest.mark.parametrize(("resource", "name"), OWN)
+def test_nothing_of_a_configuration_but_its_ca_bundles_can_be_changed(
+    cluster: TakenOver, resource: str, name: str
+) -> None:
+    for what, change in CHANGES.items():
+        said = forbidden(partial(cluster.rewrite, resource, name, change))
+        assert "kubevirt-webhook: the account of the replicas" in said, what
+
+
+def test_how_often_a_webhook_is_called_cannot_be_changed(cluster: TakenOver) -> None:
+    def reinvoke(one: Json) -> None:
+        before = one["webhooks"][0].get("reinvocationPolicy")
+        one["webhooks"][0]["reinvocationPolicy"] = "IfNeeded" if before == "Never" else "Never"
+
+    forbidden(lambda: cluster.rewrite(MUTATING, "zz-kubevirt-webhook", reinvoke))
+
+
+def test_ca_bundles_of_its_own_webhooks_can_be_changed(cluster: TakenOver) -> None:
+    """What remains: which CAs the API server trusts for these webhooks."""
+    for resource, name in OWN:
+        own = [entry["name"] for entry in cluster.admin.get(resource, name)["webhooks"] if entry["name"] != FOREIGN]
+        for bundle in ("eA==", None):
+            entries = [{"name": each, "clientConfig": {"caBundle": bundle}} for each in own]
+            cluster.account.patch(resource, name, {"webhooks": entries}, kind="strategic")
+
+
+def test_an_admin_can_change_everything(cluster: TakenOver) -> None:
+    for resource, name in OWN:
+        cluster.admin.patch(resource, name, {"metadata": {"labels": {"team": "a"}}}, dryRun="All")
+
+
+def test_no_configuration_can_be_created_or_deleted(cluster: TakenOver) -> None:
+    kinds = {MUTATING: "MutatingWebhookConfiguration", VALIDATING: "ValidatingWebhookConfiguration"}
+    for resource, name in OWN:
+        forbidden(partial(cluster.account.create, resource, obj(kinds[resource], "mine", webhooks=[]), dryRun="All"))
+        forbidden(partial(cluster.account.delete, resource, name, dryRun="All"))
+
+
+class TestSecret:
+    OF_ITSELF = {"annotations": {"kubernetes.io/service-account.name": "kubevirt-webhook"}}
+
+    def test_no_other_secret_can_be_created_or_read(self, cluster: TakenOver) -> None:
+        account = cluster.account
+        plain, named = obj("Secret", "mine"), obj("Secret", CA)
+        forbidden(lambda: account.create(SECRETS, plain, NAMESPACE, dryRun="All"))
+        forbidden(lambda: account.create(SECRETS, named, NAMESPACE, dryRun="All"))
+        forbidden(lambda: apply(account, "mine", dryRun="All"))
+        forbidden(lambda: account.list(SECRETS, NAMESPACE))
+        forbidden(lambda: account.get(SECRETS, "mine", NAMESPACE))
+        forbidden(lambda: account.get(SECRETS, CA, "default"))
+        forbidden(lambda: account.delete(SECRETS, CA, NAMESPACE, dryRun="All"))
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"type": "kubernetes.io/service-account-token", "metadata": OF_ITSELF},
+            {"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}},
+            {"immutable": True},
+            {"metadata": OF_ITSELF},
+            {"metadata": {"labels": {"app.kubernetes.io/name": "other"}}},
+            {"metadata": {"ownerReferences": [OWNER]}},
+            {"metadata": {"finalizers": ["example.com/never"]}},
+        ],
+        ids=["token", "type", "immutable", "annotations", "labels", "owner", "finalizers"],
+    )
+    def test_the_cas_secret_cannot_be_created_as_another_one(self, cluster: TakenOver, fields: Json) -> None:
+        """A token of a service account would outlive the pod."""
+        said = forbidden(lambda: apply(cluster.account, dryRun="All", **fields))
+        assert "the account of the replicas may create no Secret" in said
+
+    def test_no_token_can_be_requested(self, cluster: TakenOver) -> None:
+        asked = obj("TokenRequest", spec={})
+        where = {"name": "kubevirt-webhook", "subresource": "token"}
+        forbidden(lambda: cluster.account.create("v1/serviceaccounts", asked, NAMESPACE, **where))
+
+    def test_of_the_cas_secret_the_data_alone_can_be_changed(self, cluster: TakenOver) -> None:
+        """What remains: the CA itself. A Secret that exists is not created again."""
+        account, admin = cluster.account, cluster.admin
+        apply(account, data={"ca.crt": "eA=="})
+        rotate = f"{DOMAIN}/rotate-ca"
+        admin.patch(SECRETS, CA, {"metadata": {"annotations": {rotate: "now", "theirs": "kept"}}}, NAMESPACE)
+        try:
+            account.patch(SECRETS, CA, {"data": {"ca.crt": "eQ=="}}, NAMESPACE)
+            account.patch(SECRETS, CA, {"metadata": {"annotations": {rotate: None}}}, NAMESPACE)
+            for change in (
+                {"immutable": True},
+                {"metadata": {"labels": {"a": "b"}}},
+                {"metadata": {"annotations": {"a": "b"}}},
+                {"metadata": {"annotations": {rotate: "again"}}},
+                {"metadata": {"annotations": {"theirs": None}}},
+                {"metadata": {"ownerReferences": [OWNER]}},
+                {"metadata": {"finalizers": ["example.com/never"]}},
+            ):
+                said = forbidden(partial(account.patch, SECRETS, CA, change, NAMESPACE, dryRun="All"))
+                assert "the account of the replicas may change nothing but the data" in said, change
+        finally:
+            admin.delete(SECRETS, CA, NAMESPACE)
+
+
+def test_what_the_account_does_not_need_it_cannot_list(cluster: TakenOver) -> None:
+    for resource, namespace in (
+        (SECRETS, "default"),
+        ("v1/configmaps", NAMESPACE),
+        ("v1/serviceaccounts", NAMESPACE),
+        ("apps/v1/deployments", NAMESPACE),
+        ("rbac.authorization.k8s.io/v1/clusterroles", None),
+        ("admissionregistration.k8s.io/v1/validatingadmissionpolicies", None),
+        ("admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", None),
+        (MUTATING, None),
+        (VALIDATING, None),
+    ):
+        forbidden(partial(cluster.account.list, resource, namespace))
+
+
+@pytest.mark.parametrize("file", ["account.yaml", "validation.yaml"])
+def test_the_policies_have_no_mistake_that_the_api_server_finds(cluster: TakenOver, file: str) -> None:
+    """A controller looks for fields that a kind lacks, without a request."""
+    for document in manifests.parse((manifests.MANIFESTS / "base" / file).read_text()):
+        if document["kind"] == "ValidatingAdmissionPolicy":
+            cluster.admin.apply(document)
+            live = cluster.admin.wait(
+                "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+                document["metadata"]["name"],
+                until=lambda found: found.get("status", {}).get("observedGeneration"),
+            )
+            assert "expressionWarnings" not in live["status"].get("typeChecking", {})

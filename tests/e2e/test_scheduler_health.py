@@ -1,25 +1,27 @@
-"""The scheduler health check: an unavailable scheduler gets no more pods, and pods that wait for it get another one."""
+"""The scheduler health check: an unavailable scheduler gets no more pods, and no tenant's pods make one unavailable."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
-from .support.kube import KubeObject, eventually
-from .support.objects import make_node
+from .support.kube import Json, KubeObject, denial, eventually
+from .support.objects import make_node, obj
 from .support.plane import ControlPlane
+from .support.rbac import user_with
 from .support.tenant import Tenant
-from .support.workloads import PODS, VMIS, vm
+from .support.webhook_server import WebhookServer
+from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
-# A loaded machine renews late.
-LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=12)
+LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 UNNOTICED_SECONDS = 30.0
 
@@ -42,8 +44,8 @@ def seconds_until(check: Callable[[], bool], what: str) -> float:
 
 
 @pytest.fixture
-def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
-    """Two schedulers, of which `kubevirt` is believed dead soon after it is."""
+def plane_with_lease(own_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
+    """Two schedulers, of which `kubevirt` has a Lease."""
     plane = own_plane()
     make_node(plane.admin, "node-a")
     plane.start_scheduler("default")
@@ -52,9 +54,9 @@ def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: Path) -> Control
 
 
 def test_a_scheduler_is_killed_and_comes_back(
-    plane_with_short_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
+    plane_with_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
-    plane = plane_with_short_lease
+    plane = plane_with_lease
     tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"healthCheck": HEALTH_CHECK}}}, access=plane))
     eventually(partial(injects, tenant), what="injection")
     promised = tenant.start(tenant.create(vm()))
@@ -135,3 +137,177 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
 
     eventually(partial(gives_up, waits), what="its namespace to give it up")
     assert injects(other)
+
+
+# Longer than a pod waits before the server may take its wait for evidence.
+LONG_SECONDS = 36.0
+UNKNOWN_CLAIM = [{"name": "gpu", "resourceClaimName": "does-not-exist"}]
+
+Attack = Callable[["Mallory"], None]
+
+
+class Mallory:
+    """A user who may only create pods, in a namespace that has not opted in and in two that have; he owns VMs there."""
+
+    def __init__(self, server: WebhookServer) -> None:
+        self.foreign = Tenant.new(server, None)
+        self.own = [Tenant.new(server), Tenant.new(server)]
+        for tenant in (self.foreign, *self.own):
+            rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+            self.kube = user_with(server.access, "mallory", [rule], tenant.namespace)
+
+    def create(self, tenant: Tenant, pod: Mapping[str, Any]) -> None:
+        """A pod by himself, for the scheduler of all."""
+        made = {**pod, "spec": {**pod["spec"], "schedulerName": "kubevirt"}}
+        self.kube.create(PODS, made, tenant.namespace)
+
+    def untried(self, name: str) -> list[str]:
+        """His pods in whose names this is, that no scheduler has written a condition into."""
+        found = []
+        for tenant in (self.foreign, *self.own):
+            for pod in tenant.owner.list(PODS, tenant.namespace):
+                conditions = {condition["type"] for condition in pod["status"].get("conditions", [])}
+                if name in pod["metadata"]["name"].split("-") and "PodScheduled" not in conditions:
+                    found.append(pod["metadata"]["name"])
+        return found
+
+
+def plain(name: str, **spec: Any) -> Json:
+    """A pod that has nothing to do with KubeVirt."""
+    containers = [{"name": "main", "image": "registry.example/main:v1"}]
+    return obj("Pod", name, spec={"automountServiceAccountToken": False, "containers": containers, **spec})
+
+
+def an_unknown_claim(mallory: Mallory) -> None:
+    """kube-scheduler keeps these out of its queue (PreEnqueue), and writes no condition."""
+    for number in range(3):
+        mallory.create(mallory.foreign, plain(f"claims-{number}", resourceClaims=UNKNOWN_CLAIM))
+
+
+def scheduling_gates(mallory: Mallory) -> None:
+    for number in range(3):
+        mallory.create(mallory.foreign, plain(f"gated-{number}", schedulingGates=[{"name": "example.com/gate"}]))
+
+
+def forged_launcher_pods(mallory: Mallory) -> None:
+    """Every tenant can write the label and the owner of a launcher pod; these owners do not exist."""
+    for tenant in mallory.own:
+        for number in range(2):
+            vmi = obj("VirtualMachineInstance", f"none-{number}", spec={})
+            vmi["metadata"]["uid"] = f"forged-{number}"
+            forged = launcher_of(vmi)
+            forged["spec"] |= {"resourceClaims": UNKNOWN_CLAIM}
+            mallory.create(tenant, forged)
+
+
+def own_launcher_pods_that_are_gated(mallory: Mallory) -> None:
+    """KubeVirt's pods of VMs whose owner saw to it that they can't be scheduled."""
+    _own_launcher_pods(mallory, "gated", resourceClaims=UNKNOWN_CLAIM)
+
+
+def own_launcher_pods_whose_volumes_are_never_made(mallory: Mallory) -> None:
+    """The scheduler waits for volumes before it binds (PreBind), for ten minutes, and writes no condition."""
+    admin = mallory.foreign.owner
+    waits = {"provisioner": "example.com/nobody", "volumeBindingMode": "WaitForFirstConsumer"}
+    admin.apply(obj("StorageClass", "never", **waits))
+    for tenant in mallory.own:
+        for number in range(2):
+            wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            claim = obj("PersistentVolumeClaim", f"root-{number}", spec={**wanted, "storageClassName": "never"})
+            admin.make(claim, tenant.namespace)
+    _own_launcher_pods(mallory, "volumes")
+
+
+def own_launcher_pods_without_room_for_a_condition(mallory: Mallory) -> None:
+    """A pod as large as etcd allows: the scheduler's condition would make it larger and fails, as its end does."""
+    for tenant in mallory.own:
+        vmi = tenant.controller.create(VMIS, vmi_of(vm("large")), tenant.namespace)
+        status = {"activePods": {_largest(tenant, vmi)["metadata"]["uid"]: ""}}
+        tenant.controller.patch(VMIS, "large", {"status": status}, tenant.namespace)
+
+
+# For so many more bytes etcd has room, and for so many not; each search narrows them for the next one.
+BOUNDS = [1_200_000, 1_600_000]
+
+
+def _largest(tenant: Tenant, vmi: Mapping[str, Any]) -> Json:
+    """A launcher pod that cannot have many bytes more; most that were tried before it are gone."""
+    fits, too_large = BOUNDS
+    largest: Json | None = None
+    while largest is None or too_large - fits > 32:
+        size = (fits + too_large) // 2
+        made = _padded(tenant, vmi, size)
+        if made is None:
+            too_large = size
+            continue
+        if largest:
+            # Where there is not even room for its end, it stays.
+            name = largest["metadata"]["name"]
+            denial(partial(tenant.controller.delete, PODS, name, tenant.namespace, gracePeriodSeconds="0"))
+        fits, largest = size, made
+    BOUNDS[:] = fits - 100, too_large + 100
+    return largest
+
+
+def _padded(tenant: Tenant, vmi: Mapping[str, Any], size: int) -> Json | None:
+    """A launcher pod with so many bytes more than usual; None where etcd has no room for it."""
+    pod = launcher_of(vmi)
+    pod["spec"] |= {"schedulerName": "kubevirt", "nodeSelector": {"example.com/zone": "nowhere"}}
+    pod["spec"]["containers"][0]["env"] = [{"name": "PADDING", "value": "x" * size}]
+    made: list[Json] = []
+    error = denial(lambda: made.append(tenant.controller.create(PODS, pod, tenant.namespace)))
+    assert error is None or "too large" in error.message, error
+    return made[0] if made else None
+
+
+def _own_launcher_pods(mallory: Mallory, name: str, **spec: Any) -> None:
+    for tenant in mallory.own:
+        for number in range(2):
+            vmi = tenant.controller.create(VMIS, vmi_of(vm(f"{name}-{number}")), tenant.namespace)
+            pod = launcher_of(vmi)
+            pod["spec"] |= {"schedulerName": "kubevirt", **spec}
+            if name == "volumes":
+                pod["spec"]["volumes"] = [{"name": "root", "persistentVolumeClaim": {"claimName": f"root-{number}"}}]
+            made = tenant.controller.create(PODS, pod, tenant.namespace)
+            status = {"activePods": {made["metadata"]["uid"]: ""}}
+            tenant.controller.patch(VMIS, vmi["metadata"]["name"], {"status": status}, tenant.namespace)
+
+
+ATTACKS: tuple[Attack, ...] = (
+    an_unknown_claim,
+    scheduling_gates,
+    forged_launcher_pods,
+    own_launcher_pods_that_are_gated,
+    own_launcher_pods_whose_volumes_are_never_made,
+    own_launcher_pods_without_room_for_a_condition,
+)
+
+
+def test_no_pod_of_a_tenant_switches_scheduling_off(plane_with_lease: ControlPlane, new_webhook: NewWebhook) -> None:
+    """By no kind of health check: a server for each, attacked together, so that the long wait is one."""
+    servers = [
+        new_webhook({"schedulers": {"kubevirt": {"healthCheck": health_check}}}, access=plane_with_lease)
+        for health_check in (HEALTH_CHECK, "pods")
+    ]
+    neighbours, attackers = [Tenant.new(server) for server in servers], [Mallory(server) for server in servers]
+    for neighbour in neighbours:
+        eventually(lambda: neighbour.choice() == "kubevirt", what="the server to know that the scheduler is available")  # noqa: B023
+
+    for mallory in attackers:
+        for attack in ATTACKS:
+            attack(mallory)
+
+    over = time.monotonic() + LONG_SECONDS
+    while time.monotonic() < over:
+        for neighbour in neighbours:
+            answer = neighbour.create(vm("probe"), dryRun="All")
+            assert (answer["spec"]["template"]["spec"].get("schedulerName"), answer.warnings) == ("kubevirt", ())
+        time.sleep(1)
+    for neighbour, mallory in zip(neighbours, attackers, strict=True):
+        # The attacks are real: none of these pods has been tried, but for those whose gate the API server itself notes.
+        untried = {name: len(mallory.untried(name)) for name in ("claims", "none", "gated", "volumes")}
+        assert untried == {"claims": 3, "none": 4, "gated": 4, "volumes": 4}
+        assert len(mallory.untried("large")) >= 2
+        promised = neighbour.launch(neighbour.start(neighbour.create(vm())))
+        assert promised["spec"]["schedulerName"] == "kubevirt"
+        assert neighbour.bound_by(promised) == "kubevirt"

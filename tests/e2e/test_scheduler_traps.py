@@ -1,11 +1,15 @@
-"""The real kube-scheduler with the shipped configurations, and with the mistakes that lint finds."""
+"""The real kube-scheduler with the shipped configurations, and with the mistakes that `scheduler lint` finds."""
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,19 +17,49 @@ import yaml
 
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
+from webhook.install.schedulers.lint import LintTarget, lint
 from webhook.install.schedulers.render import Variant
 from webhook.install.schedulers.render import configuration as configuration_for
+from webhook.k8s.yaml_documents import Document
 
 from .conftest import OwnPlane
 from .support.commands import HeldLease
-from .support.configured import create, end, is_untouched, node_of, place, placed, start, tried
-from .support.kube import Json, eventually
-from .support.objects import launcher_pod, make_node
+from .support.kube import Json
+from .support.objects import has_condition, launcher_pod, make_node, obj
+from .support.pki import kubeconfig
+from .support.placing import SPACE, await_nodes, create, place, placed, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import StartError
 from .support.workloads import PODS
 
-HERE = Path(__file__).parent
+TRIED = "tried"
+
+
+def tried(written: Json, code: str, *, is_the_clusters: bool = False) -> Json:
+    """A configuration of whose mistakes one is meant."""
+    target = LintTarget(is_the_clusters=is_the_clusters)
+    assert code in [problem.code for problem in lint(Document(written, "f.yaml", 1), target)]
+    return written
+
+
+def start(plane: ControlPlane, written: Json, name: str = TRIED) -> None:
+    """Runs a configuration without its Lease, which these tests do not cover."""
+    plane.start_scheduler(name, {key: value for key, value in written.items() if key != "leaderElection"})
+
+
+def is_untouched(plane: ControlPlane, name: str) -> bool:
+    """Whether no scheduler has looked at a pod."""
+    pod = plane.admin.get(PODS, name, SPACE)
+    return "nodeName" not in pod["spec"] and not pod.get("status", {}).get("conditions")
+
+
+def end(plane: ControlPlane, *names: str) -> None:
+    """End schedulers, by default the one that is tried, and remove all pods."""
+    for name in names or (TRIED,):
+        plane.stop_scheduler(name, grace=0)
+    remove_pods(plane.admin)
+
+
 NODES = 4
 NAMES = [f"node-{number}" for number in range(NODES)]
 SIZE = {"cpu": "16", "memory": "64Gi", "devices.kubevirt.io/kvm": "110"}
@@ -59,7 +93,7 @@ def test_each_mistake_is_tried_with_the_real_kube_scheduler() -> None:
     page = (directory("manifests").parent / "docs" / "schedulers.md").read_text()
     section = page.partition("## Check a scheduler configuration")[2].partition("\n## ")[0]
     codes = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
-    tests = "".join((HERE / f"test_scheduler_{name}.py").read_text() for name in ("traps", "lint"))
+    tests = Path(__file__).read_text()
 
     assert codes
     assert {code for code in codes if f'"{code}"' not in tests} == set()
@@ -72,25 +106,25 @@ def test_the_shipped_configurations_do_what_they_are_named_after(
     page = (directory("manifests").parent / "docs" / "scheduler-variants.md").read_text()
     assert f"manifests/scheduler/{variant}.yaml" in page
     with running(plane, yaml.safe_load((directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())):
-        found = place(plane, NODES * 3)
+        found = place(plane.admin, NODES * 3)
         assert len(found) == nodes
         assert max(found.values()) - min(found.values()) <= 1
         if variant == "spread":
             # Soft taints of the descheduler steer VMs away even from an empty node.
-            for pod in plane.admin.list(PODS, "default"):
-                plane.admin.delete(PODS, pod["metadata"]["name"], "default", gracePeriodSeconds="0")
+            remove_pods(plane.admin)
             plane.admin.patch("v1/nodes", NAMES[0], {"spec": {"taints": [SOFT]}})
-            assert place(plane, NODES * 3).keys() == {*NAMES[1:]}
+            await_nodes(plane.admin, NAMES[0])
+            assert place(plane.admin, NODES * 3).keys() == {*NAMES[1:]}
 
     # In the cluster's own scheduler both profiles place pods.
     written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))
     # The path where kubeadm keeps its own, in the pod of the cluster's scheduler.
     assert written.pop("clientConnection")["kubeconfig"]
     with running(plane, written):
-        create(plane, "vm")
+        create(plane.admin, "vm")
         plane.admin.create(PODS, launcher_pod("other"), "default")
-        assert placed(plane, "vm")
-        assert placed(plane, "other")
+        assert placed(plane.admin, "vm")
+        assert placed(plane.admin, "other")
 
 
 OTHER_QUEUE = {"queueSort": {"enabled": [{"name": "Other"}], "disabled": [{"name": "*"}]}}
@@ -141,7 +175,8 @@ def test_without_a_filter_vms_go_where_they_must_not(plane: ControlPlane) -> Non
                 taints = [DRAINED] if plugin == "TaintToleration" else None
                 spec = {"unschedulable": plugin == "NodeUnschedulable", "taints": taints}
                 plane.admin.patch("v1/nodes", name, {"spec": spec})
-            assert place(plane, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
+            await_nodes(plane.admin, NAMES[0], plugin.lower())
+            assert place(plane.admin, 2, prefix=plugin.lower(), scheduler=plugin.lower(), **options).total() == 2
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
@@ -151,32 +186,28 @@ def test_an_extender_that_is_away_holds_up_all_pods_unless_it_is_ignorable(
     away = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "ignorable": ignorable, "httpTimeout": "1s"}
     written = configuration(extenders=[away])
     with running(plane, written if ignorable else tried(written, "extender-not-ignorable")):
-        create(plane, "extended")
+        create(plane.admin, "extended")
         if ignorable:
-            assert placed(plane, "extended")
+            assert placed(plane.admin, "extended")
             return
-
-        def is_held_up() -> bool:
-            conditions = plane.admin.get(PODS, "extended", "default").get("status", {}).get("conditions", [])
-            return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
-
-        eventually(is_held_up, what="the scheduler to give up for want of the extender")
-        assert node_of(plane, "extended") is None
+        is_held_up = lambda pod: has_condition(pod, "PodScheduled", "False")
+        plane.admin.wait(PODS, "extended", "default", until=is_held_up, what="the scheduler to miss the extender")
+        assert "nodeName" not in plane.admin.get(PODS, "extended", "default")["spec"]
 
 
 def test_a_pod_whose_profile_is_not_there_is_looked_at_by_nobody(plane: ControlPlane) -> None:
     with running(plane, tried(configuration(profile("vms")), "no-profile")):
-        create(plane, "unknown")
-        create(plane, "seen", scheduler="vms")
-        placed(plane, "seen")
+        create(plane.admin, "unknown")
+        create(plane.admin, "seen", scheduler="vms")
+        placed(plane.admin, "seen")
         assert is_untouched(plane, "unknown")
 
 
 def test_without_the_default_profile_pods_that_name_no_scheduler_wait(plane: ControlPlane) -> None:
     with running(plane, tried(configuration(profile()), "default-profile-missing", is_the_clusters=True)):
-        create(plane, "named-none", scheduler=None)
-        create(plane, "vm")
-        placed(plane, "vm")
+        create(plane.admin, "named-none", scheduler=None)
+        create(plane.admin, "vm")
+        placed(plane.admin, "vm")
         assert is_untouched(plane, "named-none")
 
 
@@ -195,8 +226,8 @@ def both_place(plane: ControlPlane, names: list[str], scheduler: str | None) -> 
             process = plane.scheduler(frozen)
             process.pause()
             thawing.callback(process.resume)
-            create(plane, f"pod-{number}", scheduler=scheduler)
-            placed(plane, f"pod-{number}")
+            create(plane.admin, f"pod-{number}", scheduler=scheduler)
+            placed(plane.admin, f"pod-{number}")
     return True
 
 
@@ -219,21 +250,21 @@ def test_without_leader_election_all_replicas_place_pods(plane: ControlPlane, tw
 def test_with_the_clusters_lease_a_second_scheduler_places_nothing_or_the_cluster_does_not(
     plane: ControlPlane, two: list[str]
 ) -> None:
-    lease = HeldLease("kube-system", "kube-scheduler", seconds=3)
+    lease = HeldLease("kube-system", "kube-scheduler")
     written = tried(configuration(leaderElection={"leaderElect": True}), "lease-clash")
     plane.start_scheduler(two[0], CLUSTERS, lease=lease)
     plane.start_scheduler(two[1], {"profiles": written["profiles"]}, lease=lease, wait=False)
-    create(plane, "vm")
-    create(plane, "other", scheduler=None)
-    placed(plane, "other")
+    create(plane.admin, "vm")
+    create(plane.admin, "other", scheduler=None)
+    placed(plane.admin, "other")
     assert is_untouched(plane, "vm")
 
     plane.scheduler(two[0]).kill()
-    placed(plane, "vm")
+    placed(plane.admin, "vm")
     plane.scheduler(two[0]).start()
-    create(plane, "another", scheduler=None)
-    create(plane, "vm-again")
-    placed(plane, "vm-again")
+    create(plane.admin, "another", scheduler=None)
+    create(plane.admin, "vm-again")
+    placed(plane.admin, "vm-again")
     assert is_untouched(plane, "another")
 
 
@@ -242,24 +273,23 @@ def test_image_locality_piles_vms_up_on_the_node_that_lists_the_launcher(plane: 
     plane.admin.patch("v1/nodes", "node-2", {"status": {"images": [LAUNCHER]}}, subresource="status")
     written = tried(configuration(profile(plugins={})), "image-locality-on") if is_on else configuration()
     with running(plane, written):
-        assert (place(plane, NODES)["node-2"] == NODES) is is_on
+        assert (place(plane.admin, NODES)["node-2"] == NODES) is is_on
     plane.admin.patch("v1/nodes", "node-2", {"status": {"images": []}}, subresource="status")
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_without_default_constraints_the_pods_of_a_service_are_not_spread(plane: ControlPlane, lost: bool) -> None:
     selector = {"app": "web"}
-    service = {"metadata": {"name": "web"}, "spec": {"selector": selector, "ports": [{"port": 80}]}}
-    plane.admin.create("v1/services", {"apiVersion": "v1", "kind": "Service", **service}, "default")
+    plane.admin.make(obj("Service", "web", spec={"selector": selector, "ports": [{"port": 80}]}), "default")
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "PodTopologySpreadArgs"}
     args = {"defaultingType": "List", "defaultConstraints": []} if lost else {"defaultingType": "System"}
     written = configuration(profile(pluginConfig=[{"name": "PodTopologySpread", "args": {**kind, **args}}]))
     with running(plane, tried(written, "default-constraints-lost") if lost else written):
         # All but one node are half full.
         for number in range(1, NODES):
-            create(plane, f"large-{number}", requests={"cpu": "8", "memory": "32Gi"})
-            placed(plane, f"large-{number}")
-        assert (len(place(plane, 6, labels=selector)) == 1) is lost
+            create(plane.admin, f"large-{number}", requests={"cpu": "8", "memory": "32Gi"})
+            placed(plane.admin, f"large-{number}")
+        assert (len(place(plane.admin, 6, labels=selector)) == 1) is lost
     plane.admin.delete("v1/services", "web", "default")
 
 
@@ -272,7 +302,104 @@ def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane)
     for percentage in (1, 100):
         written = configuration(percentageOfNodesToScore=percentage)
         start(plane, tried(written, "few-nodes-scored") if percentage == 1 else written)
-        found = place(plane, 8, requests={"cpu": "2", "memory": "8Gi"})
+        found = place(plane.admin, 8, requests={"cpu": "2", "memory": "8Gi"})
         end(plane)
 
         assert (found["empty"] == 8) is (percentage == 100)
+
+
+MUTATIONS = 60
+STRICT = ("invalid-field", "unknown-plugin")
+ARGUMENTS: dict[str, Json] = {
+    "DefaultPreemption": {"minCandidateNodesPercentage": 10},
+    "InterPodAffinity": {"hardPodAffinityWeight": 1},
+    "NodeAffinity": {
+        "addedAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}
+            ]
+        }
+    },
+    "NodeResourcesBalancedAllocation": {"resources": [{"name": "cpu", "weight": 1}]},
+    "NodeResourcesFit": {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
+    "PodTopologySpread": {
+        "defaultingType": "List",
+        "defaultConstraints": [{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"}],
+    },
+    "VolumeBinding": {"bindTimeoutSeconds": 5},
+}
+
+
+def rich() -> Json:
+    """A configuration with most fields, and the arguments of each plugin that has a type for them."""
+    written: Json = yaml.safe_load(configuration_for(directory("manifests"), "spread"))
+    written["profiles"][0]["pluginConfig"] = [
+        {"name": name, "args": args} for name, args in copy.deepcopy(ARGUMENTS).items()
+    ]
+    extender = {"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "httpTimeout": "1s", "ignorable": True}
+    return written | {
+        "leaderElection": {"leaderElect": False, "leaseDuration": "15s", "resourceLock": "leases"},
+        "extenders": [extender | {"managedResources": [{"name": "example.com/a"}]}],
+        "parallelism": 16,
+        "podMaxBackoffSeconds": 10,
+    }
+
+
+def mutated(random: Random) -> Json:
+    """The configuration with a field misspelled, of another type, added, or with a plugin of another name."""
+    written = rich()
+    objects: list[Json] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            objects.append(value)
+        for below in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            walk(below)
+
+    walk({key: each for key, each in written.items() if key not in ("apiVersion", "kind", "clientConnection")})
+    objects[0] = written
+    place = random.choice(objects)
+    keys = [key for key in place if key not in ("apiVersion", "kind", "clientConnection")]
+    key = random.choice(keys)
+    match random.choice(["misspell", "case", "add", "type", "plugin", "null"]):
+        case "misspell":
+            place[key[:-2] + key[-1:]] = place.pop(key)
+        case "case":
+            place[key[0].swapcase() + key[1:]] = place.pop(key)
+        case "add":
+            place["example"] = 1
+        case "type":
+            place[key] = {"a": 1} if isinstance(place[key], str | list) else [1]
+        case "null":
+            place[key] = None if key not in ("name", "profiles") else place[key]
+        case _:
+            point = random.choice(["score", "filter", "multiPoint"])
+            name = random.choice(["ImageLocalty", "imageLocality", "NodeAffinity"])
+            part = random.choice(["enabled", "disabled"])
+            written["profiles"][0]["plugins"] = {point: {part: [{"name": name}]}}
+    return written
+
+
+def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(kubeconfig("http://127.0.0.1:1", None, {}))
+    random, refused = Random(28), []
+    for number in range(MUTATIONS):
+        written = mutated(random) if number else rich()
+        written["clientConnection"] = {"kubeconfig": str(tmp_path / "kubeconfig")}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+        # It validates the configuration and builds all plugins, writes what it has understood, and ends.
+        command = [str(kube_scheduler), "--config", str(tmp_path / "config.yaml")]
+        done = subprocess.run(
+            [*command, "--write-config-to", str(tmp_path / "out.yaml")], capture_output=True, text=True, check=False
+        )
+        problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
+        found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
+        strict = ("strict decoding error", "cannot unmarshal", "does not exist")
+        # What it rejects for another reason, for example a score of no weight, is not of these two rules.
+        if done.returncode and not any(word in done.stderr for word in strict):
+            continue
+        assert bool(done.returncode) == bool(found), (done.stderr[-400:], found, json.dumps(written))
+        refused.append(bool(done.returncode))
+    assert refused[0] is False
+    assert refused.count(True) > MUTATIONS // 3
+    assert refused.count(False) > 5

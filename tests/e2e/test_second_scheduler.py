@@ -1,34 +1,124 @@
-"""The component manifests/scheduler/second on a real API server, run by the real kube-scheduler as its own account."""
+"""The component manifests/scheduler/second and its variants, run by real kube-schedulers as its own account."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import time
 import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import yaml
 
 from hack.controlplane import build, bundles
+from hack.debian import MissingError, ensure
+from webhook.cli.data import directory
 from webhook.install.schedulers import render as permissions
-from webhook.install.schedulers.render import CONFIGURATION_KEY, VARIANTS, Variant, configuration
+from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
 from .support import manifests, second_scheduler, versions
 from .support.access import Access
 from .support.audited import AuditLog
-from .support.kube import Json, Kube, eventually
+from .support.commands import LOOPBACK
+from .support.kube import PATIENCE, Json, Kube, denial, eventually
 from .support.lent import LentPlane
+from .support.loopback import LoopbackServer, reply
 from .support.manifests import MANIFESTS
-from .support.objects import launcher_pod, make_node
+from .support.objects import install_crds, is_unschedulable, make_node, obj
+from .support.placing import create, place, placed
 from .support.plane import ControlPlane
+from .support.processes import Process, StartError, free_port
 from .support.program import command
 from .support.rbac import account, grant
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
 from .support.workloads import PODS, VMS, vm
+
+_GIB = 2**30
+_CPUS = 16
+
+
+class BusyNodes(LoopbackServer):
+    """What node-exporter says on several nodes, of which such shares of CPUs and memory are in use, each at a path."""
+
+    def __init__(self, busy: Mapping[str, float]) -> None:
+        self._busy = busy
+        kind = {"Content-Type": "text/plain; version=0.0.4"}
+        super().__init__(lambda handler: reply(handler, self._text(handler.path.strip("/")).encode(), headers=kind))
+
+    def _text(self, node: str) -> str:
+        busy, now = self._busy[node], time.time()
+        lines = [
+            f"node_memory_MemTotal_bytes {64 * _GIB}",
+            f"node_memory_MemAvailable_bytes {64 * _GIB * (1 - busy):.0f}",
+        ]
+        for cpu in range(_CPUS):
+            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="idle"}} {now * (1 - busy):.3f}')
+            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {now * busy:.3f}')
+        return "\n".join([*lines, ""])
+
+
+class NodePrometheus:
+    """A Prometheus on loopback that scrapes such nodes, with groups of recording rules; a context manager."""
+
+    def __init__(self, directory: Path, nodes: BusyNodes, names: list[str], groups: list[Any]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        # Rules of a page have the intervals of a cluster, after whose length there is a rate.
+        quick = [{**group, "interval": "1s"} for group in groups]
+        self._rules = json.dumps({"groups": quick}).replace("[5m]", "[5s]")
+        self._rules_file = directory / "rules.json"
+        jobs = [
+            {
+                "job_name": f"node-exporter-{name}",
+                "metrics_path": f"/{name}",
+                "static_configs": [{"targets": [nodes.address], "labels": {"instance": name}}],
+            }
+            for name in names
+        ]
+        content = {"global": {"scrape_interval": "1s"}, "rule_files": [self._rules_file.name], "scrape_configs": jobs}
+        (directory / "prometheus.yml").write_text(json.dumps(content))
+        programs = ensure("prometheus", ("prometheus", "promtool"), os.environ)
+        command = [str(programs / "prometheus"), f"--config.file={directory / 'prometheus.yml'}"]
+        command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address={LOOPBACK}:{port}"]
+        self._process = Process("prometheus", command, directory / "log")
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        # Rates of fewer scrapes than a window holds are rough, and would stay in averages: rules begin after that.
+        self._process.wait_ready(lambda: bool(self.values("count_over_time(up[5s:1s]) >= 5 and up == 1")))
+        self._rules_file.write_text(self._rules)
+        os.kill(self._process.pid, signal.SIGHUP)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stop()
+
+    def values(self, query: str) -> dict[str, float]:
+        """The value of a query by ``instance``."""
+        parameters = urllib.parse.urlencode({"query": query})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=PATIENCE) as answer:
+            result = json.load(answer)["data"]["result"]
+        return {one["metric"]["instance"]: float(one["value"][1]) for one in result}
+
+    def wait_for(self, query: str, expected: Mapping[str, float], within: float = 0.05) -> None:
+        """Return once a query has these values, each to within so much."""
+
+        def is_there() -> bool:
+            found = self.values(query)
+            return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < within for one in found)
+
+        eventually(is_there, what=f"{query} of all nodes")
+
 
 INSTALL = ("install", "--image=one", "--with=scheduler", "--no-wait")
 CLAIMS = "resource.k8s.io"
@@ -63,24 +153,6 @@ def title(one: Json) -> str:
     return f"{one['kind']} {one['metadata']['name']}"
 
 
-def node_of(kube: Kube, name: str) -> str | None:
-    found: str | None = kube.get(PODS, name, "default")["spec"].get("nodeName")
-    return found
-
-
-def create(kube: Kube, name: str, cpu: str = "100m", **spec: Any) -> None:
-    pod = launcher_pod(name, scheduler="kubevirt")
-    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
-    container = spec.pop("container", {})
-    pod["spec"]["containers"][0] |= container
-    pod["spec"] |= spec
-    kube.create(PODS, pod, "default")
-
-
-def placed(kube: Kube, name: str) -> str:
-    return eventually(partial(node_of, kube, name), what=f"a node for {name}") or ""
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
     made = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
@@ -111,8 +183,7 @@ def test_install_and_uninstall(own_plane: OwnPlane) -> None:
     cluster = own_plane(controller_manager=True)
     kube = cluster.admin
     own = {"name": "kube-scheduler", "image": "registry.example/kube-scheduler:v1.36.3"}
-    metadata = {"name": "kube-scheduler-a", "labels": {"component": "kube-scheduler"}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [own]}}
+    pod = obj("Pod", "kube-scheduler-a", labels={"component": "kube-scheduler"}, spec={"containers": [own]})
     kube.create(PODS, pod, "kube-system")
 
     assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in command(cluster, *INSTALL, "--dry-run").stdout
@@ -143,22 +214,18 @@ def test_two_replicas_place_pods_one_after_the_other(
     cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
 ) -> None:
     first, second = (SchedulerReplica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
-    try:
-        first.start()
+    with first:
         leads = holder(cluster)
         # Ready while it waits for the Lease, so that a roll-out goes on.
-        second.start()
-        create(cluster.admin, "one")
-        placed(cluster.admin, "one")
-        assert holder(cluster) == leads
+        with second:
+            create(cluster.admin, "one")
+            placed(cluster.admin, "one")
+            assert holder(cluster) == leads
 
-        first.kill()
-        holder(cluster, other_than=leads)
-        create(cluster.admin, "two")
-        placed(cluster.admin, "two")
-    finally:
-        first.kill()
-        second.kill()
+            first.kill()
+            holder(cluster, other_than=leads)
+            create(cluster.admin, "two")
+            placed(cluster.admin, "two")
 
 
 # A scheduler may be older than its API server, never newer.
@@ -179,9 +246,7 @@ def test_every_right_is_used_and_none_is_missing(
             pytest.skip(
                 f"kube-scheduler {version} is not built: python -m hack.controlplane.build --kubernetes {version}"
             )
-    replica = SchedulerReplica(cluster, tmp_path, "replica", binary)
-    try:
-        replica.start()
+    with SchedulerReplica(cluster, tmp_path, "replica", binary) as replica:
         kube = cluster.admin
         create(kube, "plain")
         placed(kube, "plain")
@@ -194,13 +259,11 @@ def test_every_right_is_used_and_none_is_missing(
             create(kube, "extended", container={"resources": {"limits": limits, "requests": {"cpu": "100m"}}})
             assert placed(kube, "extended") == "node-0"
         scrape(cluster, replica)
-    finally:
-        replica.kill()
 
     granted = manifests.granted(second_scheduler.documents())
     used = log.used()
     assert log.refused() == set()
-    assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), "not granted"
+    assert manifests.uncovered(used, granted) == set(), "not granted"
     if is_newest:
         unused = {right for right in granted - used if not is_listed_by_watching(right, used)}
         assert unused <= UNUSED.keys(), "granted, and never used"
@@ -224,44 +287,35 @@ def is_listed_by_watching(right: manifests.Right, used: set[manifests.Right]) ->
 def preempt(kube: Kube) -> None:
     """A pod that fits nowhere, and one of higher priority that makes room for itself."""
     for name, value in (("low", 1), ("high", 1000)):
-        metadata = {"name": name}
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
-        kube.create("scheduling.k8s.io/v1/priorityclasses", kind)
+        kube.make(obj("PriorityClass", name, value=value))
+        # The API server takes priorities from an informer, a moment after the write.
+        probe = partial(create, kube, "probe", priorityClassName=name, query={"dryRun": "All"})
+        eventually(lambda: not denial(probe), what=f"the priority {name} to be known")  # noqa: B023
     for number in range(2):
-        create(kube, f"low-{number}", cpu="3", priorityClassName="low")
+        create(kube, f"low-{number}", requests={"cpu": "3"}, priorityClassName="low")
         placed(kube, f"low-{number}")
-    create(kube, "fits-nowhere", cpu="3", priorityClassName="low")
-    eventually(partial(is_unschedulable, kube, "fits-nowhere"), what="a pod that fits nowhere")
-    create(kube, "high", cpu="3", priorityClassName="high")
+    create(kube, "fits-nowhere", requests={"cpu": "3"}, priorityClassName="low")
+    kube.wait(PODS, "fits-nowhere", "default", until=is_unschedulable)
+    create(kube, "high", requests={"cpu": "3"}, priorityClassName="high")
 
     def makes_room() -> bool:
         victims = [pod for pod in kube.list(PODS, "default") if pod["metadata"].get("deletionTimestamp")]
         for pod in victims:
-            options = {"gracePeriodSeconds": 0}
-            kube.delete(PODS, pod["metadata"]["name"], "default", options=options)
-        return node_of(kube, "high") is not None
+            kube.delete(PODS, pod["metadata"]["name"], "default", gracePeriodSeconds="0")
+        return "nodeName" in kube.get(PODS, "high", "default")["spec"]
 
     eventually(makes_room, what="room for the pod of high priority")
-
-
-def is_unschedulable(kube: Kube, name: str) -> bool:
-    conditions = kube.get(PODS, name, "default").get("status", {}).get("conditions", [])
-    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
 
 
 def bind_volumes(kube: Kube) -> None:
     """A claim that waits for its first pod, and one for which there is a volume."""
     size = {"accessModes": ["ReadWriteOnce"]}
     for name, provisioner in (("made", "example.com/makes"), ("local", "kubernetes.io/no-provisioner")):
-        storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
-        waits = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-        kube.create("storage.k8s.io/v1/storageclasses", storage | waits)
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+        kube.make(obj("StorageClass", name, provisioner=provisioner, volumeBindingMode="WaitForFirstConsumer"))
         spec = size | {"storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
-        kube.create("v1/persistentvolumeclaims", claim | {"spec": spec}, "default")
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "local"}}
+        kube.make(obj("PersistentVolumeClaim", name, spec=spec), "default")
     place = {"storageClassName": "local", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/nothing"}}
-    kube.create("v1/persistentvolumes", volume | {"spec": size | place})
+    kube.make(obj("PersistentVolume", "local", spec=size | place))
     kube.patch("v1/persistentvolumes", "local", {"status": {"phase": "Available"}}, subresource="status")
     for name in ("made", "local"):
         create(kube, f"volume-{name}", volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": name}}])
@@ -276,7 +330,6 @@ def bind_volumes(kube: Kube) -> None:
 
 def claim_devices(kube: Kube) -> None:
     """A pod with a device of a driver's."""
-    version = "resource.k8s.io/v1"
     pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
@@ -286,16 +339,12 @@ def claim_devices(kube: Kube) -> None:
         "ResourceClaim": {"devices": {"requests": [request]}},
     }
     for kind, spec in specs.items():
-        made = {"apiVersion": version, "kind": kind, "metadata": {"name": "gpu"}, "spec": spec}
-        kube.create(f"{version}/{kind.lower()}{'es' if kind.endswith('s') else 's'}", made, _space(kind))
+        namespace = "default" if kind == "ResourceClaim" else None
+        kube.make(obj(kind, "gpu", "resource.k8s.io/v1", spec=spec), namespace)
     resources = {"claims": [{"name": "gpu"}], "requests": {"cpu": "100m"}}
     claims = [{"name": "gpu", "resourceClaimName": "gpu"}]
     create(kube, "device", resourceClaims=claims, container={"resources": resources})
     assert placed(kube, "device") == "node-0"
-
-
-def _space(kind: str) -> str | None:
-    return "default" if kind == "ResourceClaim" else None
 
 
 def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
@@ -314,3 +363,128 @@ def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
 
     eventually(is_read, what="the metrics to be read")
     assert NAME in ACCOUNT.user
+
+
+pytestmark = pytest.mark.builds("scheduler-plugins")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduler-variants.md"
+# What VMs on the nodes use, whatever they request.
+BUSY = {"node-0": 0.85, "node-1": 0.25, "node-2": 0.05}
+PODS_PLACED = 6
+METRICS = "metrics.k8s.io"
+# The page has these figures. A VM that requests 100m counts as half a CPU of 16: after four of them 40 % are near.
+EXPECTED = {"load-aware": {"node-2": 6}, "load-aware-pack": {"node-1": 4, "node-2": 2}}
+
+
+@pytest.fixture(scope="module")
+def binary(built: Callable[[bundles.Bundle], Path]) -> Path:
+    """The kube-scheduler of scheduler-plugins."""
+    return built(bundles.SCHEDULER_PLUGINS) / "kube-scheduler"
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodePrometheus]:
+    """A Prometheus that knows what the nodes use, by the recording rules that the page gives."""
+    (written,) = re.findall(r"```yaml\n(groups:\n.*?)```", PAGE.read_text(), re.DOTALL)
+    groups = yaml.safe_load(written)["groups"]
+    try:
+        with (
+            BusyNodes(BUSY) as nodes,
+            NodePrometheus(tmp_path_factory.mktemp("prometheus"), nodes, list(BUSY), groups) as running,
+        ):
+            for rule in groups[0]["rules"]:
+                # A node that seems 0.6 points less busy gets one VM more.
+                running.wait_for(f"avg_over_time({rule['record']}[15m])", BUSY, within=0.005)
+            yield running
+    except MissingError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def busy_plane(own_plane: OwnPlane) -> LentPlane:
+    started = own_plane()
+    for name in BUSY:
+        make_node(started.admin, name)
+    return started
+
+
+@pytest.fixture
+def load_log(busy_plane: LentPlane) -> AuditLog:
+    return busy_plane.requests_of(ACCOUNT.user)
+
+
+def apply(busy_plane: ControlPlane, variant: Variant, url: str = "") -> None:
+    """What `install --with scheduler` applies, with the Prometheus of `--prometheus`."""
+    second_scheduler.apply(busy_plane, variant)
+    if url:
+        written = configuration(MANIFESTS, variant, "second", url)
+        busy_plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
+
+
+def serve_usage(busy_plane: ControlPlane) -> None:
+    """What metrics-server serves about nodes, as objects of the API server itself."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    spec = {
+        "group": METRICS,
+        "scope": "Cluster",
+        "names": {"plural": "nodes", "singular": "node", "kind": "NodeMetrics", "listKind": "NodeMetricsList"},
+        "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+    }
+    approval = {"api-approved.kubernetes.io": "unapproved, a test"}
+    install_crds(
+        busy_plane.admin, [obj("CustomResourceDefinition", f"nodes.{METRICS}", annotations=approval, spec=spec)]
+    )
+    version, when = f"{METRICS}/v1beta1", {"timestamp": "2026-01-01T00:00:00Z", "window": "10s"}
+    for name, busy in BUSY.items():
+        used = {"cpu": f"{int(16_000 * busy)}m", "memory": f"{int(64 * 1024 * busy)}Mi"}
+        busy_plane.admin.create(f"{version}/nodes", obj("NodeMetrics", name, version, **when, usage=used))
+
+
+@pytest.mark.parametrize("variant", LOAD_AWARE)
+def test_with_prometheus_vms_go_where_the_load_says(
+    busy_plane: ControlPlane,
+    tmp_path: Path,
+    binary: Path,
+    prometheus: NodePrometheus,
+    load_log: AuditLog,
+    variant: Variant,
+) -> None:
+    apply(busy_plane, variant, prometheus.url)
+    assert_places(SchedulerReplica(busy_plane, tmp_path, "replica", binary), busy_plane, load_log, variant)
+
+
+def assert_places(replica: SchedulerReplica, busy_plane: ControlPlane, load_log: AuditLog, variant: Variant) -> None:
+    """It puts VMs where the load says, by the variant's own permissions."""
+    with replica:
+        assert place(busy_plane.admin, PODS_PLACED) == EXPECTED[variant]
+    assert load_log.refused() == set()
+    granted = manifests.granted(second_scheduler.documents(variant))
+    assert manifests.uncovered(load_log.used(), granted) == set()
+
+
+@pytest.mark.parametrize("variant", LOAD_AWARE)
+def test_with_metrics_server_too_and_with_no_further_permission_than_the_variants_own(
+    busy_plane: ControlPlane, tmp_path: Path, binary: Path, load_log: AuditLog, variant: Variant
+) -> None:
+    serve_usage(busy_plane)
+    apply(busy_plane, variant)
+    replica = SchedulerReplica(busy_plane, tmp_path, "replica", binary, in_cluster="KUBE_CONFIG")
+    assert_places(replica, busy_plane, load_log, variant)
+    assert ("list", METRICS, "nodes", "") in load_log.used()
+
+
+def test_by_requests_alone_the_busy_node_gets_as_many_vms_as_the_others(busy_plane: ControlPlane) -> None:
+    written: dict[str, Any] = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    written.pop("leaderElection")
+    busy_plane.start_scheduler("spread", written)
+
+    assert set(place(busy_plane.admin, PODS_PLACED).values()) == {PODS_PLACED // len(BUSY)}
+
+
+def test_in_a_static_pod_metrics_server_is_not_found_without_a_kubeconfig(
+    busy_plane: ControlPlane, tmp_path: Path, binary: Path
+) -> None:
+    """It is named by KUBE_CONFIG, since the plugin does not read the kubeconfig of the configuration."""
+    apply(busy_plane, "load-aware")
+    with pytest.raises(StartError), SchedulerReplica(busy_plane, tmp_path, "replica", binary):
+        pass

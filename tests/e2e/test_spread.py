@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from webhook import names
 
@@ -19,10 +17,10 @@ from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
 from .support import versions
 from .support.kube import Json, KubeObject, eventually
 from .support.objects import ZONE, launcher_pod, make_node
-from .support.processes import ROOT
+from .support.program import command
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
-from .support.workloads import PODS, VMS, launcher_of, migration_target_of, vm
+from .support.workloads import PODS, launcher_of, migration_target_of, vm
 
 NODES = 4
 MACHINES = 3 * NODES
@@ -95,10 +93,8 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     settings = tmp_path / "settings.yaml"
     settings.write_text(json.dumps(SPREADING))
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        kubeconfig = plane.kubeconfig_for("admin", ["system:masters"])
-        command = [sys.executable, "-m", "webhook", *arguments, f"--kubeconfig={kubeconfig}", f"--config={settings}"]
-        return subprocess.run([*command, "-o", "json"], check=False, capture_output=True, text=True, cwd=ROOT)
+    def run(*arguments: str) -> Result:
+        return command(plane, *arguments, f"--config={settings}", "-o", "json", check=False)
 
     def doctor() -> dict[str, Json]:
         report = json.loads(run("doctor").stdout)
@@ -134,13 +130,14 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     assert doctor()["cure"]["verdict"] == "ok"
 
     explained = run("explain", "spread", f"{spread.namespace}/vm-0")
-    assert (explained.returncode, json.loads(explained.stdout)["injected"]) == (0, [CONSTRAINT])
-    assert run("explain", "spread", f"{without.namespace}/vm-0").returncode == 1
+    assert (explained.exit_code, json.loads(explained.stdout)["injected"]) == (0, [CONSTRAINT])
+    assert run("explain", "spread", f"{without.namespace}/vm-0").exit_code == 1
 
 
 @pytest.fixture
 def spreading(module_webhook: ModuleWebhook) -> WebhookServer:
-    return module_webhook(SPREADING)
+    """One that writes them into VMs, too."""
+    return module_webhook({"schedulers": {}, "scheduling": {"spread": "hostname", "spreadVirtualMachines": True}})
 
 
 def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
@@ -165,49 +162,33 @@ def test_a_namespace_chooses_for_itself_and_gets_zones_only_where_nodes_have_the
     for name, labels in nodes.items():
         make_node(plane.admin, name, labels)
     tenant = Tenant.new(new_webhook(SPREADING, access=plane))
-    plane.admin.patch(
-        "v1/namespaces", tenant.namespace, {"metadata": {"annotations": {names.SPREAD_ANNOTATION: "both"}}}
-    )
+    tenant.annotate(spread="both")
+    vmi = tenant.start(vm())
 
-    def keys(name: str) -> list[str]:
-        pod = tenant.launch(tenant.start(vm(name)))
-        return [constraint["topologyKey"] for constraint in constraints(pod)]
+    def keys() -> list[str]:
+        return [constraint["topologyKey"] for constraint in constraints(tenant.launch(vmi, dryRun="All"))]
 
-    assert keys("all") == [ZONE, "kubernetes.io/hostname"]
+    eventually(lambda: keys() == [ZONE, "kubernetes.io/hostname"], what="the annotation to be known")
     plane.admin.patch("v1/nodes", "node-a", {"metadata": {"labels": {ZONE: None}}})
-    attempts = itertools.count()
-    eventually(lambda: keys(f"some-{next(attempts)}") == ["kubernetes.io/hostname"], what="the label's end to be known")
+    eventually(lambda: keys() == ["kubernetes.io/hostname"], what="the label's end to be known")
 
 
-class TestInVms:
-    @pytest.fixture
-    def tenant(self, module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
-        scheduling = {"spread": "hostname", "spreadVirtualMachines": True}
-        return new_tenant(server=module_webhook({"schedulers": {}, "scheduling": scheduling}))
+def test_in_vms_they_give_way_to_what_the_owner_applies_later(spreading: WebhookServer, new_tenant: NewTenant) -> None:
+    tenant = new_tenant(server=spreading)
+    applied = vm("later")
+    applied["metadata"]["namespace"] = tenant.namespace
 
-    @staticmethod
-    def spread(found: KubeObject) -> Any:
-        return found["spec"]["template"]["spec"].get("topologySpreadConstraints")
+    def in_template(found: KubeObject) -> Any:
+        return found["spec"]["template"]["spec"]["topologySpreadConstraints"]
 
-    def test_they_are_written_and_an_overwrite_gets_them_back(self, tenant: Tenant) -> None:
-        created = tenant.create(vm())
-        assert self.spread(created) == [CONSTRAINT]
+    assert in_template(tenant.overwrite(tenant.create(vm()), vm())) == [CONSTRAINT]
+    assert in_template(tenant.owner.apply(applied)) == [CONSTRAINT]
 
-        assert self.spread(tenant.overwrite(created, vm())) == [CONSTRAINT]
+    wanted = {**CONSTRAINT, "maxSkew": 5, "labelSelector": {"matchLabels": {"app": "web"}}}
+    del wanted["nodeTaintsPolicy"]
+    applied["spec"]["template"]["spec"]["topologySpreadConstraints"] = [wanted, OWN]
+    result = tenant.owner.apply(applied)
 
-    @pytest.mark.parametrize("writing", ["server-side apply", "merge patch"])
-    def test_they_give_way_to_what_the_owner_writes_later(self, tenant: Tenant, writing: str) -> None:
-        applied = {**vm("later"), "metadata": {"name": "later", "namespace": tenant.namespace}}
-        assert self.spread(tenant.owner.apply(applied)) == [CONSTRAINT]
-        wanted = {**CONSTRAINT, "maxSkew": 5, "labelSelector": {"matchLabels": {"app": "web"}}}
-        del wanted["nodeTaintsPolicy"]
-        if writing == "server-side apply":
-            applied["spec"]["template"]["spec"]["topologySpreadConstraints"] = [wanted, OWN]
-            result = tenant.owner.apply(applied)
-        else:
-            template = {"spec": {"topologySpreadConstraints": [wanted, OWN]}}
-            result = tenant.owner.patch(VMS, "later", {"spec": {"template": template}}, tenant.namespace)
-
-        assert self.spread(result) == [wanted, OWN]
-        assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"].get("annotations", {})
-        assert len(result.warnings) == 1
+    assert in_template(result) == [wanted, OWN]
+    assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"].get("annotations", {})
+    assert len(result.warnings) == 1

@@ -15,14 +15,14 @@ from typing import Any, Final, Self
 
 from hack.controlplane.build import version_of
 from tests.e2e.support.commands import LOOPBACK
-from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
-from tests.e2e.support.objects import CONFLICT, CRDS
+from tests.e2e.support.kube import Json, KubeObject, eventually
+from tests.e2e.support.objects import CRDS, create_once, established, has_condition, obj
 from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import Process, free_port
 from tests.e2e.support.workloads import PODS, VMIS, VMS, vm
 from webhook.kubevirt.releases.capabilities import parse_version
-from webhook.kubevirt.releases.release import Release, release_of
+from webhook.kubevirt.releases.release import release_of
 
 from .nodes import PlayedNodes
 
@@ -51,14 +51,9 @@ def aggregation(front: Pki) -> list[str]:
 
 
 class RunningKubeVirt:
-    """KubeVirt at work on a control plane of its own, started with `aggregation`.
+    """KubeVirt at work on a plane that was started with `aggregation` and has no KubeVirt kinds yet, in a context.
 
-    A context manager: entered, VMs can be made; left, its processes are gone.
-
-    Args:
-        plane: has no KubeVirt kinds yet.
-        binaries: virt-api, virt-controller and virt-operator-objects.
-        configuration: the KubeVirt object's ``spec.configuration``.
+    ``configuration`` is the KubeVirt object's ``spec.configuration``.
     """
 
     def __init__(self, plane: ControlPlane, binaries: Path, configuration: Mapping[str, Any]) -> None:
@@ -66,7 +61,9 @@ class RunningKubeVirt:
         self.nodes = PlayedNodes(plane, ZONES)
         self._configuration = configuration
         self.version: Final = version_of(binaries)
-        self.release: Final = _release(self.version)
+        parsed = parse_version(self.version)
+        assert parsed, self.version
+        self.release: Final = release_of(parsed)
         self._port = free_port()
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
         self._objects: dict[str, list[Json]] = json.loads(shown.stdout)
@@ -116,7 +113,7 @@ class RunningKubeVirt:
 
     def names(self, resource: str) -> list[str]:
         """Of the ``instancetypes`` or ``preferences`` that KubeVirt ships."""
-        return [obj["metadata"]["name"] for obj in self._objects[resource]]
+        return [shipped["metadata"]["name"] for shipped in self._objects[resource]]
 
     def configure(self, **changed: Any) -> None:
         """Changes the KubeVirt object's ``spec.configuration``."""
@@ -144,11 +141,14 @@ class RunningKubeVirt:
     def _install(self) -> None:
         for definition in self._objects["customresourcedefinitions"]:
             self._create(CRDS, definition)
-        eventually(self._established, what="KubeVirt's kinds to be established", timeout=60)
+        names = {definition["metadata"]["name"] for definition in self._objects["customresourcedefinitions"]}
+        eventually(lambda: names <= established(self.plane.admin), what="KubeVirt's kinds to be established")
         for role in self._objects["rbac"]:
             self._create(self.plane.admin.resource_of(role), role)
-        self._create("v1/configmaps", _config_map("kubevirt-ca", {"ca-bundle": self.plane.pki.ca.read_text()}))
-        self._create("v1/services", _service(self._port))
+        bundle = {"ca-bundle": self.plane.pki.ca.read_text()}
+        self._create("v1/configmaps", obj("ConfigMap", "kubevirt-ca", namespace=NAMESPACE, data=bundle))
+        resolved = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self._port}]}
+        self._create("v1/services", obj("Service", "virt-api", namespace=NAMESPACE, spec=resolved))
         self._create_kubevirt()
         self._virt_api.start()
         self._virt_controller.start()
@@ -156,39 +156,28 @@ class RunningKubeVirt:
             service["spec"]["caBundle"] = self._ca
             service["spec"]["service"]["port"] = self._port
             self._create(API_SERVICES, service)
-        eventually(self._served, what=f"virt-api to serve (see {self._virt_api.log})", timeout=60)
+        eventually(self._served, what=f"virt-api to serve (see {self._virt_api.log})")
         for configuration in self._objects["webhooks"]:
             for entry in configuration["webhooks"]:
                 entry["clientConfig"]["caBundle"] = self._ca
                 entry["clientConfig"]["service"]["port"] = self._port
             self._create(self.plane.admin.resource_of(configuration), configuration)
         for resource in ("instancetypes", "preferences"):
-            for obj in self._objects[resource]:
-                self._create(f"instancetype.kubevirt.io/v1beta1/virtualmachinecluster{resource}", obj)
-        eventually(self._mutates, what="the API server to call virt-api", timeout=60)
+            for shipped in self._objects[resource]:
+                self._create(f"instancetype.kubevirt.io/v1beta1/virtualmachinecluster{resource}", shipped)
+        eventually(self._mutates, what="the API server to call virt-api")
 
     def _create_kubevirt(self) -> None:
-        made = self.plane.admin.create(
-            KUBEVIRTS,
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "KubeVirt",
-                "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
-                "spec": {"configuration": self._configuration},
-            },
-        )
+        spec = {"configuration": self._configuration}
+        made = self.plane.admin.create(KUBEVIRTS, obj("KubeVirt", "kubevirt", namespace=NAMESPACE, spec=spec))
         # As virt-operator leaves it; virt-api takes the architecture of VMs that name none from here.
         versions = dict.fromkeys(("observedKubeVirtVersion", "targetKubeVirtVersion"), self.version)
         made["status"] = {"phase": "Deployed", "defaultArchitecture": "amd64", **versions}
         self.plane.admin.replace(KUBEVIRTS, made, subresource="status")
 
-    def _established(self) -> bool:
-        conditions = [crd.get("status", {}).get("conditions") or [] for crd in self.plane.admin.list(CRDS)]
-        return all(any(one["type"] == "Established" and one["status"] == "True" for one in of) for of in conditions)
-
     def _served(self) -> bool:
         services = [self.plane.admin.get(API_SERVICES, one["metadata"]["name"]) for one in self._objects["apiservices"]]
-        return all(_is_available(service) for service in services)
+        return all(has_condition(service, "Available") for service in services)
 
     def _mutates(self) -> bool:
         probe: KubeObject = self.plane.admin.create(VMS, vm("probe", runStrategy="Halted"), "default", dryRun="All")
@@ -198,13 +187,8 @@ class RunningKubeVirt:
     def _ca(self) -> str:
         return base64.b64encode(self.plane.pki.ca.read_bytes()).decode()
 
-    def _create(self, resource: str, obj: Mapping[str, Any]) -> None:
-        obj = {name: value for name, value in obj.items() if name != "status"}
-        try:
-            self.plane.admin.create(resource, obj, obj["metadata"].get("namespace"))
-        except KubeError as error:
-            if error.status != CONFLICT:
-                raise
+    def _create(self, resource: str, written: Mapping[str, Any]) -> None:
+        create_once(self.plane.admin, resource, {name: value for name, value in written.items() if name != "status"})
 
     def _process(self, binary: Path, *arguments: str) -> Process:
         return Process(binary.name, [str(binary), *arguments], self.plane.directory / "logs" / f"{binary.name}.log")
@@ -212,32 +196,3 @@ class RunningKubeVirt:
     def _kill(self) -> None:
         for process in (self._virt_controller, self._virt_api):
             process.kill()
-
-
-def _release(version: str) -> Release:
-    parsed = parse_version(version)
-    assert parsed, version
-    return release_of(parsed)
-
-
-def _config_map(name: str, data: Mapping[str, str]) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "data": dict(data),
-    }
-
-
-def _service(port: int) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "virt-api", "namespace": NAMESPACE},
-        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
-    }
-
-
-def _is_available(service: Mapping[str, Any]) -> bool:
-    conditions = service.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Available" and one["status"] == "True" for one in conditions)

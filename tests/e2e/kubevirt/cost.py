@@ -31,15 +31,10 @@ Buckets = Mapping[float, float]
 
 @dataclass(frozen=True)
 class CreationCost:
-    """The cost of some VMs.
+    """The cost of some VMs: calls of each webhook entry by its name, the median and the mean of the seconds that the
+    API server waited for each, and the requests of the webhook's account meanwhile, by verb and resource.
 
-    Attributes:
-        vms: that were created.
-        calls: of each webhook entry, by its name.
-        medians: of the time that the API server waited for each, in seconds. Its buckets end at 5, 25 and 100 ms, and
-            between two of them a median is a guess.
-        means: of the same, exact.
-        requests: of the webhook's account meanwhile, by verb and resource.
+    The API server's buckets end at 5, 25 and 100 ms; between two of them a median is a guess, and a mean is exact.
     """
 
     vms: int
@@ -74,13 +69,8 @@ def _ms(seconds: float) -> str:
 def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 0.0) -> CreationCost:
     """The cost of so many VMs without choices, which are not started.
 
-    Args:
-        place: the namespace.
-        log: of the API server, for the requests of the webhook server's account.
-        count: of the VMs.
-        prefix: of their names.
-        pause: in seconds, before each; KubeVirt's controllers are done with the last VM by then, and don't compete with
-            the next one's reviews for the processor.
+    With a pause (in seconds, before each) KubeVirt's controllers are done with the last VM by then, and don't compete
+    with the next one's reviews for the processor.
     """
     asked, (before, sums) = len(log.requests()), _durations(place)
     for number in range(count):

@@ -13,6 +13,7 @@ from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.pki import service_account
 from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.rbac import RBAC, grant
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 
 from .place import Place, domain
@@ -35,23 +36,15 @@ END = "Number of evictions/requests"
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 # KubeVirt writes a VM's name into a label of its migrations, and cannot create one for a longer one.
 LABEL_LENGTH = 63
-RBAC = "rbac.authorization.k8s.io"
 
 
 class Descheduler:
-    """A descheduler that looks at one namespace's VMs only.
-
-    Args:
-        place: the namespace.
-        directory: for its files.
-        binary: of the descheduler.
-        background: whether it runs with the feature gate that VMs need.
-    """
+    """A descheduler that looks at one namespace's VMs only, with or without the feature gate that VMs need."""
 
     def __init__(self, place: Place, directory: Path, binary: Path, *, background: bool) -> None:
         self._place = place
         plane = place.real.plane
-        self._grant()
+        grant(plane.admin, "descheduler", RULES, subject={"apiGroup": RBAC, "kind": "User", "name": USER})
         policy = yaml.safe_load(POLICY.read_text())
         evictor = policy["profiles"][0]["pluginConfig"][0]
         assert evictor["name"] == "DefaultEvictor"
@@ -80,12 +73,12 @@ class Descheduler:
         for number in range(1, rounds + 1):
             with self._place.real.nodes.holding():
                 self._look(number)
-            eventually(self._is_settled, what=f"the migrations of round {number} to end", timeout=60)
+            eventually(self._is_settled, what=f"the migrations of round {number} to end")
 
     def _look(self, number: int) -> None:
         self.process.start()
         try:
-            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler", timeout=60)
+            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler")
         finally:
             self.process.stop()
         assert self.process.log.read_text().count(END) == number
@@ -99,21 +92,6 @@ class Descheduler:
         pods = place.admin.list(PODS, place.namespace)
         return all(_is_at_rest(vmi, pods) for vmi in place.admin.list(VMIS, place.namespace))
 
-    def _grant(self) -> None:
-        admin = self._place.admin
-        metadata = {"name": "descheduler"}
-        role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(RULES)}
-        admin.apply(role)
-        admin.apply(
-            {
-                "apiVersion": f"{RBAC}/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": metadata,
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "descheduler"},
-                "subjects": [{"apiGroup": RBAC, "kind": "User", "name": USER}],
-            }
-        )
-
 
 def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
     name = vmi["metadata"]["name"]
@@ -123,7 +101,7 @@ def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
     return len(name) > LABEL_LENGTH and all(IN_PROGRESS in metadata["annotations"] for metadata in own)
 
 
-def answers(log: AuditLog, place: Place) -> dict[str, list[str]]:
+def answers_to(log: AuditLog, place: Place) -> dict[str, list[str]]:
     """The answers to the descheduler's evictions in a namespace, by the VM's name.
 
     KubeVirt cuts the names of pods whose VMs have long names; those VMs are found under the empty name.

@@ -37,14 +37,9 @@ RACES = {404, 409}
 
 
 class PlayedNodes:
-    """Nodes on which launcher pods start at once, VMs boot at once, and migrations succeed.
+    """Nodes, with their zones, on which launcher pods start at once, VMs boot at once, and migrations succeed.
 
-    Args:
-        access: to a plane with KubeVirt's kinds.
-        zones: each node's, by its name.
-
-    Attributes:
-        mistakes: what went wrong, each once: KubeVirt denied what a node reported.
+    ``mistakes`` has what went wrong, each once: KubeVirt denied what a node reported.
     """
 
     def __init__(self, access: Access, zones: Mapping[str, str]) -> None:

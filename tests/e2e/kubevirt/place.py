@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import pytest
 
-from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, denied
+from tests.e2e.support.objects import is_unschedulable, obj
+from tests.e2e.support.program import command
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
 from webhook.kubevirt.config import ClusterConfig
@@ -33,32 +34,20 @@ class Place:
         self.admin = real.plane.admin
         self.namespace = namespace
 
-    def create(self, resource: str, obj: Json, **query: str) -> KubeObject:
-        return self.admin.create(resource, obj, self.namespace, **query)
+    def make(self, obj: Json, **query: str) -> KubeObject:
+        return self.admin.make(obj, self.namespace, **query)
 
     def vm(self, name: str = "web", *, run: str = "Always", template: Json | None = None, **spec: Any) -> KubeObject:
-        made = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "metadata": {"name": name},
-            "spec": {"runStrategy": run, "template": {"spec": template or {"domain": {"devices": {}}}}, **spec},
-        }
-        return self.create(VMS, made)
+        spec = {"runStrategy": run, "template": {"spec": template or {"domain": {"devices": {}}}}, **spec}
+        return self.make(obj("VirtualMachine", name, spec=spec))
 
     def get(self, resource: str, name: str = "web") -> KubeObject:
         return self.admin.get(resource, name, self.namespace)
 
     def running(self, name: str = "web") -> KubeObject:
         """The VMI, once it runs."""
-
-        def look() -> KubeObject | None:
-            try:
-                found = self.get(VMIS, name)
-            except KubeError:
-                return None
-            return found if found["status"].get("phase") == "Running" else None
-
-        return eventually(look, what=f"VMI {name} to run")
+        runs = lambda vmi: vmi["status"].get("phase") == "Running"
+        return self.admin.wait(VMIS, name, self.namespace, until=runs, what=f"VMI {name} to run")
 
     def matchers(self, found: Mapping[str, Any]) -> list[Any]:
         """The instancetype and the preference that a VM names, without a kind that KubeVirt has filled in."""
@@ -75,25 +64,21 @@ class Place:
 
     def migrate(self, name: str = "web", **selector: str) -> KubeObject:
         spec: Json = {"vmiName": name} | ({"addedNodeSelector": selector} if selector else {})
-        return self.create(
-            MIGRATIONS,
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachineInstanceMigration",
-                "metadata": {"generateName": "move-"},
-                "spec": spec,
-            },
-        )
+        return self.make(obj("VirtualMachineInstanceMigration", generateName="move-", spec=spec))
 
     def ended(self, migration: Mapping[str, Any]) -> str:
         """The phase in which a migration ended."""
+        is_over = lambda found: found.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        ended = self.admin.wait(MIGRATIONS, migration["metadata"]["name"], self.namespace, until=is_over)
+        return str(ended["status"]["phase"])
 
-        def look() -> str | None:
-            found = self.get(MIGRATIONS, migration["metadata"]["name"])
-            phase: str | None = found.get("status", {}).get("phase")
-            return phase if phase in ("Succeeded", "Failed") else None
-
-        return eventually(look, what="the migration to end", timeout=60)
+    def explained(self, *options: str) -> Json:
+        """What `explain migration` says of the VM ``web``."""
+        words = ("explain", "migration", f"{self.namespace}/web", "-o", "json", *options)
+        done = command(self.real.plane, *words, check=False)
+        assert done.stdout, done.stderr
+        found: Json = json.loads(done.stdout)
+        return found
 
     def launchers(self, name: str = "web") -> list[KubeObject]:
         """The pods of a VM, the newest last."""
@@ -107,30 +92,19 @@ class Place:
 
     def unschedulable(self, name: str = "web") -> KubeObject | None:
         """A pod of a VM for which there is no node."""
-        return next((pod for pod in self.launchers(name) if _is_unschedulable(pod)), None)
+        return next((pod for pod in self.launchers(name) if is_unschedulable(pod)), None)
 
     def claim(self, name: str, inferred: Mapping[str, str]) -> KubeObject:
         """A volume that says which instancetype and preference go with it."""
         labels = {f"instancetype.kubevirt.io/{key}": value for key, value in inferred.items()}
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "labels": labels}}
-        return self.create("v1/persistentvolumeclaims", {**made, "spec": spec})
+        return self.make(obj("PersistentVolumeClaim", name, labels=labels, spec=spec))
 
     def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> KubeError:
         """Evicts a pod and returns the denial: KubeVirt denies every eviction of a VM that it can migrate."""
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod["metadata"]["name"], "annotations": dict(annotations or {})},
-        }
-        with pytest.raises(KubeError) as refused:
-            self.admin.create(PODS, eviction, self.namespace, name=pod["metadata"]["name"], subresource="eviction")
-        return refused.value
-
-
-def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
+        name = pod["metadata"]["name"]
+        evicted = obj("Eviction", name, annotations=dict(annotations or {}))
+        return denied(lambda: self.admin.create(PODS, evicted, self.namespace, name=name, subresource="eviction"))
 
 
 def domain(pod: Mapping[str, Any]) -> str | None:
@@ -140,9 +114,7 @@ def domain(pod: Mapping[str, Any]) -> str | None:
 
 
 def make_place(real: RunningKubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
-    metadata = {"generateName": "real-", "labels": dict(labels), "annotations": dict(annotations)}
-    made = real.plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    return Place(real, made["metadata"]["name"])
+    return Place(real, real.plane.admin.make_namespace("real-", labels, annotations))
 
 
 def differences(place: Place, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,12 @@ from hack.controlplane import build, bundles
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
+from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS, VMS
 
 from .control_plane import RunningKubeVirt
-from .descheduler import IN_PROGRESS, LABEL_LENGTH, Descheduler, answers, crowd, marked, nodes_of
+from .descheduler import IN_PROGRESS, LABEL_LENGTH, Descheduler, answers_to, crowd, marked, nodes_of
 from .place import Place, make_place
 
 pytestmark = [pytest.mark.kubevirt, pytest.mark.timeout(300)]
@@ -33,6 +34,8 @@ EVICTION_MODE = "enforce"
 TRIGGERED = "Eviction triggered evacuation"
 # Eight VMs use 75 % of the node's CPUs, and the mean of the four nodes is 19 %; half of them use less than 39 %.
 ENOUGH = 4
+
+Answers = Callable[..., dict[str, list[str]]]
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +58,7 @@ def paced(
 
 
 def template(real: RunningKubeVirt, *, is_important: bool) -> Json:
-    metadata = {"name": "important"}
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
-    real.plane.admin.apply(kind)
+    real.plane.admin.apply(obj("PriorityClass", "important", value=1000))
     requests = {"cpu": "1500m", "memory": "1Gi"}
     found: Json = {"domain": {"devices": {}, "resources": {"requests": requests}}}
     # The descheduler begins with those of the lowest priority.
@@ -85,18 +86,27 @@ def crowded(real: RunningKubeVirt, request: pytest.FixtureRequest) -> Iterator[P
     eventually(lambda: not place.admin.list(VMIS, place.namespace), what="the VMs to be gone")
 
 
+@pytest.fixture
+def answers(crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path) -> Answers:
+    """Has the descheduler look at the crowded node; gives the answers to its evictions, by the VM's name."""
+
+    def run(*, background: bool) -> dict[str, list[str]]:
+        Descheduler(crowded, tmp_path, descheduler, background=background).run(ROUNDS)
+        found = answers_to(audit_log, crowded)
+        report(found, crowded)
+        return found
+
+    return run
+
+
 BOTH = pytest.mark.parametrize("crowded", [EVICTION_MODE], indirect=True)
 ALONE = pytest.mark.parametrize("crowded", [""], indirect=True)
 
 
 @ALONE
-def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(
-    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
-) -> None:
-    Descheduler(crowded, tmp_path, descheduler, background=True).run(ROUNDS)
+def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(crowded: Place, answers: Answers) -> None:
+    found = answers(background=True)
 
-    found = answers(audit_log, crowded)
-    report(found, crowded)
     # They are marked, never move, and take the two places that a node has.
     assert left(crowded) == []
     assert marked(crowded) == set(STUCK)
@@ -107,13 +117,9 @@ def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(
 
 
 @BOTH
-def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(
-    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
-) -> None:
-    Descheduler(crowded, tmp_path, descheduler, background=True).run(ROUNDS)
+def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(crowded: Place, answers: Answers) -> None:
+    found = answers(background=True)
 
-    found = answers(audit_log, crowded)
-    report(found, crowded)
     assert len(left(crowded)) == ENOUGH
     # A VM that cannot move is denied before KubeVirt marks it; one that moves is evicted once, and does not restart.
     assert marked(crowded) == set()
@@ -123,26 +129,18 @@ def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(
 
 
 @ALONE
-def test_alone_without_the_feature_gate_all_are_evicted_at_once(
-    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
-) -> None:
-    Descheduler(crowded, tmp_path, descheduler, background=False).run(ROUNDS)
+def test_alone_without_the_feature_gate_all_are_evicted_at_once(crowded: Place, answers: Answers) -> None:
+    found = answers(background=False)
 
-    found = answers(audit_log, crowded)
-    report(found, crowded)
     assert found.keys() == {"", *MOVABLE}
     assert left(crowded) == MOVABLE
     assert marked(crowded) >= set(STUCK)
 
 
 @BOTH
-def test_with_the_policy_and_a_cap_even_then_hardly_more_leave_than_must(
-    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
-) -> None:
-    Descheduler(crowded, tmp_path, descheduler, background=False).run(ROUNDS)
+def test_with_the_policy_and_a_cap_even_then_hardly_more_leave_than_must(crowded: Place, answers: Answers) -> None:
+    found = answers(background=False)
 
-    found = answers(audit_log, crowded)
-    report(found, crowded)
     # One more where an eviction comes in the moment before KubeVirt creates the migration of the one before it.
     assert len(left(crowded)) in (ENOUGH, ENOUGH + 1)
     assert marked(crowded) == set()

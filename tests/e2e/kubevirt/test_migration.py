@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.support.kube import KubeError, KubeObject, eventually
 from tests.e2e.support.messages import parse
-from tests.e2e.support.objects import CONFLICT
-from tests.e2e.support.processes import ROOT
+from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import DOMAIN, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, VMIS
 
@@ -87,10 +83,7 @@ def test_an_added_selector_is_followed_once(place: Place) -> None:
 def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
     place.vm(template=IN_A)
     place.running()
-    asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json"]
-    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    command = [sys.executable, "-m", "webhook", *asked, f"--kubeconfig={kubeconfig}"]
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    answer = place.explained()
 
     assert place.ended(place.migrate()) == "Succeeded"
 
@@ -99,17 +92,13 @@ def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
 
 def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> None:
     place.real.configure(developerConfiguration={"featureGates": ["Snapshot", "DecentralizedLiveMigration"]})
-    eventually(lambda: _receiver(place), what="virt-api to take VMs that are received")
+    eventually(lambda: place.vm(run="WaitAsReceiver"), what="virt-api to take VMs that are received")
     eventually(lambda: _phase(place) == "WaitingForSync", what="the VMI to wait for its source")
-    asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json", "--to", "zone=b"]
-    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    command = [sys.executable, "-m", "webhook", *asked, f"--kubeconfig={kubeconfig}"]
     spec = {"vmiName": "web", "receive": {"migrationID": "one"}, "addedNodeSelector": {"zone": "b"}}
-    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
     _come_from(place, "node-3")
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    answer = place.explained("--to", "zone=b")
 
-    place.create(MIGRATIONS, {**kind, "metadata": {"name": "receive"}, "spec": spec})
+    place.make(obj("VirtualMachineInstanceMigration", "receive", spec=spec))
 
     pod = eventually(
         lambda: next((pod for pod in place.launchers() if pod["spec"].get("nodeName")), None), what="a pod"
@@ -117,13 +106,6 @@ def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> 
 
     assert answer["eligible"]["names"] == [pod["spec"]["nodeName"]] == ["node-4"]
     assert (answer["obstacles"], answer["gaps"]) == ([], [])
-
-
-def _receiver(place: Place) -> KubeObject | None:
-    try:
-        return place.vm(run="WaitAsReceiver")
-    except KubeError:
-        return None
 
 
 def _phase(place: Place) -> str | None:
@@ -143,14 +125,9 @@ def _come_from(place: Place, node: str) -> None:
         "syncAddress": "10.0.0.1:9185",
     }
 
-    def write() -> KubeObject | None:
+    def write() -> KubeObject:
         vmi = place.get(VMIS)
         vmi["status"].setdefault("migrationState", {})["sourceState"] = source
-        try:
-            return place.real.plane.kubevirt_controller.replace(VMIS, vmi)
-        except KubeError as error:
-            if error.status != CONFLICT:
-                raise
-            return None
+        return place.real.plane.kubevirt_controller.replace(VMIS, vmi)
 
     eventually(write, what="the source's state to be written")

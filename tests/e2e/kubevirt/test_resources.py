@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +10,8 @@ import msgspec
 import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
-from tests.e2e.support.objects import CRDS
-from tests.e2e.support.processes import ROOT
+from tests.e2e.support.objects import CRDS, obj
+from tests.e2e.support.rbac import account, grant
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
@@ -60,8 +57,9 @@ def _offered(real: RunningKubeVirt) -> Iterator[None]:
     gates = {"disabledFeatureGates": ["ExternalNetResourceInjection"]}
     real.configure(permittedHostDevices={"pciHostDevices": [device]}, developerConfiguration=gates)
     admin.create(CRDS, _networks())
-    for granted in _grants():
-        admin.create(admin.resource_of(granted), granted)
+    # The permissions that virt-operator grants to virt-controller while that feature gate is closed.
+    rule = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]}
+    grant(admin, "kubevirt-controller-networks", [rule], subject=account(NAMESPACE, "kubevirt-controller"))
     before = admin.get("v1/nodes", HERE)["status"]["allocatable"]
     _offer(real, HERE, OFFERED)
     yield
@@ -75,8 +73,8 @@ def _left(place: Place) -> Iterator[None]:
     """Large VMs would fill the nodes of the tests that follow."""
     yield
     place.admin.delete_all(VIRTUAL_MACHINES, place.namespace)
-    eventually(lambda: not place.admin.list(VMIS, place.namespace), what="the VMs to be gone", timeout=60)
-    eventually(lambda: not place.admin.list(PODS, place.namespace), what="their pods to be gone", timeout=60)
+    eventually(lambda: not place.admin.list(VMIS, place.namespace), what="the VMs to be gone")
+    eventually(lambda: not place.admin.list(PODS, place.namespace), what="their pods to be gone")
 
 
 def _offer(real: RunningKubeVirt, node: str, amounts: Mapping[str, str | None]) -> None:
@@ -92,53 +90,16 @@ def _networks() -> Json:
     }
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.k8s.cni.cncf.io"},
-        "spec": {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
-
-
-def _grants() -> tuple[Json, Json]:
-    """The permissions that virt-operator grants to virt-controller while that feature gate is closed."""
-    group = {"apiGroup": "rbac.authorization.k8s.io"}
-    metadata = {"name": "kubevirt-controller-networks"}
-    rule = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]}
-    account = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "kubevirt-controller"}
-    made: Json = {"apiVersion": f"{group['apiGroup']}/v1", "metadata": metadata}
-    binding = {"kind": "ClusterRoleBinding", "roleRef": {**group, "kind": "ClusterRole", **metadata}}
-    return {**made, "kind": "ClusterRole", "rules": [rule]}, {**made, **binding, "subjects": [account]}
+    spec = {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]}
+    return obj("CustomResourceDefinition", f"{names['plural']}.k8s.cni.cncf.io", spec=spec)
 
 
 def _network(place: Place) -> None:
-    made = {
-        "apiVersion": "k8s.cni.cncf.io/v1",
-        "kind": "NetworkAttachmentDefinition",
-        "metadata": {"name": "fast", "annotations": {"k8s.v1.cni.cncf.io/resourceName": NETWORK}},
-        "spec": {"config": "{}"},
-    }
-
-    def create() -> bool:
-        try:
-            place.create(NADS, made)
-        except KubeError as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
-
-    eventually(create, what="the API server to serve networks")
-
-
-def _explained(place: Place) -> Any:
-    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    command = [sys.executable, "-m", "webhook", "explain", "migration", f"{place.namespace}/web", "-o", "json"]
-    done = subprocess.run(
-        [*command, f"--kubeconfig={kubeconfig}"], check=False, capture_output=True, text=True, cwd=ROOT
+    annotations = {"k8s.v1.cni.cncf.io/resourceName": NETWORK}
+    made = obj(
+        "NetworkAttachmentDefinition", "fast", "k8s.cni.cncf.io/v1", annotations=annotations, spec={"config": "{}"}
     )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+    eventually(lambda: place.admin.create(NADS, made, place.namespace), what="the API server to serve networks")
 
 
 @pytest.mark.parametrize("resource", sorted(VMS))
@@ -148,7 +109,7 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
     place.vm(template=VMS[resource])
     assert place.running()["status"]["nodeName"] == HERE
 
-    answer = _explained(place)
+    answer = place.explained()
     (reason,) = (reason for reason in answer["reasons"] if reason["origin"] == "resources")
     assert (answer["eligible"]["count"], reason["nodes"]["names"]) == (0, [SECOND, *OTHERS])
     assert f"insufficient allocatable {resource} " in reason["text"]
@@ -176,8 +137,8 @@ def test_a_second_node_that_offers_it_is_where_the_vm_goes(place: Place) -> None
     try:
         eventually(lambda: _migrates(place), what="the webhook to see what the node offers")
 
-        eventually(lambda: place.running()["status"]["nodeName"] == SECOND, what="the VM to move", timeout=60)
-        assert _explained(place)["eligible"]["names"] == [HERE]
+        eventually(lambda: place.running()["status"]["nodeName"] == SECOND, what="the VM to move")
+        assert place.explained()["eligible"]["names"] == [HERE]
     finally:
         _offer(place.real, SECOND, {DEVICE: None})
 
@@ -233,7 +194,7 @@ def test_what_a_target_pod_will_request_is_known(place: Place) -> None:
     place.real.configure(developerConfiguration={"cpuAllocationRatio": 4, "memoryOvercommit": 200})
     try:
         numbers = itertools.count()
-        eventually(lambda: _cpu_of_a_new_vm(place, next(numbers)) == 250, what="the ratio to be in force", timeout=60)
+        eventually(lambda: _cpu_of_a_new_vm(place, next(numbers)) == 250, what="the ratio to be in force")
         predicted = {name: _predicted(place, name) for name in later}
         rendered = {name: _rendered(place, name) for name in later}
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject
-from tests.e2e.support.objects import CONFLICT
+from tests.e2e.support.objects import CONFLICT, obj
 from tests.e2e.support.workloads import VMS
 from tests.owners import merge_patch
 
@@ -18,29 +18,20 @@ from .place import Place
 def manifest(name: str = "web", *, template: Json | None = None, run: str = "Halted", **spec: Any) -> Json:
     """A VM as its owner keeps it in a file; keywords go into its spec, ``template`` into its template's spec."""
     inner: Json = {"domain": {"devices": {}}} | (template or {})
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name},
-        "spec": {"runStrategy": run, "template": {"spec": inner}, **spec},
-    }
+    return obj("VirtualMachine", name, spec={"runStrategy": run, "template": {"spec": inner}, **spec})
 
 
 def write(place: Place, way: str, after: Json, before: Json | None = None) -> KubeObject:
-    """The stored object after an owner has written a manifest, with the warnings for the owner.
+    """The stored object after an owner has written a manifest, with the warnings for the owner; or the KubeError.
 
-    Args:
-        before: the manifest that was written last; None: the VM does not exist yet.
-
-    Raises:
-        ApiError: the API server denied the manifest.
+    ``before`` is the manifest that was written last; None: the VM does not exist yet.
     """
     if way == "client-side apply":
         return _apply_client_side(place, after)
     if way == "server-side apply":
         return place.admin.apply(_placed(place, after), fieldManager="flux")
     if before is None:
-        return place.create(VMS, after)
+        return place.make(after)
     name = after["metadata"]["name"]
     if way == "replace":
         return _replace(place, after)

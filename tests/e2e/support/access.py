@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from .kube import Kube
+from .kube import PATIENCE, Kube
+from .objects import obj
 from .pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
 
 
@@ -36,9 +37,8 @@ class Access:
 
     def token(self, namespace: str, name: str) -> str:
         """A token of a service account, as a pod has one; makes the account where there is none."""
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": namespace, "name": name}}
-        self.admin.apply(account)
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        self.admin.apply(obj("ServiceAccount", name, namespace=namespace))
+        asked = obj("TokenRequest", spec={})
         made = self.admin.create("v1/serviceaccounts", asked, namespace, name=name, subresource="token")
         return str(made["status"]["token"])
 
@@ -60,7 +60,7 @@ class Access:
         user: str = ADMIN.user,
         groups: Iterable[str] = ADMIN.groups,
         check: bool = True,
-        timeout: float = 60,
+        timeout: float = PATIENCE,
     ) -> subprocess.CompletedProcess[str]:
         """Runs kubectl as ``user``; with ``check``, a failure raises and says what kubectl said."""
         done = subprocess.run(

@@ -15,13 +15,7 @@ from .manifests import Right
 
 
 class AuditLog:
-    """The requests of one user, in a file that an API server with `flags` writes.
-
-    Args:
-        directory: that exists.
-        user: whose requests.
-        others: whose requests are written down, too.
-    """
+    """The requests of one user, in a file that an API server with `flags` writes, as it writes those of others."""
 
     def __init__(self, directory: Path, user: str, *others: str) -> None:
         self._user = user

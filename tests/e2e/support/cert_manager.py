@@ -65,5 +65,4 @@ def renew(access: Access, name: str, namespace: str) -> None:
     eventually(
         lambda: access.admin.get(CERTIFICATES, name, namespace)["status"]["revision"] > before["revision"],
         what=f"Certificate {name} to be issued again",
-        timeout=60,
     )

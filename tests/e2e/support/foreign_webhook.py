@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import secrets
-import ssl
-import threading
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Self
 
 from .access import Access
-from .commands import LOOPBACK
-from .kube import Json, KubeError, eventually
-from .objects import launcher_pod
+from .kube import Json, denial, eventually
+from .loopback import LoopbackServer, reply
+from .objects import launcher_pod, obj
 from .webhook_server import CONFIGURATIONS
 from .workloads import PODS, VMIS
 
@@ -39,6 +37,7 @@ class ForeignWebhook:
         self._path = CONFIGURATIONS[0 if self.kind.startswith("Mutating") else 1]
         self._called = False
         self.heads: list[str] = []
+        self._server = LoopbackServer(self._answer, access.pki.serving(self._name))
 
     def answer(self, request: Json) -> Json:
         """The response to a request, without its uid."""
@@ -49,41 +48,22 @@ class ForeignWebhook:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        webhook = self
-
-        class ForeignHandler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                webhook.heads.append(f"{self.requestline}\n{self.headers}")
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = json.dumps(webhook._review(json.loads(body))).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args: Any) -> None: ...
-
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), ForeignHandler)
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(self._access.pki.serving(self._name))
-        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._server.__enter__()
         self._access.admin.create(self._path, self._configuration())
         eventually(self._is_called, what="the API server to call the other webhook")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._access.admin.delete(self._path, self._name)
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.__exit__()
 
-    def _review(self, review: Json) -> Json:
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         self._called = True
+        self.heads.append(f"{handler.requestline}\n{handler.headers}")
+        review = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         response = {"uid": review["request"]["uid"], **self.answer(review["request"])}
-        return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
+        answer = {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
+        reply(handler, json.dumps(answer).encode(), headers={"Content-Type": "application/json"})
 
     def _is_called(self) -> bool:
         self.probe()
@@ -94,26 +74,17 @@ class ForeignWebhook:
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [self.resource]}
         entry = {
             "name": f"{self._name}.example.com",
-            "clientConfig": {"url": f"https://localhost:{self._server.server_port}/", "caBundle": authority},
+            "clientConfig": {"url": f"https://localhost:{self._server.port}/", "caBundle": authority},
             "rules": [rule],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             "sideEffects": "NoneOnDryRun",
             "admissionReviewVersions": ["v1"],
         }
-        return {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": self.kind,
-            "metadata": {"name": self._name},
-            "webhooks": [entry],
-        }
+        return obj(self.kind, self._name, webhooks=[entry])
 
 
 class Labeller(ForeignWebhook):
-    """A webhook that labels every new pod after kubevirt-webhook has seen it.
-
-    Args:
-        term: is added to the required node affinity of pods that have one.
-    """
+    """A webhook that labels every new pod after kubevirt-webhook has seen it, and may add a term to its affinity."""
 
     def __init__(self, access: Access, namespace: str, term: Json | None = None) -> None:
         super().__init__(access, namespace)
@@ -161,15 +132,12 @@ class EvictionAdmitter(ForeignWebhook):
 
     def probe(self) -> None:
         """The eviction of a pod that is not there: the webhook gets it before the API server looks for the pod."""
-        try:
-            self._access.admin.create(PODS, eviction("probe"), self.namespace, name="probe", subresource="eviction")
-        except KubeError as error:
-            assert error.status == 404, error
+        where = {"name": "probe", "subresource": "eviction"}
+        error = denial(lambda: self._access.admin.create(PODS, eviction("probe"), self.namespace, **where))
+        assert error is None or error.status == 404, error
 
 
 def eviction(pod: str, by: str | None = None) -> Json:
     """The Eviction that a drain posts; ``by`` is the requester in the annotation, as the descheduler sets it."""
-    metadata: Json = {"name": pod}
-    if by is not None:
-        metadata["annotations"] = {"requested-by": by, "reason": "triggered by a profile"}
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    annotations = {"requested-by": by, "reason": "triggered by a profile"}
+    return obj("Eviction", pod, **({} if by is None else {"annotations": annotations}))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .kube import Json
+from .kube import PATIENCE, Json
 from .manifests import parse
 from .processes import ROOT
 
@@ -17,13 +17,7 @@ IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
 
 
 class Helm:
-    """The program.
-
-    Args:
-        program: its path.
-        directory: for what it keeps and is given.
-        kubeconfig: of the cluster; None: only what needs none works.
-    """
+    """The program, with a directory for what it keeps; without a kubeconfig only what needs none works."""
 
     def __init__(self, program: Path, directory: Path, kubeconfig: Path | None = None) -> None:
         self._program = program
@@ -42,7 +36,7 @@ class Helm:
         }
         if self._kubeconfig:
             home["KUBECONFIG"] = str(self._kubeconfig)
-        done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=PATIENCE)
         said = done.stdout + done.stderr
         assert (done.returncode == 0) is check, said
         return said if not check else done.stdout

@@ -36,12 +36,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class ServerReplica(WebhookServer):
-    """One replica; it makes no configurations.
-
-    Args:
-        url: under which it is called; empty: the Service's.
-        arguments: of `serve`.
-    """
+    """One replica, which makes no configurations and is called under a URL; empty: the Service's."""
 
     def __init__(
         self,
@@ -84,6 +79,8 @@ class LiveInstallation:
         self.arguments = arguments
         self.replicas: list[ServerReplica] = []
         self._started = 0
+        # Seconds; None: as the settings say.
+        self.timeout: int | None = None
         self.url = f"https://localhost:{balancer.port}"
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
@@ -102,7 +99,7 @@ class LiveInstallation:
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
-                entry["failurePolicy"] = "Fail"
+                entry.update({"failurePolicy": "Fail"} | ({"timeoutSeconds": self.timeout} if self.timeout else {}))
         return made
 
     def apply(self, manifests: Sequence[Json] | None = None) -> None:
@@ -152,7 +149,7 @@ class LiveInstallation:
             signs = {replica.events("serving certificate issued")[-1]["ca"] for replica in self.replicas}
             return str(crt) if signs == {subject.removeprefix("CN=")} else None
 
-        return eventually(moved, what="every replica to serve with another CA", timeout=60)
+        return eventually(moved, what="every replica to serve with another CA")
 
 
 class SteadyReviews(Repeated):

@@ -34,68 +34,49 @@ NODES: Mapping[str, Mapping[str, str]] = {
 LONELY = 30.0
 
 
-class KeeperUsers:
-    """The connected workers."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._connections: set[socket.socket] = set()
-
-    def serve(self, greeting: bytes) -> None:
-        """Greets every client that connects, and returns when the last has gone or when none came."""
-        while self._one_round(greeting):
-            pass
-
-    def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
-        self._selector.close()
-
-    def _one_round(self, greeting: bytes) -> bool:
-        ready = self._selector.select(None if self._connections else LONELY)
-        for key, _ in ready:
-            if key.fileobj is self._listener:
-                self._admit(greeting)
-            elif isinstance(key.fileobj, socket.socket) and self._is_last(key.fileobj):
-                return False
-        return bool(ready)
-
-    def _admit(self, greeting: bytes) -> None:
-        connection, _ = self._listener.accept()
-        self._connections.add(connection)
-        self._selector.register(connection, selectors.EVENT_READ)
-        with contextlib.suppress(OSError):  # gone already: the selector says so next
-            connection.sendall(greeting)
-
-    def _is_last(self, connection: socket.socket) -> bool:
-        """Lets a worker that hung up go; the last one is kept, it waits for the end of the plane."""
-        self._selector.unregister(connection)
-        if len(self._connections) == 1:
-            return True
-        self._connections.remove(connection)
-        connection.close()
-        return False
+def serve(listener: socket.socket, greeting: bytes) -> socket.socket | None:
+    """Greets every client until the last has hung up, whose connection it returns; or until none came for a while."""
+    connections: set[socket.socket] = set()
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while ready := selector.select(None if connections else LONELY):
+            for key, _ in ready:
+                if key.fileobj is listener:
+                    connection, _ = listener.accept()
+                    connections.add(connection)
+                    selector.register(connection, selectors.EVENT_READ)
+                    with contextlib.suppress(OSError):  # gone already: the selector says so next
+                        connection.sendall(greeting)
+                    continue
+                (gone,) = (each for each in connections if each is key.fileobj)
+                if len(connections) == 1:
+                    return gone
+                selector.unregister(gone)
+                connections.remove(gone)
+                gone.close()
+    return None
 
 
 def run(directory: Path, binaries: Path) -> None:
     path = directory / SOCKET
     path.unlink(missing_ok=True)  # a killed keeper left it: this one starts only where none answers
-    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ending:
+    # Of its own, by process id: the next keeper may start while this one is still ending its plane.
+    home = directory / f"plane-{os.getpid()}"
+    # First, so that nothing connects to a keeper that then has none.
+    plane = ControlPlane(home, binaries, controller_manager=(binaries / "kube-controller-manager").exists())
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(128)
-        users = KeeperUsers(listener)
-        ending.callback(users.close)
-        # Of its own, by process id: the next keeper may start while this one is still ending its plane.
-        home = directory / f"plane-{os.getpid()}"
-        plane = ControlPlane(home, binaries, controller_manager=(binaries / "kube-controller-manager").exists())
-        ending.callback(plane.stop)
-        greeting = _start(plane)
-        users.serve(greeting)
-        # A client that connects from here on finds no socket, or is disconnected, and starts another keeper.
-        path.unlink(missing_ok=True)
-        listener.close()
+        last = None
+        try:
+            last = serve(listener, _start(plane))
+            # A client that connects from here on finds no socket, or is disconnected, and starts another keeper.
+            path.unlink(missing_ok=True)
+            listener.close()
+        finally:
+            plane.stop()
+            if last:
+                last.close()
 
 
 def _start(plane: ControlPlane) -> bytes:

@@ -22,7 +22,7 @@ from webhook.k8s.json_tree import MAX_LEVELS, flatten
 
 T = TypeVar("T")
 # Only a broken test waits to the end.
-PATIENCE = 120.0
+PATIENCE = 300.0
 # Most of what tests wait for comes at once; what takes seconds should not be asked for twenty times in each of them.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.25
 Json: TypeAlias = dict[str, Any]
@@ -151,17 +151,8 @@ class Kube:
             resource, metadata["name"], obj, metadata.get("namespace"), kind="apply", subresource=subresource, **options
         )
 
-    def delete(
-        self,
-        resource: str,
-        name: str,
-        namespace: str | None = None,
-        *,
-        options: Mapping[str, Any] | None = None,
-        **query: str,
-    ) -> KubeObject:
-        """Deletes an object; ``options`` are DeleteOptions, such as preconditions."""
-        return self.request("DELETE", path(resource, namespace, name), options, query=query)
+    def delete(self, resource: str, name: str, namespace: str | None = None, **query: str) -> KubeObject:
+        return self.request("DELETE", path(resource, namespace, name), query=query)
 
     def delete_all(self, resource: str, namespace: str | None = None, **query: str) -> KubeObject:
         return self.request("DELETE", path(resource, namespace), query=query)
@@ -172,6 +163,18 @@ class Kube:
         return [KubeObject(item) for item in answer["items"]]
 
     # -- helpers for tests ---------------------------------------------------------------------------------------------
+
+    def make(self, obj: Mapping[str, Any], namespace: str | None = None, **query: str) -> KubeObject:
+        """Creates an object, the resource looked up by its kind."""
+        return self.create(self.resource_of(obj), obj, namespace, **query)
+
+    def make_namespace(
+        self, prefix: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> str:
+        """Creates a namespace; returns its name, which begins so."""
+        metadata = {"generateName": prefix, "labels": labels or {}, "annotations": annotations or {}}
+        made = self.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        return str(made["metadata"]["name"])
 
     def wait(
         self,
@@ -191,8 +194,12 @@ class Kube:
 
         return eventually(look, what=what or f"{resource} {name} to be as expected", timeout=timeout)
 
-    def wait_gone(self, resource: str, name: str, namespace: str | None = None, *, timeout: float = PATIENCE) -> None:
-        eventually(lambda: self._gone(resource, name, namespace), what=f"{resource} {name} to be gone", timeout=timeout)
+    def wait_gone(self, resource: str, name: str, namespace: str | None = None) -> None:
+        def is_gone() -> bool:
+            error = denial(lambda: self.get(resource, name, namespace))
+            return error is not None and error.status == http.client.NOT_FOUND
+
+        eventually(is_gone, what=f"{resource} {name} to be gone")
 
     def text(self, url: str) -> str:
         """The answer's text, of paths such as ``/readyz`` and ``/metrics``."""
@@ -254,13 +261,6 @@ class Kube:
         kept: KeptConnection = self._kept.connection
         kept.leave_ended()
         return kept
-
-    def _gone(self, resource: str, name: str, namespace: str | None) -> bool:
-        try:
-            self.get(resource, name, namespace)
-        except KubeError as error:
-            return error.status == http.client.NOT_FOUND
-        return False
 
 
 def path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:

@@ -6,6 +6,8 @@ An API server takes seconds of a processor to start, and to find and delete what
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +22,9 @@ from .webhook_server import ACCOUNT
 
 OPERATOR = "operator"
 NAMESPACES = "v1/namespaces"
+# To start another plane takes less.
+RESET_SECONDS = 60.0
+LARGE = 1_000_000
 # No test reads those of another one.
 _IGNORED = frozenset({"events", "componentstatuses"})
 # The control plane's own, which it renews.
@@ -29,13 +34,7 @@ _Place = tuple[str, str, str]
 
 
 class LentPlane(ControlPlane):
-    """A control plane that can be brought back to how it started, with a log of requests.
-
-    Args:
-        directory: as for `ControlPlane`.
-        binaries: as for `ControlPlane`.
-        options: as for `ControlPlane`.
-    """
+    """A control plane that can be brought back to how it started, with a log of requests; built as `ControlPlane`."""
 
     def __init__(self, directory: Path, binaries: Path, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,6 +42,8 @@ class LentPlane(ControlPlane):
         flags: Sequence[str] = options.pop("apiserver_flags", ())
         super().__init__(directory, binaries, apiserver_flags=[*self._log.flags, *flags], **options)
         self._first: dict[_Place, Json] = {}
+        self._left: list[_Place] = []
+        self._deleted: dict[_Place, str] = {}
 
     def requests_of(self, user: str) -> AuditLog:
         """The requests from now on of the server's account, of that of the second scheduler, or of ``operator``."""
@@ -58,11 +59,7 @@ class LentPlane(ControlPlane):
         self._first = eventually(read, what="all objects to be listed")
 
     def reset(self) -> bool:
-        """Ends schedulers and the controller manager, and undoes what was made, changed or deleted.
-
-        Returns:
-            False if it cannot be used again, for example since a test left its API server ended.
-        """
+        """Ends schedulers and the controller manager, and undoes what was made, changed or deleted, if it can."""
         for name in list(self._schedulers):
             self.stop_scheduler(name, grace=0)
             (self.directory / "logs" / f"kube-scheduler-{name}.log").unlink(missing_ok=True)
@@ -70,9 +67,11 @@ class LentPlane(ControlPlane):
         shutil.rmtree(self.directory / "kubectl-cache", ignore_errors=True)
         if not self.answers or self.has_lost_data:
             return False
+        self._deleted.clear()
         try:
-            eventually(self._undo, what="the plane to be as it was")
-        except (AssertionError, KubeError, OSError):
+            eventually(self._undo, what="the plane to be as it was", timeout=RESET_SECONDS)
+        except (AssertionError, KubeError, OSError) as error:
+            logging.getLogger(__name__).warning("%s: %s; left: %s", self.directory, error, self._left)
             return False
         return True
 
@@ -82,23 +81,26 @@ class LentPlane(ControlPlane):
         for resource in _resources(self.admin):
             for place, obj in _objects(self, resource):
                 found[place] = obj
-                if place not in self._first:
+                uid = obj["metadata"].get("uid", "")
+                if place not in self._first and self._deleted.setdefault(place, uid) == uid:
                     self._delete(place, obj)
+                elif place not in self._first:
+                    # The API server makes it again, and made it for the first time after `remember` had looked.
+                    self._first[place] = obj
                 elif _written(obj) != _written(self._first[place]):
                     version = obj["metadata"]["resourceVersion"]
-                    before = self._first[place]
-                    self.admin.replace(
-                        resource, {**before, "metadata": before["metadata"] | {"resourceVersion": version}}
-                    )
+                    self.admin.replace(resource, _again(self._first[place], resourceVersion=version))
         for place in self._first.keys() - found.keys():
-            obj = dict(self._first[place])
-            obj["metadata"] = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
-            self.admin.create(place[0], obj)
-        return found.keys() == self._first.keys()
+            self.admin.create(place[0], _again(self._first[place]))
+        self._left = sorted(found.keys() ^ self._first.keys())
+        return not self._left
 
     def _delete(self, place: _Place, obj: Json) -> None:
         resource, namespace, name = place
         with contextlib.suppress(KubeError):  # gone with another, or changed meanwhile: the next round sees it
+            if len(json.dumps(obj)) > LARGE:
+                # A deletion is first written into a pod, for which etcd may have no room.
+                self.admin.patch(resource, name, {"metadata": {"managedFields": [{}], "labels": None}}, namespace)
             if obj["metadata"].get("finalizers") and resource != CRDS:
                 self.admin.patch(resource, name, {"metadata": {"finalizers": None}}, namespace)
             if "deletionTimestamp" not in obj["metadata"]:
@@ -127,6 +129,12 @@ def _objects(plane: ControlPlane, resource: str) -> Iterator[tuple[_Place, Json]
         if _IDENTITY in metadata.get("labels", {}):
             continue
         yield (resource, metadata.get("namespace", ""), metadata["name"]), obj
+
+
+def _again(obj: Json, **more: str) -> Json:
+    """An object as it was, for one that is another by its UID where it was deleted and made again meanwhile."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in ("resourceVersion", "uid")}
+    return {**obj, "metadata": metadata | more}
 
 
 def _written(obj: Json) -> Json:

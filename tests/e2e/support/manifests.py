@@ -57,9 +57,11 @@ def granted(roles: Iterable[Json] | None = None) -> set[Right]:
     return {right for role in found for rule in role.get("rules", ()) for right in _of(rule)}
 
 
-def covers(granted: Right, used: Right) -> bool:
-    """Whether a permission covers a request; a request for one name is listed for any name, too."""
-    return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
+def uncovered(used: Iterable[Right], granted: Iterable[Right]) -> set[Right]:
+    """The requests that no permission covers; a request for one name is listed for any name, too."""
+    return {
+        one for one in used if not any(each[:3] == one[:3] and one[3] in ("", each[3] or one[3]) for each in granted)
+    }
 
 
 def _of(rule: Mapping[str, Any]) -> Iterator[Right]:

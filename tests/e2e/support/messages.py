@@ -15,12 +15,7 @@ _SAID = re.compile(
 
 
 class Said(msgspec.Struct, frozen=True):
-    """One sentence of the webhook.
-
-    Attributes:
-        webhook: the entry of the configuration that denies; empty in a warning.
-        mode: as named; empty for ``enforce``.
-    """
+    """One sentence of the webhook; ``webhook`` is the entry that denies, and empty in a warning."""
 
     webhook: str
     policy: str

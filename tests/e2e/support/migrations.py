@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import product
 from typing import Any
 
-from .kube import Json, Kube, KubeObject, denial, denied, eventually
-from .objects import ZONE
-from .rbac import grant, may
+from .kube import Json, Kube, KubeObject, denial, denied
+from .objects import ZONE, obj
+from .placing import looked_at
+from .rbac import user_with
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
 
@@ -40,23 +39,13 @@ HOST_LABELS = {
 def guest(name: str = "web", *, model: str = HOST_MODEL, **spec: Any) -> Json:
     """A VMI as KubeVirt's defaults leave it; keywords go into its spec."""
     domain = {"devices": {}, "cpu": {"model": model}, "machine": {"type": "q35"}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": name},
-        "spec": {"architecture": "amd64", "domain": domain, **spec},
-    }
+    return obj("VirtualMachineInstance", name, spec={"architecture": "amd64", "domain": domain, **spec})
 
 
 def migration(vmi: str = "web", added: Mapping[str, str] | None = None, **spec: Any) -> Json:
     """A migration as a user writes it; keywords go into its spec."""
     whole = {"vmiName": vmi, **({} if added is None else {"addedNodeSelector": dict(added)}), **spec}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"generateName": "move-"},
-        "spec": whole,
-    }
+    return obj("VirtualMachineInstanceMigration", generateName="move-", spec=whole)
 
 
 def evacuation(vmi: str = "web", node: str = "node-a") -> Json:
@@ -80,13 +69,7 @@ def source_of(vmi: Mapping[str, Any], node: str) -> Json:
 def target_of(
     vmi: Mapping[str, Any], policy: Mapping[str, Any], source: Mapping[str, Any], host: Mapping[str, Any]
 ) -> Json:
-    """The target pod of a migration.
-
-    Args:
-        policy: the migration.
-        source: the pod that the VM runs in.
-        host: the node that it runs on.
-    """
+    """The target pod of a migration (``policy``) of a VM that runs in a source pod on a host."""
     pod = launcher_of(vmi)
     pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = policy["metadata"]["uid"]
     pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = policy["metadata"]["name"]
@@ -143,13 +126,7 @@ def _affinity(vmi: Mapping[str, Any]) -> Json:
 def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
     """A user who may create migrations in a namespace, and what more rules of a Role allow there."""
     create = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": ["create"]}
-    grant(tenant.owner, "alice", [create, *map(dict, rules)], tenant.namespace)
-    kube = tenant.server.access.kube("alice")
-    for rule in (create, *rules):
-        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
-            asked = partial(may, kube, verb, resource, tenant.namespace, group)
-            eventually(asked, what="the authorizer to know that alice may")
-    return kube
+    return user_with(tenant.server.access, "alice", [create, *map(dict, rules)], tenant.namespace)
 
 
 def rejection(ask: Callable[[], object]) -> Json | None:
@@ -164,13 +141,7 @@ def refused(ask: Callable[[], object]) -> Json:
 
 
 class MigrationMover:
-    """KubeVirt's controller at work on one VMI of a namespace with policies on.
-
-    Args:
-        tenant: the namespace.
-        manifest: of the VMI.
-        node: where it runs.
-    """
+    """KubeVirt's controller at work on one VMI, which runs on a node, in a namespace with policies on."""
 
     def __init__(self, tenant: Tenant, manifest: Mapping[str, Any], node: str = "node-a") -> None:
         self.tenant = tenant
@@ -211,23 +182,14 @@ class MigrationMover:
 
     def node_of(self, pod: Mapping[str, Any]) -> str:
         """The node of a pod, once the scheduler has bound it."""
-        found = self._looked_at(pod)
+        found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
         assert "nodeName" in found["spec"], found["status"]["conditions"]
         return str(found["spec"]["nodeName"])
 
     def why_pending(self, pod: Mapping[str, Any]) -> str:
         """The scheduler's message about a pod that fits nowhere, once it has evaluated the pod."""
-        found = self._looked_at(pod)
+        found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
         assert "nodeName" not in found["spec"]
         (condition,) = found["status"]["conditions"]
         assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
         return f"{condition['reason']}: {condition['message']}"
-
-    def _looked_at(self, pod: Mapping[str, Any]) -> KubeObject:
-        name, space = pod["metadata"]["name"], self.tenant.namespace
-
-        def look() -> KubeObject | None:
-            found = self._kube.get(PODS, name, space)
-            return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
-
-        return eventually(look, what=f"the scheduler to look at {name}")

@@ -18,6 +18,28 @@ CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFLICT = 409
 ZONE = "topology.kubernetes.io/zone"
 
+_GROUPS = {
+    "admissionregistration.k8s.io/v1": "MutatingWebhookConfiguration ValidatingWebhookConfiguration",
+    "apiextensions.k8s.io/v1": "CustomResourceDefinition",
+    "apps/v1": "ControllerRevision DaemonSet Deployment",
+    "authentication.k8s.io/v1": "TokenRequest",
+    "authorization.k8s.io/v1": "SelfSubjectAccessReview SubjectAccessReview",
+    "clone.kubevirt.io/v1beta1": "VirtualMachineClone",
+    "instancetype.kubevirt.io/v1beta1": "VirtualMachineInstancetype VirtualMachineClusterInstancetype "
+    "VirtualMachinePreference VirtualMachineClusterPreference",
+    "kubevirt.io/v1": "KubeVirt VirtualMachine VirtualMachineInstance VirtualMachineInstanceMigration "
+    "VirtualMachineInstancePreset VirtualMachineInstanceReplicaSet",
+    "kustomize.config.k8s.io/v1beta1": "Kustomization",
+    "policy/v1": "Eviction",
+    "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
+    "scheduling.k8s.io/v1": "PriorityClass",
+    "snapshot.kubevirt.io/v1beta1": "VirtualMachineRestore VirtualMachineSnapshot",
+    "storage.k8s.io/v1": "StorageClass",
+}
+# Of kinds that are not of the core group.
+VERSIONS = {kind: version for version, kinds in _GROUPS.items() for kind in kinds.split()}
+_OF_METADATA = {"annotations", "finalizers", "generateName", "labels", "name", "namespace", "ownerReferences"}
+
 NODE_LABELS: Mapping[str, str] = {
     "kubernetes.io/arch": "amd64",
     "kubernetes.io/os": "linux",
@@ -66,26 +88,33 @@ def make_node(
 
 
 def node(name: str, labels: Mapping[str, str] | None = None) -> Json:
-    own = {"kubernetes.io/hostname": name}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {**NODE_LABELS, **own, **(labels or {})}},
-    }
+    return obj("Node", name, labels={**NODE_LABELS, "kubernetes.io/hostname": name, **(labels or {})})
+
+
+def obj(kind: str, name: str = "", version: str = "", /, **fields: Any) -> Json:
+    """An object of a kind; ``labels``, ``annotations`` and the like go into its metadata, other fields beside it."""
+    named = {"name": name} if name else {}
+    metadata = named | {field: fields.pop(field) for field in _OF_METADATA & fields.keys()}
+    head = {"apiVersion": version or VERSIONS.get(kind, "v1"), "kind": kind}
+    return {**head, **({"metadata": metadata} if metadata else {}), **fields}
 
 
 def launcher_pod(name: str, *, vmi: Mapping[str, Any] | None = None, scheduler: str | None = None) -> Json:
     """A pod with what KubeVirt's controller gives to every launcher, owned by ``vmi`` where there is one."""
-    metadata: Json = {
-        "name": name,
-        "labels": {"kubevirt.io": "virt-launcher"},
-        "annotations": {"kubevirt.io/domain": name},
-    }
+    pod = obj(
+        "Pod", name, labels={"kubevirt.io": "virt-launcher"}, annotations={"kubevirt.io/domain": name}, spec=_spec()
+    )
     if vmi is not None:
-        metadata["labels"]["kubevirt.io/created-by"] = vmi["metadata"]["uid"]
-        metadata["annotations"]["kubevirt.io/domain"] = vmi["metadata"]["name"]
-        metadata["ownerReferences"] = [owner_reference(vmi)]
-    spec: Json = {
+        pod["metadata"]["labels"]["kubevirt.io/created-by"] = vmi["metadata"]["uid"]
+        pod["metadata"]["annotations"]["kubevirt.io/domain"] = vmi["metadata"]["name"]
+        pod["metadata"]["ownerReferences"] = [owner_reference(vmi)]
+    if scheduler is not None:
+        pod["spec"]["schedulerName"] = scheduler
+    return pod
+
+
+def _spec() -> Json:
+    return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
@@ -106,39 +135,31 @@ def launcher_pod(name: str, *, vmi: Mapping[str, Any] | None = None, scheduler: 
             }
         ],
     }
-    if scheduler is not None:
-        spec["schedulerName"] = scheduler
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def owner_reference(owner: Mapping[str, Any]) -> Json:
-    metadata = owner["metadata"]
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
+    head = {key: owner[key] for key in ("apiVersion", "kind")} | {
+        key: owner["metadata"][key] for key in ("name", "uid")
     }
+    return {**head, "controller": True, "blockOwnerDeletion": True}
 
 
 def ensure_namespace(kube: Kube, name: str) -> None:
-    _create_once(kube, "v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    create_once(kube, "v1/namespaces", obj("Namespace", name))
 
 
 def install_rbac(kube: Kube) -> None:
     """What the identities in ``pki`` need to do their policies."""
     for document in yaml.safe_load_all((HERE / "rbac.yaml").read_text()):
-        _create_once(kube, kube.resource_of(document), document)
+        create_once(kube, kube.resource_of(document), document)
 
 
 def install_crds(kube: Kube, definitions: Sequence[Json]) -> None:
     """Installs definitions and waits until they are served."""
     for definition in definitions:
-        _create_once(kube, CRDS, definition)
+        create_once(kube, CRDS, definition)
     names = {definition["metadata"]["name"] for definition in definitions}
-    eventually(lambda: names <= _established(kube), what="custom resource definitions to be established")
+    eventually(lambda: names <= established(kube), what="custom resource definitions to be established")
     # The API server serves an established definition, and lists it in discovery, a moment later.
     for spec in (definition["spec"] for definition in definitions):
         plural = spec["names"]["plural"]
@@ -175,37 +196,41 @@ def crds(bundle: Path | None = None) -> list[Json]:
     own = [_as_written(item) for item in yaml.safe_load((HERE / "crds.yaml").read_text())["items"]]
     if bundle is None:
         return own
-    source = bundle
     try:
-        listed = [_as_written(item) for item in json.loads(source.read_text())["items"]]
+        listed = [_as_written(item) for item in json.loads(bundle.read_text())["items"]]
         there = {item["metadata"]["name"] for item in listed}
         return [*listed, *(item for item in own if item["metadata"]["name"] not in there)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StartError(f"{source}: not a List of custom resource definitions ({error}); fix KUBEVIRT_CRDS") from error
+        raise StartError(f"{bundle}: not a List of custom resource definitions ({error}); fix KUBEVIRT_CRDS") from error
 
 
 def _as_written(item: Json) -> Json:
-    metadata = {name: item["metadata"][name] for name in ("name", "labels", "annotations") if name in item["metadata"]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": item["spec"],
-    }
+    kept = {name: item["metadata"][name] for name in ("name", "labels", "annotations") if name in item["metadata"]}
+    return obj("CustomResourceDefinition", **kept, spec=item["spec"])
 
 
-def _established(kube: Kube) -> set[str]:
-    return {item["metadata"]["name"] for item in kube.list(CRDS) if _is_established(item)}
+def established(kube: Kube) -> set[str]:
+    """The names of the definitions that the API server has accepted."""
+    return {item["metadata"]["name"] for item in kube.list(CRDS) if has_condition(item, "Established")}
 
 
-def _is_established(crd: Mapping[str, Any]) -> bool:
-    conditions = crd.get("status", {}).get("conditions") or []  # null until the first controller has seen it
-    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+def has_condition(found: Mapping[str, Any], kind: str, status: str = "True", reason: str = "") -> bool:
+    """Whether a condition of an object has this status, and this reason if one is named."""
+    conditions = found.get("status", {}).get("conditions") or []  # null until the first controller has seen it
+    return any(
+        (each["type"], each["status"]) == (kind, status) and reason in ("", each.get("reason")) for each in conditions
+    )
 
 
-def _create_once(kube: Kube, resource: str, obj: Json) -> None:
+def is_unschedulable(pod: Mapping[str, Any]) -> bool:
+    """Whether the scheduler has found no node for a pod."""
+    return has_condition(pod, "PodScheduled", "False", "Unschedulable")
+
+
+def create_once(kube: Kube, resource: str, written: Mapping[str, Any]) -> None:
+    """Creates an object if there is none of its name."""
     try:
-        kube.create(resource, obj)
+        kube.create(resource, written)
     except KubeError as error:
         if error.status != CONFLICT:
             raise

@@ -21,9 +21,7 @@ WEIGHT = 20
 def dealt(items: Sequence[pytest.Item], slow: frozenset[pytest.Item], workers: int) -> list[pytest.Item]:
     """The tests in the order in which so many workers should get them.
 
-    Args:
-        items: all, as collected.
-        slow: those of them that mostly wait. Each worker begins with its part of these, and has the others for later.
+    Each begins with its part of those that are slow, since they mostly wait, and has the others for later.
     """
     modules = [list(found) for _, found in groupby((item for item in items if item in slow), lambda item: item.path)]
     piles: list[list[pytest.Item]] = [[] for _ in range(workers)]

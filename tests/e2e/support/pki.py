@@ -14,7 +14,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,16 +81,8 @@ class Pki:
         """A kubeconfig for ``user`` that refers to no other file, so that it may be copied and mounted anywhere."""
         pem = self.client(user, groups)
         secret = base64.b64encode(pem.read_bytes()).decode()
-        authority = base64.b64encode(self.ca.read_bytes()).decode()
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "e2e", "cluster": {"server": server, "certificate-authority-data": authority}}],
-            "users": [{"name": user, "user": {"client-certificate-data": secret, "client-key-data": secret}}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
-            "current-context": "e2e",
-        }
-        return _write(pem.with_suffix(".kubeconfig"), json.dumps(config, indent=1).encode())
+        config = kubeconfig(server, self.ca, {"client-certificate-data": secret, "client-key-data": secret}, user)
+        return _write(pem.with_suffix(".kubeconfig"), config.encode())
 
     def _create_authority(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -130,6 +122,20 @@ class Pki:
         return _write(self.directory / f"{stem}.pem", _key_pem(key) + _certificate_pem(certificate))
 
 
+def kubeconfig(server: str, ca: Path | None, credentials: Mapping[str, str], user: str = "e2e") -> str:
+    """The text of a kubeconfig that refers to no other file."""
+    authority = {"certificate-authority-data": base64.b64encode(ca.read_bytes()).decode()} if ca else {}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "e2e", "cluster": {"server": server, **authority}}],
+        "users": [{"name": user, "user": dict(credentials)}],
+        "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
+        "current-context": "e2e",
+    }
+    return json.dumps(config, indent=1)
+
+
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
@@ -158,17 +164,9 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    others = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+    signs = dict.fromkeys(("key_cert_sign", "crl_sign"), signs_certificates)
+    return x509.KeyUsage(digital_signature=True, **signs, **dict.fromkeys(others.split(), False))
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

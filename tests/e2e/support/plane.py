@@ -24,15 +24,8 @@ from .processes import Process, StartError, free_port
 class ControlPlane(Access):
     """etcd, kube-apiserver and, on request, a controller manager and schedulers, in ``directory``.
 
-    A context manager: entered, it is ready, with KubeVirt's kinds and the identities' rights; left, all of it is gone
-    but the logs. Its processes die with the thread that started them.
-
-    Args:
-        directory: for its data, certificates and logs.
-        binaries: what `hack.controlplane.build` made.
-        controller_manager: whether it has one.
-        definitions: custom resource definitions; by default KubeVirt's.
-        apiserver_flags: further ones of the API server.
+    A context manager: entered, it is ready, with KubeVirt's kinds, or other ``definitions``, and the identities'
+    rights; left, all of it is gone but the logs. Its processes die with the thread that started them.
     """
 
     def __init__(
@@ -108,7 +101,8 @@ class ControlPlane(Access):
         self._etcd.wait_ready(functools.partial(_etcd_is_ready, self._etcd_port))
 
     def stop_etcd(self) -> None:
-        self._etcd.stop()
+        """Ends it at once: asked to end, it waits for the API server's watches. What it wrote, the system has."""
+        self._etcd.kill()
 
     def save_etcd(self) -> Path:
         """A copy of what etcd holds now, made while it is stopped for a moment."""
@@ -135,7 +129,8 @@ class ControlPlane(Access):
         self._manager.wait_ready(functools.partial(_ready, self._at(self._manager_port), "/healthz"))
 
     def stop_controller_manager(self) -> None:
-        self._manager.stop()
+        """Ends it at once: whatever it was doing, the next one does."""
+        self._manager.kill()
 
     # -- schedulers ----------------------------------------------------------------------------------------------------
 

@@ -32,10 +32,7 @@ BLOCK = 1 << 18
 def prepare(binaries: Path, definitions: Sequence[Json], make: Callable[[], Path]) -> Path:
     """The directory with the data, made now if it is not there; nothing changes it afterwards.
 
-    Args:
-        binaries: of the control plane.
-        definitions: the custom resource definitions that it holds.
-        make: runs a control plane with these, ends it, and gives the directory of its data.
+    ``make`` runs a control plane with these definitions, ends it, and gives the directory of its data.
     """
     root = cache_root(os.environ) / "control-plane-data"
     directory = root / digest(binaries, definitions)

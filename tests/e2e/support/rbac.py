@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import product
 
-from .kube import Json, Kube
+from .access import Access
+from .kube import Json, Kube, eventually
+from .objects import obj
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -17,33 +21,33 @@ def account(namespace: str, name: str) -> Json:
 
 def bind(kube: Kube, role: str, subject: Json, namespace: str = "", *, kind: str = "ClusterRole") -> str:
     """Binds a role, in a namespace or the cluster; gives the binding's name."""
-    name = f"e2e-{secrets.token_hex(4)}"
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    kube.apply(
-        {
-            "apiVersion": f"{RBAC}/v1",
-            "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
-            "subjects": [subject],
-        }
-    )
+    name, where = f"e2e-{secrets.token_hex(4)}", {"namespace": namespace} if namespace else {}
+    reference = {"apiGroup": RBAC, "kind": kind, "name": role}
+    binding = "RoleBinding" if namespace else "ClusterRoleBinding"
+    kube.apply(obj(binding, name, **where, roleRef=reference, subjects=[subject]))
     return name
 
 
 def grant(kube: Kube, name: str, rules: Iterable[Json], namespace: str = "", subject: Json | None = None) -> None:
     """Gives permissions, in a namespace or the cluster, by a role of the subject's name; by default to a user."""
-    kind = "Role" if namespace else "ClusterRole"
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    kube.apply({"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)})
+    kind, where = ("Role", {"namespace": namespace}) if namespace else ("ClusterRole", {})
+    kube.apply(obj(kind, name, **where, rules=list(rules)))
     bind(kube, name, subject or {"apiGroup": RBAC, "kind": "User", "name": name}, namespace, kind=kind)
+
+
+def user_with(access: Access, name: str, rules: Sequence[Json], namespace: str = "") -> Kube:
+    """The client of a user who gets permissions, once the authorizer, which learns of them by a watch, knows them."""
+    grant(access.admin, name, rules, namespace)
+    kube = access.kube(name)
+    for rule in rules:
+        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+            asked = partial(may, kube, verb, resource, namespace, group)
+            eventually(asked, what=f"the authorizer to know that {name} may {verb} {resource}")
+    return kube
 
 
 def may(kube: Kube, verb: str, resource: str, namespace: str, group: str = "") -> bool:
     """Whether the client's identity has a permission in a namespace."""
     asked = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = kube.create(
-        "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": asked}}
-    )
-    return bool(answer["status"]["allowed"])
+    review = obj("SelfSubjectAccessReview", spec={"resourceAttributes": asked})
+    return bool(kube.create("authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"])

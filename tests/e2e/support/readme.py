@@ -25,16 +25,7 @@ def with_image(text: str, repository: str, digest: str) -> str:
 
 
 def run(access: Access, directory: Path, command: str, repository: str, digest: str, helm: Path) -> None:
-    """Run a command as a reader does, in a directory with what the section names; it has to succeed.
-
-    Args:
-        access: the cluster.
-        directory: an empty one.
-        command: one of `COMMANDS`.
-        repository: of the image.
-        digest: of the image.
-        helm: the directory of Helm.
-    """
+    """Run a command as a reader does, in an empty directory with what the section names; it has to succeed."""
     for name in ("manifests", "charts"):
         shutil.copytree(ROOT / name, directory / name)
     (directory / "kustomization.yaml").write_text(with_image(_BLOCKS["yaml"], repository, digest))

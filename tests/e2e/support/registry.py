@@ -14,6 +14,7 @@ from typing import Self
 from hack.debian import ensure
 
 from .commands import LOOPBACK
+from .kube import PATIENCE
 from .processes import Process, free_port
 
 PACKAGE = "docker-registry"
@@ -23,21 +24,14 @@ _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def find_registry() -> Path:
-    """The registry's program: the installed one, or that of Debian's package, unpacked into a cache once.
-
-    Raises:
-        MissingError: there is neither.
-    """
+    """The registry's program, the installed one or Debian's, unpacked into a cache once; or a MissingError."""
     return ensure(PACKAGE, (PACKAGE,), os.environ) / PACKAGE
 
 
 class Registry:
     """One registry on loopback, its contents in a directory; a context manager.
 
-    Args:
-        binary: see `find_registry`.
-        directory: for its configuration, contents and log.
-        htpasswd: a line ``USER:BCRYPT`` that clients must match; empty: every client may read and write.
+    Clients must match ``htpasswd``, a line ``USER:BCRYPT``; empty: every client may read and write.
     """
 
     def __init__(self, binary: Path, directory: Path, *, htpasswd: str = "") -> None:
@@ -85,13 +79,7 @@ class Registry:
         self._authorization = {"Authorization": authorization}
 
     def push(self, repository: str, layers: Mapping[str, int], tag: str = "v1") -> str:
-        """Make an image; returns its digest.
-
-        Args:
-            repository: where.
-            layers: the sizes in bytes by name; equal names are equal layers.
-            tag: its tag.
-        """
+        """Make an image of layers of so many bytes; equal names are equal layers. Returns its digest."""
         config = self._blob(repository, json.dumps({"repository": repository, "layers": list(layers)}).encode())
         written = [self._blob(repository, content(name, size)) for name, size in layers.items()]
         manifest = {
@@ -118,7 +106,7 @@ class Registry:
 
     def _send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, Mapping[str, str]]:
         headers = {**self._authorization, **({"Content-Type": kind} if kind else {})}
-        with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=10)) as connection:
+        with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=PATIENCE)) as connection:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             response.read()

@@ -7,11 +7,7 @@ from typing import ClassVar, Self
 
 
 class Repeated:
-    """Takes a step again and again while its context is open; an unexpected error of a step fails the test.
-
-    Args:
-        threads: how many take steps at once.
-    """
+    """Takes a step again and again, in so many threads, in its context; an unexpected error of one fails the test."""
 
     # Between two steps of a thread.
     PAUSE_SECONDS: ClassVar = 0.0

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import ssl
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
+from . import pki
 from .access import Access
 from .commands import LOOPBACK
-from .kube import Json, KubeError, eventually
+from .kube import PATIENCE, Json, KubeError, eventually
 from .manifests import MANIFESTS
 from .pki import service_account
 from .plane import ControlPlane
-from .processes import Process, free_port
+from .processes import Process, StartError, free_port
 
 NAME = "kubevirt-scheduler"
 ACCOUNT = service_account(NAME, NAME)
@@ -36,23 +35,16 @@ def apply(plane: Access, variant: str = "spread") -> None:
 
 
 class SchedulerReplica:
-    """One replica of the Deployment.
+    """One replica of the Deployment, on a plane where the component has been applied.
 
-    Args:
-        plane: where the component has been applied.
-        directory: for its files.
-        name: of the replica.
-        binary: of kube-scheduler.
-        in_cluster: the environment variable by which a client finds what it finds by itself in a pod; empty: there is
-            no such client.
+    ``in_cluster`` is the environment variable by which a client finds what it finds by itself in a pod.
     """
 
     def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:
-        self._plane = plane
         self.port = free_port()
         kubeconfig = directory / f"{name}.kubeconfig"
-        kubeconfig.write_text(json.dumps(self._kubeconfig()))
         # In a pod it finds the API server and the token by itself.
+        kubeconfig.write_text(pki.kubeconfig(plane.server, plane.pki.ca, {"token": plane.token(NAME, NAME)}))
         written = plane.admin.get("v1/configmaps", NAME, NAME)["data"]["config.yaml"]
         whole = {**yaml.safe_load(written), "clientConnection": {"kubeconfig": str(kubeconfig)}}
         config = directory / f"{name}.yaml"
@@ -71,10 +63,18 @@ class SchedulerReplica:
         command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
         self.process = Process(name, command, directory / f"{name}.log")
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Returns once the Deployment's probes would succeed."""
         self.process.start()
-        self.process.wait_ready(functools.partial(self._is_healthy))
+        try:
+            self.process.wait_ready(lambda: self.get("/healthz") == "ok")
+        except StartError:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def kill(self) -> None:
         """Ends it as a crash does."""
@@ -85,25 +85,8 @@ class SchedulerReplica:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()
-        with urllib.request.urlopen(request, timeout=10, context=unverified) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=unverified) as answer:
             return str(answer.read().decode())
-
-    def _is_healthy(self) -> bool:
-        try:
-            return self.get("/healthz") == "ok"
-        except OSError:
-            return False
-
-    def _kubeconfig(self) -> Json:
-        cluster = {"server": self._plane.server, "certificate-authority": str(self._plane.pki.ca)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "one", "cluster": cluster}],
-            "users": [{"name": "one", "user": {"token": self._plane.token(NAME, NAME)}}],
-            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-            "current-context": "one",
-        }
 
 
 def holder(plane: Access, other_than: str = "") -> str:

@@ -19,6 +19,7 @@ DEFAULTS = {
     f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/small",
     f"{DOMAIN}/default-preference": "VirtualMachinePreference/linux",
 }
+ALLOWED = f"{DOMAIN}/allowed-instancetypes"
 INJECTED_ANNOTATIONS = (f"{DOMAIN}/injected-instancetype", f"{DOMAIN}/injected-preference")
 MUTATE, VALIDATE = "/mutate/instancetypes", "/validate/instancetypes"
 
@@ -27,12 +28,9 @@ _CATALOGUE = {
     for obj in (
         instancetype("small", cluster=False),
         instancetype("large", cluster=False, cpu={"guest": 4}, memory={"guest": "8Gi"}),
-        instancetype("placed", cluster=False, scheduler="volcano"),
         preference("linux", devices={"preferredDiskBus": "virtio"}),
         preference("demanding", requirements={"cpu": {"guest": 8}}),
         preference("spread", cpu={"preferredCPUTopology": "spread"}),
-        preference("featured", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
-        preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}),
     )
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
+from subprocess import CompletedProcess
 from typing import Any, Self
 
 from .kube import Json, Kube, KubeObject, eventually
@@ -12,12 +14,7 @@ from .workloads import PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
 
 
 class Tenant:
-    """What happens in one namespace.
-
-    Args:
-        server: which evaluates its requests.
-        namespace: which exists already.
-    """
+    """What happens in one namespace, whose requests a server evaluates."""
 
     def __init__(self, server: WebhookServer, namespace: str) -> None:
         self.server = server
@@ -26,9 +23,7 @@ class Tenant:
     @classmethod
     def new(cls, server: WebhookServer, mode: str | None = "enforce", policies: Sequence[str] = (SCHEDULING,)) -> Self:
         """In a namespace made now, and not removed: for planes that don't last longer than their test."""
-        metadata = {"generateName": "tenant-", "labels": server.labels(mode, policies)}
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        return cls(server, server.access.admin.create("v1/namespaces", namespace)["metadata"]["name"])
+        return cls(server, server.access.admin.make_namespace("tenant-", server.labels(mode, policies)))
 
     @property
     def owner(self) -> Kube:
@@ -67,6 +62,11 @@ class Tenant:
     def pod(self, manifest: Mapping[str, Any], **query: str) -> KubeObject:
         """Any pod, as KubeVirt's controller."""
         return self.controller.create(PODS, manifest, self.namespace, **query)
+
+    def kubectl(self, manifest: Mapping[str, Any], *arguments: str, check: bool = False) -> CompletedProcess[str]:
+        """What kubectl says to the owner, who creates an object, or gives it another command."""
+        words = (*(arguments or ("create",)), f"--namespace={self.namespace}", "--filename=-")
+        return self.server.access.kubectl(*words, stdin=json.dumps(manifest), check=check)
 
     def label(self, mode: str | None, policy: str = SCHEDULING) -> None:
         """Changes what the namespace says about a policy; None: nothing any more."""

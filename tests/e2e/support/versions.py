@@ -13,12 +13,7 @@ OLDER = os.environ.get("KUBERNETES", "")
 
 @dataclass(frozen=True)
 class KubernetesFeature:
-    """Something that tests need and that older versions lack.
-
-    Attributes:
-        since: the first minor version that has it, without any feature gate.
-        what: for people.
-    """
+    """Something that tests need, and that no minor version before ``since`` has without a feature gate."""
 
     since: str
     what: str

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,7 @@ from .access import Access
 from .commands import LOOPBACK
 from .fetch import fetch
 from .kube import PATIENCE, Json, Kube, eventually
-from .objects import launcher_pod
+from .objects import launcher_pod, obj
 from .pki import service_account
 from .processes import TETHER, environment, free_port, tail
 from .program import run
@@ -36,25 +36,31 @@ SCHEDULING = f"{DOMAIN}/scheduling"
 INSTANCETYPES = f"{DOMAIN}/instancetypes"
 MIGRATION = f"{DOMAIN}/migration"
 OURS = "e2e"
+# An answer that comes later counts for nothing. The 3 seconds that settings allow at most are few on a loaded machine.
+TIMEOUT_SECONDS = 20
 
 
 def install(kube: Kube) -> None:
     """Makes the objects of ``webhook.yaml`` and grants the permissions; may run repeatedly and concurrently."""
-    manifests.grant(kube, manifests.JUDGING)
-    for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
-        kube.apply(document)
+    if not may_register(kube):
+        manifests.grant(kube, manifests.JUDGING)
+        for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
+            kube.apply(document)
+        eventually(lambda: may_register(kube), what="the authorizer to know the last role")
+
+
+def may_register(kube: Kube) -> bool:
+    """Whether the API server knows the role of ``webhook.yaml``, which is made last."""
+    asked = {"verb": "create", "group": "admissionregistration.k8s.io", "resource": "mutatingwebhookconfigurations"}
+    review = obj("SubjectAccessReview", spec={"user": ACCOUNT.user, "resourceAttributes": asked})
+    return bool(kube.create("authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
 
 
 class WebhookServer:
     """One server with configurations of its own, which reach only the namespaces that carry `labels`.
 
-    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back.
-
-    Args:
-        access: to the plane that is to call it.
-        directory: for its settings, its log and its audit lines.
-        name: distinguishes it from the other servers of the plane.
-        settings: sections of the settings file.
+    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back,
+    unless the test has killed it. Its name distinguishes it from the other servers of the plane.
     """
 
     def __init__(self, access: Access, directory: Path, name: str, settings: Mapping[str, Any]) -> None:
@@ -65,6 +71,7 @@ class WebhookServer:
         self._settings = directory / f"{name}.settings.json"
         selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
         webhooks = {**settings.get("webhooks", {}), "namespaceSelector": selector}
+        self._has_timeout = "timeoutSeconds" in webhooks
         self._settings.write_text(json.dumps({**settings, "webhooks": webhooks}))
         self.port, self._ops_port = free_port(), free_port()
         self._popen: subprocess.Popen[bytes] | None = None
@@ -81,6 +88,7 @@ class WebhookServer:
     def __exit__(self, *_: object) -> None:
         if self._popen is not None:
             self.stop()
+        self.discard()
 
     def labels(self, mode: str | None = "enforce", policies: Sequence[str] = (SCHEDULING,)) -> dict[str, str]:
         """Of a namespace that this server's configurations select, for policies by their labels; None: for none."""
@@ -103,6 +111,8 @@ class WebhookServer:
     def wait_called(self) -> None:
         """Returns once the API server calls it: configurations reach it a moment after they were made."""
         self.wait_logged("webhook configurations created")
+        if not self._has_timeout:
+            self._rewrite(lambda entry, _: {**entry, "timeoutSeconds": TIMEOUT_SECONDS})
         namespace = self._namespace(self.labels())
         pod = launcher_pod("probe")
 
@@ -127,20 +137,25 @@ class WebhookServer:
 
     def _namespace(self, labels: Mapping[str, str]) -> str:
         """A namespace to try things in, where nothing is stored; it stays, for its deletion would cost more."""
-        metadata = {"generateName": f"probe-{self.name}-", "labels": labels}
-        probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        made = self.access.admin.create("v1/namespaces", probe)
-        return str(made["metadata"]["name"])
+        return self.access.admin.make_namespace(f"probe-{self.name}-", labels)
 
     def insist(self) -> None:
         """Its registered configurations get the failure policies of installed ones, for `--register` asks for none."""
         shown = run("manifests", "webhooks", f"--config={self._settings}").stdout
-        for installed in yaml.safe_load_all(shown):
-            policies = {entry["name"]: entry["failurePolicy"] for entry in installed["webhooks"]}
-            resource = self.access.admin.resource_of(installed)
-            found = self.access.admin.get(resource, f"{installed['metadata']['name']}-{self.name}")
-            for entry in found["webhooks"]:
-                entry["failurePolicy"] = policies[entry["name"]]
+        policies = {
+            (installed["kind"], entry["name"]): entry["failurePolicy"]
+            for installed in yaml.safe_load_all(shown)
+            for entry in installed["webhooks"]
+        }
+        self._rewrite(lambda entry, kind: {**entry, "failurePolicy": policies[kind, entry["name"]]})
+
+    def _rewrite(self, change: Callable[[Json, str], Json]) -> None:
+        """Replaces the entries of its registered configurations; what replaces one gets it and the object's kind."""
+        for configuration in self.configurations():
+            plural, name = configuration.split("/")
+            resource = f"admissionregistration.k8s.io/v1/{plural}"
+            found = self.access.admin.get(resource, name)
+            found["webhooks"] = [change(entry, found["kind"]) for entry in found.get("webhooks", ())]
             self.access.admin.replace(resource, found)
 
     def wait_logged(self, event: str) -> Json:
@@ -176,6 +191,13 @@ class WebhookServer:
             self._popen.kill()
             self._popen.wait()
             self._popen = None
+
+    def discard(self) -> None:
+        """Ends it at once, if it has not ended yet, and removes its configurations, if they are left."""
+        self.kill()
+        for configuration in self.configurations():
+            plural, name = configuration.split("/")
+            self.access.admin.delete(f"admissionregistration.k8s.io/v1/{plural}", name)
 
     def freeze(self) -> None:
         """From here on it takes connections and never answers, until it is killed or thawed."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .kube import Json
-from .objects import launcher_pod, owner_reference
+from .objects import launcher_pod, obj, owner_reference
 
 PODS = "v1/pods"
 VMS = "kubevirt.io/v1/virtualmachines"
@@ -27,12 +27,7 @@ def vm(name: str = "web", *, scheduler: str | None = None, **spec: Any) -> Json:
     template: Json = {"metadata": {"labels": {"app": name}}, "spec": {"domain": {"devices": {}}}}
     if scheduler is not None:
         template["spec"]["schedulerName"] = scheduler
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name},
-        "spec": {"runStrategy": "Always", "template": template, **spec},
-    }
+    return obj("VirtualMachine", name, spec={"runStrategy": "Always", "template": template, **spec})
 
 
 def scheduler_of(workload: Mapping[str, Any]) -> str | None:
@@ -45,15 +40,11 @@ def scheduler_of(workload: Mapping[str, Any]) -> str | None:
 def vmi_of(owner: Mapping[str, Any]) -> Json:
     """The VMI that KubeVirt makes of a VM, its template copied; of a VM without UID, a bare one."""
     template = copy.deepcopy(owner["spec"]["template"])
-    metadata = {**template["metadata"], "name": owner["metadata"]["name"]}
+    made = obj("VirtualMachineInstance", **template["metadata"], spec=template["spec"])
+    made["metadata"]["name"] = owner["metadata"]["name"]
     if "uid" in owner["metadata"]:
-        metadata["ownerReferences"] = [owner_reference(owner)]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": metadata,
-        "spec": template["spec"],
-    }
+        made["metadata"]["ownerReferences"] = [owner_reference(owner)]
+    return made
 
 
 def launcher_of(vmi: Mapping[str, Any]) -> Json:
@@ -81,20 +72,8 @@ def migration_target_of(vmi: Mapping[str, Any]) -> Json:
 def migration_of(vmi: Mapping[str, Any], name: str) -> Json:
     """The migration of a VMI, as KubeVirt makes one of an eviction."""
     annotations = {"kubevirt.io/evacuationMigration": vmi["status"]["nodeName"]}
-    labels = {"kubevirt.io/vmi-name": vmi["metadata"]["name"]}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": {"vmiName": vmi["metadata"]["name"]},
-    }
-
-
-def provisioning_of(vmi: Mapping[str, Any]) -> Json:
-    """The short-lived pod whose node decides where the volumes of a VMI are made."""
-    pod = launcher_of(vmi)
-    pod["metadata"]["annotations"]["kubevirt.io/ephemeral-provisioning"] = "true"
-    return pod
+    labels, spec = {"kubevirt.io/vmi-name": vmi["metadata"]["name"]}, {"vmiName": vmi["metadata"]["name"]}
+    return obj("VirtualMachineInstanceMigration", name, labels=labels, annotations=annotations, spec=spec)
 
 
 def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = True, **more: Any) -> Json:
@@ -102,32 +81,16 @@ def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = Tru
     spec: Json = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, **more}
     if scheduler is not None:
         spec["schedulerName"] = scheduler
-    return {
-        "apiVersion": "instancetype.kubevirt.io/v1beta1",
-        "kind": "VirtualMachineClusterInstancetype" if cluster else "VirtualMachineInstancetype",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return obj("VirtualMachineClusterInstancetype" if cluster else "VirtualMachineInstancetype", name, spec=spec)
 
 
 def preference(name: str, **spec: Any) -> Json:
     """A preference of one namespace; keywords are its spec."""
-    return {
-        "apiVersion": "instancetype.kubevirt.io/v1beta1",
-        "kind": "VirtualMachinePreference",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return obj("VirtualMachinePreference", name, spec=spec)
 
 
 def revision_of(stored: Mapping[str, Any], name: str) -> Json:
     """The ControllerRevision in which KubeVirt keeps an instancetype as it was."""
     captured = {"name": stored["metadata"]["name"], "kind": stored["kind"], "uid": stored["metadata"]["uid"]}
     labels = {f"instancetype.kubevirt.io/object-{key}": value for key, value in captured.items()}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"name": name, "labels": labels},
-        "data": dict(stored),
-        "revision": 1,
-    }
+    return obj("ControllerRevision", name, labels=labels, data=dict(stored), revision=1)

@@ -1,0 +1,690 @@
+"""The instancetypes policy on VMs and VMIs: defaults, denials, overwrites, expansion, and what is watched for it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, SpecReference
+from webhook.kubevirt.vm import standalone_vmi
+
+from .conftest import NewTenant, OwnPlane
+from .support import manifests
+from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
+from .support.messages import Said, parse
+from .support.objects import obj, owner_reference
+from .support.rbac import may
+from .support.sizes import (
+    ALLOWED,
+    DEFAULTS,
+    INJECTED_ANNOTATIONS,
+    LARGE,
+    LINUX,
+    MUTATE,
+    SIZED_TEMPLATE,
+    SMALL,
+    VALIDATE,
+    is_ours,
+    marks_of,
+    matchers_of,
+    named,
+    offer,
+)
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING, WebhookServer, install
+from .support.workloads import (
+    CLUSTER_INSTANCETYPES,
+    OLD_VMS,
+    PREFERENCES,
+    VMIS,
+    VMS,
+    instancetype,
+    scheduler_of,
+    vm,
+    vmi_of,
+)
+from .support.workloads import INSTANCETYPES as SIZES
+
+SPREAD = named("Preference", "spread")
+VOLUMES = [
+    ("", "persistentvolumeclaims"),
+    ("", "secrets"),
+    ("cdi.kubevirt.io", "datavolumes"),
+    ("cdi.kubevirt.io", "datasources"),
+    ("snapshot.storage.k8s.io", "volumesnapshots"),
+]
+
+
+def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:
+    created = sized.create(vm())
+
+    assert is_ours(created)
+    assert created.warnings == ()
+    assert sized.owner.get(VMS, "web", sized.namespace) == created
+    assert [line["endpoint"] for line in sized.audit()] == [
+        "/mutate/instancetypes/virtualmachines/enforce",
+        "/validate/instancetypes/virtualmachines/enforce",
+    ]
+    assert sized.verdicts() == ["patched defaults-injected", "allowed instancetype-valid"]
+    changes = {tuple(change["path"]): change["new"] for change in sized.audit()[0]["changes"]}
+    assert changes == {
+        ("spec", "instancetype"): SMALL,
+        ("spec", "preference"): LINUX,
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
+    }
+
+
+def test_what_the_owner_says_stays(sized: Tenant) -> None:
+    offer(sized, "spread")
+    cases: list[tuple[Json, list[Json | None]]] = [
+        ({"template": SIZED_TEMPLATE}, [None, None]),
+        ({"instancetype": LARGE}, [LARGE, LINUX]),
+        ({"instancetype": LARGE, "preference": SPREAD}, [LARGE, SPREAD]),
+        ({"instancetype": None, "preference": None}, [SMALL, LINUX]),
+    ]
+    for number, (spec, expected) in enumerate(cases):
+        assert matchers_of(sized.create(vm(f"web-{number}", **spec))) == expected
+    # One of an older version gets the defaults, too.
+    sized.owner.create(OLD_VMS, {**vm("old"), "apiVersion": "kubevirt.io/v1alpha3"}, sized.namespace)
+    assert is_ours(sized.owner.get(VMS, "old", sized.namespace))
+
+
+def test_a_default_for_the_whole_cluster(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    tenant.owner.create(CLUSTER_INSTANCETYPES, instancetype(tenant.namespace))
+    tenant.annotate(default_instancetype=tenant.namespace)
+    # The default has no kind, since a later patch of the name alone would keep it.
+    expected = [{"name": tenant.namespace}, None]
+    eventually(lambda: matchers_of(tenant.create(vm(), dryRun="All")) == expected, what="the namespace's default")
+    tenant.owner.delete(CLUSTER_INSTANCETYPES, tenant.namespace)
+
+
+def test_defaults_and_a_scheduler_which_an_overwrite_keeps(new_sized: NewTenant) -> None:
+    tenant = new_sized(policies=(INSTANCETYPES, SCHEDULING))
+
+    created = tenant.create(vm())
+
+    said = ["patched defaults-injected", "patched scheduler-injected", "allowed instancetype-valid"]
+    assert tenant.verdicts() == said
+    for found in (created, tenant.overwrite(created, vm(runStrategy="Halted"))):
+        assert is_ours(found)
+        assert scheduler_of(found) == "kubevirt"
+
+
+def test_the_server_has_no_right_to_look_into_volumes(tenant: Tenant) -> None:
+    server = tenant.server.access.kube(*ACCOUNT)
+
+    assert may(server, "get", "controllerrevisions", tenant.namespace, "apps")
+    assert [what for group, what in VOLUMES if may(server, "get", what, tenant.namespace, group)] == []
+
+
+MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+
+TEMPLATE = "spec.template.spec.domain"
+
+
+def in_conflict() -> Json:
+    """A VM that says four things which its instancetype says too."""
+    made = vm(instancetype=LARGE)
+    made["spec"]["template"]["spec"]["domain"] |= {
+        "cpu": {"sockets": 1, "cores": 2},
+        "memory": {"guest": "1Gi"},
+        "resources": {"limits": {"cpu": "1"}},
+    }
+    return made
+
+
+def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
+    """The denial of a new VM, which is not stored afterwards."""
+    refused = denied(lambda: tenant.create(obj))
+    assert tenant.owner.list(VMS, tenant.namespace) == []
+    return refused
+
+
+def assert_refused(
+    refused: KubeError, status: int, message: str, causes: list[tuple[str, str]], code: str = "instancetype-denied"
+) -> None:
+    """The whole Status object, as clients see it; the message is KubeVirt's own, word for word."""
+    reasons = {422: "Invalid", 403: "Forbidden"}
+    assert (refused.status, refused.body["reason"], refused.body["status"]) == (status, reasons[status], "Failure")
+    assert parse(refused.message) == Said(MUTATOR, "instancetypes", "", message, code)
+    details = refused.body["details"]
+    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
+    assert [(cause["reason"], cause["field"]) for cause in details["causes"]] == causes
+    told = [parse(cause["message"]) for cause in details["causes"]]
+    assert [(one.policy, one.code) for one in told] == [("instancetypes", code)] * len(causes)
+
+
+def test_conflicts_name_all_fields(sized: Tenant) -> None:
+    paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
+
+    refused = refusal_of(sized, in_conflict())
+    shown = sized.kubectl(in_conflict())
+
+    sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
+    assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
+    assert shown.returncode == 1
+    assert shown.stderr.startswith('The VirtualMachine "web" is invalid:')
+    for path, sentence in zip(paths, sentences, strict=True):
+        assert f"* {path}: kubevirt-webhook (instancetypes): {sentence} [instancetype-denied]" in shown.stderr
+    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
+
+
+def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
+    strict = new_sized(annotations={**DEFAULTS, ALLOWED: "VirtualMachineInstancetype/small, u1.*"})
+    refused = refusal_of(strict, vm(instancetype=LARGE))
+    shown = strict.kubectl(vm(instancetype=LARGE))
+
+    message = parse(refused.message).text
+    for named_in_it in ("VirtualMachineInstancetype/large", strict.namespace, "VirtualMachineInstancetype/small, u1.*"):
+        assert named_in_it in message
+    causes = [("FieldValueNotSupported", "spec.instancetype.name")]
+    assert_refused(refused, 403, message, causes, "instancetype-not-allowed")
+    assert "Error from server (Forbidden)" in shown.stderr
+    assert message in shown.stderr
+    assert matchers_of(strict.create(vm()))[0] == SMALL
+
+
+def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: NewTenant) -> None:
+    tenant = new_sized()
+    tenant.create(vm(instancetype=LARGE))
+    tenant.annotate(allowed_instancetypes="VirtualMachineInstancetype/small")
+
+    probe = vm("probe", instancetype=LARGE)
+    eventually(lambda: denial(lambda: tenant.create(probe, dryRun="All")), what="the allow-list to count")
+    assert denied(lambda: tenant.create(probe, dryRun="All")).status == 403
+    change = {"spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": {"a": "b"}}}}}
+    assert matchers_of(tenant.owner.patch(VMS, "web", change, tenant.namespace))[0] == LARGE
+
+
+CARRIED_OVER = "patched defaults-preserved"
+
+
+def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
+    created = sized.create(vm())
+    desired = vm(runStrategy="Halted")
+
+    overwritten = sized.overwrite(created, desired)
+
+    assert is_ours(overwritten)
+    assert overwritten["spec"]["runStrategy"] == "Halted"
+    assert overwritten["metadata"]["annotations"]["pool.example/revision"] == "2"
+    again = sized.overwrite(overwritten, desired)
+    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
+    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
+
+
+def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:
+    sized.create(vm())
+    before = sized.server.answered()
+
+    sized.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, sized.namespace)
+    sized.controller.patch(VMS, "web", {"status": {"ready": True}}, sized.namespace, subresource="status")
+    stored = sized.owner.get(VMS, "web", sized.namespace)
+    stale = {**vm(), "metadata": {**stored["metadata"], "annotations": {}}, "status": {"ready": False}}
+    sized.controller.replace(VMS, stale, subresource="status")
+    assert sized.server.answered() == before
+
+    sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
+    assert sized.server.answered() == before + 2
+    found = sized.owner.get(VMS, "web", sized.namespace)
+    assert is_ours(found)
+    assert found["status"]["ready"] is False
+
+
+def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
+    kept = vm()
+    kept["metadata"]["finalizers"] = ["example.com/finalizer"]
+    created = sized.create(kept)
+    before = sized.server.answered()
+
+    deleting = sized.owner.delete(VMS, "web", sized.namespace)
+    # Matchers to missing objects beside sizes: they no longer matter while the VM is being deleted.
+    odd = sized.overwrite(deleting, vm(template=SIZED_TEMPLATE, instancetype=SMALL))
+    del odd["metadata"]["finalizers"]
+    sized.controller.replace(VMS, odd)
+
+    sized.owner.wait_gone(VMS, "web", sized.namespace)
+    assert is_ours(created)
+    assert sized.server.answered() == before
+
+
+def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
+    original = sized.create(vm())
+    sized.owner.delete(VMS, "web", sized.namespace)
+    sized.annotate(default_instancetype="VirtualMachineInstancetype/large")
+
+    # A status that a restore brings along is not believed.
+    forged = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "nowhere"}}}
+    kept = {field: original["metadata"][field] for field in ("name", "annotations")}
+    again = sized.create(vm() | {"metadata": kept, "spec": copy.deepcopy(original["spec"]), "status": forged})
+
+    assert again["spec"] == original["spec"]
+    assert is_ours(again)
+    assert again.warnings == ()
+    assert is_ours(sized.overwrite(again, vm(runStrategy="Halted")))
+
+
+EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
+
+
+@pytest.fixture
+def expanding(new_sized: NewTenant) -> Tenant:
+    """A namespace that has defaults, and has them written out."""
+    return new_sized(annotations=DEFAULTS | EXPAND)
+
+
+def domain_of(vm: Json) -> Json:
+    domain: Json = vm["spec"]["template"]["spec"]["domain"]
+    return domain
+
+
+def owned(**spec: Any) -> Json:
+    """A VM with much that only its owner knows about."""
+    made = vm(**spec)
+    made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    template = made["spec"]["template"]
+    template["metadata"] |= {"unknown": {"kept": True}}
+    template["spec"] |= {
+        "tolerations": [{"key": "vm", "operator": "Exists"}],
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}},
+            {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}},
+        ],
+        "domain": {
+            "clock": {"utc": {"offsetSeconds": 0}},
+            "devices": {"disks": [{"name": "root", "disk": {}, "serial": "1", "bootOrder": 1}]},
+            "resources": {"requests": {"devices.example.com/x": "1000m"}},
+        },
+    }
+    return made
+
+
+def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
+    asked = owned()
+    created = expanding.create(asked)
+
+    assert matchers_of(created) == [None, None]
+    # By these both are put back where an overwrite takes the size away.
+    assert marks_of(created) == list(DEFAULTS.values())
+    assert domain_of(created)["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert domain_of(created)["memory"] == {"guest": "1Gi"}
+    assert domain_of(created)["devices"]["disks"] == [
+        {"name": "root", "disk": {"bus": "virtio"}, "serial": "1", "bootOrder": 1},
+        {"name": "init", "disk": {"bus": "virtio"}},
+    ]
+    for field in ("labels", "annotations"):
+        assert created["metadata"][field].items() >= asked["metadata"][field].items()
+    template, given = created["spec"]["template"], asked["spec"]["template"]
+    assert template["metadata"] == given["metadata"]
+    assert template["spec"]["tolerations"] == given["spec"]["tolerations"]
+    assert [volume.keys() for volume in template["spec"]["volumes"]] == [v.keys() for v in given["spec"]["volumes"]]
+    assert domain_of(created)["clock"] == domain_of(asked)["clock"]
+    # The webhook does not even make them canonical: what it need not change is as the owner wrote it.
+    assert domain_of(created)["resources"] == domain_of(asked)["resources"]
+    assert created.warnings == ()
+    assert expanding.verdicts() == ["patched instancetype-expanded"]
+
+
+ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
+ROLE = "kubevirt-webhook"
+LOOKED_UP = ("instancetypes", "preferences", "presets")
+MANY = 10
+
+
+def copies(request: Json) -> bool:
+    """Whether a request makes or keeps a copy of all, rather than to look one thing up."""
+    return request["verb"] in {"list", "watch"} and "namespace" not in request["objectRef"]
+
+
+def without_watches(role: Json) -> Json:
+    """A role as it was before anything of instancetypes was watched."""
+    changed = copy.deepcopy(role)
+    for rule in changed["rules"]:
+        if rule["apiGroups"] == ["instancetype.kubevirt.io"]:
+            rule["verbs"] = ["get"]
+    return changed
+
+
+def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything_works(
+    own_plane: OwnPlane, tmp_path: Path
+) -> None:
+    plane = own_plane()
+    log = plane.requests_of(ACCOUNT.user)
+    install(plane.admin)
+    (role,) = (one for one in manifests.rbac() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == ROLE)
+    plane.admin.apply(without_watches(role))
+    with WebhookServer(plane, tmp_path, "copying", {"schedulers": {"kubevirt": {"healthCheck": "off"}}}) as server:
+        assert server.validates
+        tenant = offer(Tenant.new(server, "enforce", (INSTANCETYPES, SCHEDULING)), "small", "linux")
+        tenant.annotate(**{key.partition("/")[2].replace("-", "_"): value for key, value in DEFAULTS.items()})
+        numbers = iter(range(1000))
+
+        def asked() -> Counter[str]:
+            """The requests that a VM's creation causes."""
+            before = len(log.requests())
+            assert is_ours(tenant.create(vm(f"web-{next(numbers)}")))
+            asked_for = [one for one in log.requests()[before:] if one["objectRef"]["resource"].endswith(LOOKED_UP)]
+            return Counter(one["verb"] for one in asked_for if not copies(one))
+
+        eventually(lambda: is_ours(tenant.create(vm("probe"), dryRun="All")), what="the namespace's defaults")
+        assert asked()["get"] >= 4
+        manifests.grant(plane.admin, manifests.JUDGING)
+        # The webhook retries a denied watch after ten seconds at most.
+        eventually(lambda: not asked(), what="the copies to answer")
+        assert [asked() for _ in range(MANY)] == [Counter()] * MANY
+
+
+def test_a_vm_may_follow_at_once_what_it_names(sized: Tenant) -> None:
+    sized.create(vm("first", instancetype=SMALL))
+    for number in range(MANY):
+        name = f"new-{number}"
+        sized.owner.create(SIZES, instancetype(name, cluster=False), sized.namespace)
+        sized.create(vm(name, instancetype=named("Instancetype", name)))
+
+    assert sized.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * (MANY + 1)
+
+
+def test_a_vm_may_follow_at_once_a_change_that_makes_room_for_it(new_sized: NewTenant) -> None:
+    tenant = offer(new_sized(annotations={}), "demanding")
+    names: Json = {"instancetype": named("Instancetype", "large"), "preference": named("Preference", "demanding")}
+    for number in range(MANY):
+        for needed in (8, 1 + number % 2):
+            change = {"spec": {"requirements": {"cpu": {"guest": needed}}}}
+            tenant.owner.patch(PREFERENCES, "demanding", change, tenant.namespace)
+        tenant.create(vm(f"web-{number}", **names))
+
+    assert tenant.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * MANY
+
+
+ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
+DISK: Json = {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}}
+
+
+def vmi(name: str = "web", *, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """A VMI as its owner writes it, with one volume; keywords go into its spec."""
+    made = vmi_of(vm(name))
+    made["metadata"]["annotations"] = dict(annotations or {})
+    made["spec"] |= {"volumes": [DISK], **spec}
+    return made
+
+
+def create(tenant: Tenant, obj: Mapping[str, Any], **query: str) -> KubeObject:
+    return tenant.owner.create(VMIS, obj, tenant.namespace, **query)
+
+
+def size_of(found: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Sockets and memory."""
+    domain = found["spec"]["domain"]
+    return domain.get("cpu", {}).get("sockets"), domain.get("memory", {}).get("guest")
+
+
+def forged(owner: str, uid: str) -> Json:
+    """A VMI of a user that claims to be a VM's."""
+    made = vmi("forged")
+    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": owner, "uid": uid}
+    made["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+    return made
+
+
+@pytest.fixture
+def vmis_of_vms(sized: Tenant) -> Iterator[None]:
+    """The policy of docs/instancetypes.md, bound in one namespace."""
+    page = (Path(__file__).parents[2] / "docs" / "instancetypes.md").read_text()
+    block = page.partition("### VMIs with a forged owner")[2].partition("```yaml\n")[2].partition("```")[0]
+    policy, binding = yaml.safe_load_all(block)
+    here = {"matchLabels": {"kubernetes.io/metadata.name": sized.namespace}}
+    binding["spec"]["matchResources"] = {"namespaceSelector": here}
+    admin = sized.server.access.admin
+    for document in (policy, binding):
+        admin.apply(document)
+    yield
+    for document in (binding, policy):
+        admin.delete(admin.resource_of(document), "vmis-of-vms")
+
+
+def test_a_forged_owner_gets_around_the_defaults_until_a_policy_denies_it(
+    sized: Tenant, request: pytest.FixtureRequest
+) -> None:
+    """What docs/faq.md says of the gap, and of what closes it."""
+    nobody, web = "00000000-0000-4000-8000-000000000000", sized.create(vm())["metadata"]["uid"]
+    before = sized.server.answered()
+    for owner, uid in (("nobody", nobody), ("web", web)):
+        assert size_of(create(sized, forged(owner, uid), dryRun="All")) == (None, None)
+    assert sized.server.answered() == before
+
+    request.getfixturevalue("vmis_of_vms")
+
+    forge = partial(create, sized, forged("nobody", nobody), dryRun="All")
+    said = eventually(lambda: denial(forge), what="the policy to be in force")
+    assert "only KubeVirt creates the VMIs of VirtualMachines" in said.message
+    stored = sized.owner.get(VMS, "web", sized.namespace)
+    started = sized.start(stored)
+    sized.owner.patch(VMIS, started["metadata"]["name"], {"metadata": {"labels": {"a": "b"}}}, sized.namespace)
+    assert size_of(create(sized, vmi("bare"))) == (1, "1Gi")
+
+
+def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
+    created = create(sized, vmi())
+
+    assert size_of(created) == (1, "1Gi")
+    assert created["spec"]["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
+    assert created["metadata"]["annotations"] == {
+        "kubevirt.io/instancetype-name": "small",
+        "kubevirt.io/preference-name": "linux",
+        **dict(zip(INJECTED_ANNOTATIONS, DEFAULTS.values(), strict=True)),
+    }
+    assert created.warnings == ()
+    assert sized.owner.get(VMIS, "web", sized.namespace) == created
+    assert sized.verdicts() == ["patched instancetype-applied"]
+
+
+def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    replica_set = sized.owner.make(obj("VirtualMachineInstanceReplicaSet", "web", spec=spec), sized.namespace)
+    replica = vmi() | {"metadata": {"generateName": "web", "ownerReferences": [owner_reference(replica_set)]}}
+
+    created = sized.controller.create(VMIS, replica, sized.namespace)
+
+    assert size_of(created) == (1, "1Gi")
+    assert marks_of(created) == list(DEFAULTS.values())
+
+
+def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
+    stored = sized.create(vm())
+    before = sized.server.answered()
+
+    started = sized.start(stored)
+
+    assert size_of(started) == (None, None)
+    assert marks_of(started) == [None, None]
+    assert sized.server.answered() == before
+
+
+# -- stored VMIs -------------------------------------------------------------------------------------------------------
+
+_SPECS: dict[str, list[Json]] = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text())
+# They set everything there is to set.
+INSTANCETYPE_SPECS, PREFERENCE_SPECS = _SPECS["instancetypes"], _SPECS["preferences"]
+
+DEVICES: Json = {
+    "disks": [
+        {"name": "root", "disk": {}},
+        {"name": "cd", "cdrom": {}},
+        {"name": "lun", "lun": {}},
+        {"name": "plain", "bootOrder": 2},
+    ],
+    "interfaces": [{"name": "pod"}, {"name": "bridged", "bridge": {}}],
+    "sound": {"name": "sound"},
+    "panicDevices": [{}],
+}
+FULL_SPEC: Json = {
+    "domain": {"devices": DEVICES},
+    "networks": [{"name": "pod", "pod": {}}, {"name": "bridged", "multus": {"networkName": "net"}}],
+    "volumes": [{**DISK, "name": name} for name in ("root", "cd", "lun", "plain", "further")],
+}
+
+
+def filled(asked: Json, size: Json, preferred: Json) -> Json:
+    """The spec that KubeVirt would give a VMI, with quantities and empty values as KubeVirt writes them."""
+    found = {
+        INSTANCETYPE_MATCHER: (SpecReference(size["kind"], size["metadata"]["name"]), size),
+        PREFERENCE_MATCHER: (SpecReference(preferred["kind"], preferred["metadata"]["name"]), preferred),
+    }
+    spec: Json = standalone_vmi.fill(asked, found, CONFIGURATION).after["spec"]
+    return spec
+
+
+def test_every_field_passes_the_schema_and_is_stored_as_kubevirt_makes_it(sized: Tenant) -> None:
+    kinds = [("VirtualMachineInstancetype", INSTANCETYPE_SPECS), ("VirtualMachinePreference", PREFERENCE_SPECS)]
+    for kind, specs in kinds:
+        for number, spec in enumerate(specs):
+            sized.owner.make(obj(kind, f"full-{number}", spec=spec), sized.namespace)
+    shapes = itertools.product((FULL_SPEC, vmi()["spec"]), *(range(len(specs)) for _, specs in kinds))
+    for number, (spec, size, preferred) in enumerate(shapes):
+        chosen = (f"VirtualMachineInstancetype/full-{size}", f"VirtualMachinePreference/full-{preferred}")
+        asked = {**vmi(f"case-{number}", annotations=dict(zip(ASKED, chosen, strict=True))), "spec": spec}
+
+        created = create(sized, copy.deepcopy(asked))
+
+        objects = (
+            obj(kind, f"full-{which}", spec=specs[which])
+            for (kind, specs), which in zip(kinds, (size, preferred), strict=True)
+        )
+        assert created.warnings == ()
+        stored = standalone_vmi.fill(dict(created), {}, CONFIGURATION).before["spec"]
+        assert stored == filled(copy.deepcopy(asked), *objects)
+    # Parts that are copied as a whole, down to fields that KubeVirt's rules do not mention.
+    spec = sized.owner.get(VMIS, "case-0", sized.namespace)["spec"]
+    domain, devices = spec["domain"], spec["domain"]["devices"]
+    given, preferred = INSTANCETYPE_SPECS[0], PREFERENCE_SPECS[0]
+    assert [spec["nodeSelector"], spec["schedulerName"]] == [given["nodeSelector"], given["schedulerName"]]
+    assert [devices["gpus"], devices["hostDevices"]] == [given["gpus"], given["hostDevices"]]
+    assert [domain["launchSecurity"], domain["ioThreads"]] == [given["launchSecurity"], given["ioThreads"]]
+    assert domain["clock"] == {
+        **preferred["clock"]["preferredClockOffset"],
+        "timer": preferred["clock"]["preferredTimer"],
+    }
+    assert domain["features"]["hyperv"] == preferred["features"]["preferredHyperv"]
+    assert devices["disks"][0] == {
+        "name": "root",
+        "disk": {"bus": "virtio"},
+        "cache": "none",
+        "io": "native",
+        "blockSize": preferred["devices"]["preferredDiskBlockSize"],
+        "dedicatedIOThread": True,
+    }
+
+
+# Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
+both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
+
+
+@pytest.fixture
+def declaring(new_tenant: NewTenant) -> Tenant:
+    """A namespace whose VMs get a scheduler, an instancetype and a preference."""
+    made = new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES))
+    return offer(made, "small", "large", "linux")
+
+
+def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure."""
+    done = tenant.kubectl(manifest, *arguments, check=True)
+    assert len(done.stderr.splitlines()) == bool(warns)
+    assert warns in done.stderr
+    return done.stdout
+
+
+def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> KubeObject:
+    """Server-side apply that takes nothing over by force."""
+    metadata = {**manifest["metadata"], "namespace": tenant.namespace}
+    return tenant.owner.apply({**manifest, "metadata": metadata}, fieldManager=manager, force="false")
+
+
+def found(tenant: Tenant) -> KubeObject:
+    return tenant.owner.get(VMS, "web", tenant.namespace)
+
+
+def managers_of(vm: Mapping[str, Any], field: str) -> list[str]:
+    """The managers that own a field that the webhook writes."""
+    return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"f:{field}"' in json.dumps(it["fieldsV1"])]
+
+
+@both_ways
+def test_applied_again_nothing_changes(declaring: Tenant, way: tuple[str, ...]) -> None:
+    shown = kubectl(declaring, "apply", "--dry-run=server", "--output=json", *way, manifest=vm())
+    assert scheduler_of(json.loads(shown)) == "kubevirt"
+    assert is_ours(json.loads(shown))
+    assert declaring.owner.list(VMS, declaring.namespace) == []
+    kubectl(declaring, "apply", *way, manifest=vm())
+    created = found(declaring)
+
+    assert kubectl(declaring, "diff", *way, manifest=vm()) == ""
+    kubectl(declaring, "apply", *way, manifest=vm())
+    assert found(declaring) == created
+    assert scheduler_of(created) == "kubevirt"
+    assert is_ours(created)
+    before = len(declaring.verdicts(path=MUTATE))
+    kubectl(declaring, "apply", *way, manifest=vm(runStrategy="Halted"))
+
+    assert found(declaring)["spec"]["runStrategy"] == "Halted"
+    assert is_ours(found(declaring))
+    # They were never gone.
+    assert declaring.verdicts(path=MUTATE)[before:] == ["allowed instancetype-unchanged"]
+
+
+@both_ways
+def test_an_owner_who_starts_or_stops_to_declare_a_field_is_obeyed(declaring: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(declaring, "apply", *way, manifest=vm())
+
+    for _ in range(2):
+        kubectl(declaring, "apply", *way, manifest=vm(scheduler="volcano", instancetype=LARGE, preference=LINUX))
+        assert scheduler_of(found(declaring)) == "volcano"
+        assert matchers_of(found(declaring)) == [LARGE, LINUX]
+    kubectl(declaring, "apply", *way, manifest=vm(), warns="[size-removed]")
+
+    assert scheduler_of(found(declaring)) is None
+    assert matchers_of(found(declaring)) == marks_of(found(declaring)) == [None, None]
+
+
+def test_a_replace_by_kubectl_keeps_the_defaults(declaring: Tenant) -> None:
+    kubectl(declaring, "create", manifest=vm())
+
+    kubectl(declaring, "replace", manifest=vm(runStrategy="Halted"))
+    kubectl(declaring, "replace", manifest=vm())
+
+    assert is_ours(found(declaring))
+
+
+def test_nobody_owns_what_we_wrote(declaring: Tenant) -> None:
+    """So another manager may declare it without force; managers conflict over what both of them declare alone."""
+    first = apply(declaring, vm(), "first")
+    same = apply(declaring, vm(scheduler="kubevirt"), "second")
+    declared = apply(declaring, vm(scheduler="volcano", instancetype=LARGE), "second")
+    again = apply(declaring, vm(), "first")
+
+    for applied, scheduler, matchers, managers in (
+        (first, "kubevirt", [SMALL, LINUX], []),
+        (declared, "volcano", [LARGE, LINUX], ["second"]),
+        (again, "volcano", [LARGE, LINUX], ["second"]),
+    ):
+        assert (scheduler_of(applied), matchers_of(applied)) == (scheduler, matchers)
+        assert managers_of(applied, "schedulerName") == managers_of(applied, "instancetype") == managers
+    assert managers_of(same, "schedulerName") == ["second"]
+    for field, other in (("schedulerName", vm(scheduler="kubevirt")), ("instancetype", vm(instancetype=SMALL))):
+        conflict = denied(lambda other=other: apply(declaring, other, "third"))  # type: ignore[misc]
+        assert conflict.status == 409
+        assert 'with "second"' in conflict.message
+        assert field in conflict.message

@@ -1,0 +1,382 @@
+"""Tenants on a real API server: what they must not learn, and objects of theirs that no honest program sends."""
+
+from __future__ import annotations
+
+import copy
+import json
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant, NewWebhook
+from .support.access import Access
+from .support.fetch import fetch
+from .support.kube import Json, Kube, KubeError, KubeObject, denial, denied, eventually, path
+from .support.messages import parse
+from .support.objects import obj, owner_reference
+from .support.pki import KUBEVIRT_APISERVER
+from .support.processes import ROOT, free_port
+from .support.rbac import RBAC, account, bind, grant, may, user_with
+from .support.sizes import ALLOWED, LARGE, LINUX, SMALL, VALIDATE
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
+from .support.workloads import INSTANCETYPES as SIZES
+from .support.workloads import PODS, REVISIONS, VMS, revision_of, vm
+
+EVENTS = "events.k8s.io/v1/events"
+# Shared by the tests of this module.
+DENYING = {"schedulers": SCHEDULERS, "instancetypes": {"missing": "deny"}, "events": True}
+CANARY = "canary-7d1f"
+# A DaemonSet's revision keeps this of its pod template: everything that an admin wrote into it.
+POD = {
+    "nodeSelector": {"e2e": "nowhere"},
+    "containers": [{"name": "agent", "image": "agent", "env": [{"name": "TOKEN", "value": CANARY}]}],
+}
+
+
+def user_of(tenant: Tenant) -> Kube:
+    """A user who has permissions on VMs in a namespace, and on nothing else anywhere."""
+    name = f"user-{secrets.token_hex(4)}"
+    verbs = ["get", "create", "update", "patch"]
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": verbs}
+    return user_with(tenant.server.access, name, [rule], tenant.namespace)
+
+
+def daemonset_revision(tenant: Tenant, name: str, **labels: str) -> None:
+    """A ControllerRevision as the DaemonSet controller makes it; its labels are the pod template's."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": POD}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    # A real one: the garbage collector removes what belongs to nothing.
+    owners = [owner_reference(tenant.owner.make(obj("DaemonSet", name, spec=spec), tenant.namespace))]
+    data = {"spec": {"template": {**template, "$patch": "replace"}}}
+    revision = obj("ControllerRevision", name, labels=labels, ownerReferences=owners, data=data, revision=1)
+    tenant.owner.create(REVISIONS, revision, tenant.namespace)
+
+
+def stored_large(tenant: Tenant) -> Json:
+    """The instancetype large, as a revision holds it."""
+    stored = tenant.owner.get(SIZES, "large", tenant.namespace)
+    stored["metadata"].pop("managedFields")
+    return stored
+
+
+def answer_to(user: Kube, tenant: Tenant, obj: Mapping[str, Any]) -> tuple[int, str]:
+    """The status of a new VM, and all texts of the answer: denial, causes, warnings."""
+    try:
+        created = user.create(VMS, obj, tenant.namespace, dryRun="All")
+    except KubeError as error:
+        return error.status, json.dumps(error.body)
+    return 201, "\n".join(created.warnings)
+
+
+def with_revision(name: str, field: str = "instancetype") -> Json:
+    made = vm()
+    made["spec"][field] = {"instancetype": SMALL, "preference": LINUX}[field] | {"revisionName": name}
+    return made
+
+
+@pytest.mark.parametrize("missing", ["warn", "deny"])
+def test_a_foreign_revision_is_as_good_as_absent(
+    module_webhook: ModuleWebhook, new_sized: NewTenant, missing: str
+) -> None:
+    tenant = new_sized(server=module_webhook(DENYING) if missing == "deny" else None, annotations={})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign-1")
+    # Labels come from a pod template, which is a tenant's.
+    labels = {f"instancetype.kubevirt.io/object-{key}": value for key, value in (("name", "small"), ("uid", "u"))}
+    labels["instancetype.kubevirt.io/object-kind"] = SMALL["kind"]
+    daemonset_revision(tenant, "foreign-2", **labels)
+
+    assert denied(lambda: user.get(REVISIONS, "foreign-1", tenant.namespace)).status == 403
+    for field in ("instancetype", "preference"):
+        status, text = answer_to(user, tenant, with_revision("none", field))
+        assert status == {"warn": 201, "deny": 422}[missing]
+        assert 'controllerrevisions.apps "none" not found' in text.replace("\\", "")
+        for name in ("foreign-1", "foreign-2"):
+            assert answer_to(user, tenant, with_revision(name, field)) == (status, text.replace("none", name))
+    assert CANARY not in json.dumps(tenant.audit())
+
+
+def test_a_foreign_revision_is_no_way_around_an_allow_list(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign")
+    forged = revision_of(stored_large(tenant), "forged")
+    # KubeVirt takes any revision that it can decode, whatever its creator.
+    forged["metadata"].pop("labels")
+    tenant.owner.create(REVISIONS, forged, tenant.namespace)
+
+    answers = {name: answer_to(user, tenant, with_revision(name)) for name in ("foreign", "forged", "none")}
+
+    assert answers["none"][0] == 403
+    for name in ("foreign", "forged"):
+        assert answers[name] == (403, answers["none"][1].replace("none", name))
+    assert set(tenant.verdicts(path="/validate/instancetypes")) == {"denied instancetype-not-allowed"}
+
+
+def test_a_revision_of_another_vm_counts_as_it_does_for_kubevirt(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    stored = stored_large(tenant)
+    owner = tenant.create(vm("db"))
+    # KubeVirt 1.0 wrote no labels.
+    old = revision_of(stored, "old")
+    del old["metadata"]["labels"]
+    old["metadata"]["ownerReferences"] = [owner_reference(owner)]
+    # A restore makes its revisions before the VM that is to own them.
+    for revision in (old, revision_of(stored, "restored")):
+        tenant.owner.create(REVISIONS, revision, tenant.namespace)
+
+    for name in ("old", "restored"):
+        created = tenant.create(vm(f"web-{name}", instancetype=LARGE | {"revisionName": name}))
+        assert created.warnings == ()
+
+
+def test_an_event_says_nothing_of_a_foreign_revision(module_webhook: ModuleWebhook, new_sized: NewTenant) -> None:
+    tenant = new_sized(server=module_webhook(DENYING), annotations={})
+    rights = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+    server = account("kubevirt-webhook", "kubevirt-webhook")
+    grant(tenant.owner, "kubevirt-webhook-events", [rights], tenant.namespace, server)
+    daemonset_revision(tenant, "foreign")
+
+    def told() -> list[KubeObject]:
+        denied(lambda: tenant.create(with_revision("foreign")))
+        return tenant.owner.list(EVENTS, tenant.namespace)
+
+    assert CANARY not in json.dumps(eventually(told, what="the Event"))
+
+
+def test_a_vm_on_update_gets_the_same_answer(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign")
+    user.create(VMS, vm(instancetype=SMALL), tenant.namespace)
+
+    def changed(name: str) -> list[str]:
+        change = {"spec": {"instancetype": {"name": "small", "revisionName": name}}}
+        return list(user.patch(VMS, "web", change, tenant.namespace, dryRun="All").warnings)
+
+    assert changed("foreign") == [text.replace("none", "foreign") for text in changed("none")]
+
+
+ONLY_SMALL = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
+HERE = '"@here@"'
+VALIDATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+# The API server reads 10,000 levels, of the object and of the review around it.
+DEPTHS = (150, 900, 950, 975, 990, 1_100, 5_000, 9_900)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def written(obj: Json, value: bytes) -> bytes:
+    """An object as its owner writes it by hand, who puts a value where the template's metadata has no schema."""
+    made = copy.deepcopy(obj)
+    made["spec"]["template"]["metadata"] = json.loads(HERE)
+    return json.dumps(made).encode().replace(HERE.encode(), value)
+
+
+def post(tenant: Tenant, body: bytes, **query: str) -> KubeObject:
+    return tenant.owner.request("POST", path(VMS, tenant.namespace), body, query=query)
+
+
+def names(tenant: Tenant) -> list[str]:
+    return [found["metadata"]["name"] for found in tenant.owner.list(VMS, tenant.namespace)]
+
+
+def test_no_depth_gets_around_an_allow_list(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations=ONLY_SMALL)
+    for levels in DEPTHS:
+        body = written(vm(instancetype=LARGE), nested(levels))
+        refused = denied(partial(post, tenant, body))
+
+        assert (refused.status, refused.body["reason"]) == (422, "Invalid")
+        assert (parse(refused.message).webhook, parse(refused.message).code) == (VALIDATOR, "invalid-object")
+        assert "levels deep" in refused.message
+    assert names(tenant) == []
+    assert tenant.verdicts(path=VALIDATE) == ["denied invalid-object"] * len(DEPTHS)
+
+
+def test_a_deep_vm_from_before_does_not_become_another_size(new_sized: NewTenant) -> None:
+    tenant = new_sized("off", annotations=ONLY_SMALL)
+    stored = post(tenant, written(vm(instancetype=SMALL), nested(1_100)))
+    tenant.label("enforce", INSTANCETYPES)
+    probe = vm("probe", instancetype=LARGE)
+
+    def enforced() -> bool:
+        error = denial(lambda: tenant.create(probe, dryRun="All"))
+        return error is not None and error.status == 403
+
+    eventually(enforced, what="the allow-list to be enforced")
+
+    larger = {"spec": {"instancetype": LARGE}}
+    assert denied(lambda: tenant.owner.patch(VMS, "web", larger, tenant.namespace)).status == 422
+    # A request that leaves the spec alone still passes, or no user could delete the VM.
+    tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}}}, tenant.namespace)
+    tenant.owner.delete(VMS, stored["metadata"]["name"], tenant.namespace)
+
+
+VALUES = (
+    *(b"5", b'"x"', b"[]", b"[[]]", b"true", b"null"),
+    *(b'{"annotations":5}', b'{"annotations":[]}', b'{"annotations":{"a":5}}', b'{"labels":{"a":{}}}'),
+    *(b'{"annotations":{"a":"\\u0000"}}', b'{"annotations":{"a":"\\ud800"}}'),
+    *(b'{"annotations":{"a":"\xff\xfe"}}', b'{"annotations":{"a":"\x01"}}'),
+    b'{"a":1e308,"b":-1e-400,"c":1e999999}',
+    b'{"a":' + b"9" * 400 + b"}",
+    b'{"a":1,"a":2,"annotations":{},"annotations":5}',
+    *(b'{"":{"":{"":""}}}', b'{"a":NaN}'),
+    b'{"' + b"k" * 100_000 + b'":1}',
+    b"[" + b"{}," * 50_000 + b"{}]",
+    b"[" + b"[1]," * 60_000 + nested(1_100) + b"]",
+)
+
+
+def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewTenant) -> None:
+    """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
+    tenant = new_sized(annotations=ONLY_SMALL)
+    for value in VALUES:
+        body = written(vm(instancetype=LARGE), value)
+        assert denied(partial(post, tenant, body)).status in (400, 403, 422), value[:24]
+    assert names(tenant) == []
+    assert "internal-error" not in " ".join(tenant.verdicts())
+
+
+# -- closed on failure -------------------------------------------------------------------------------------------------
+
+
+def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
+    new_webhook: NewWebhook, new_sized: NewTenant
+) -> None:
+    """Where the admin wants VMs denied while no server is there."""
+    closed = new_webhook({"instancetypes": {"failurePolicy": "Fail"}})
+    closed.insist()
+    tenant = new_sized(annotations=ONLY_SMALL, server=closed)
+    stored = tenant.create(vm("stored", instancetype=SMALL))
+    plain = tenant.create(vm("plain"))
+    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
+    # The permissions that KubeVirt grants to its API server, for the subresources of VMs.
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
+    apiserver = account("kubevirt", "kubevirt-apiserver")
+    grant(closed.access.admin, "e2e-kubevirt-apiserver-vms", [rule], tenant.namespace, apiserver)
+    patches = partial(may, virt_api, "patch", "virtualmachines", tenant.namespace, "kubevirt.io")
+    eventually(patches, what="the authorizer to know that virt-api may")
+
+    closed.kill()
+    for instancetype in (LARGE, SMALL):
+        made = vm("web", instancetype=instancetype)
+        attempt = partial(denial, partial(tenant.create, made, dryRun="All"))
+        refused = eventually(attempt, what="the failure policy to be known")
+        assert (refused.status, refused.body["reason"]) == (500, "InternalError")
+        assert f'failed calling webhook "{VALIDATOR}"' in refused.message
+    larger = {"spec": {"instancetype": LARGE}}
+    denied(lambda: tenant.owner.patch(VMS, "stored", larger, tenant.namespace))
+
+    # KubeVirt at work: virtctl start, hotplug, what its controller writes; VMIs, pods, and so drains.
+    changes: list[Json] = [{"runStrategy": "Halted"}, {"template": {"metadata": {"labels": {"a": "b"}}}}]
+    for client in (virt_api, tenant.controller):
+        for change in (*changes, {"runStrategy": "Always"}):
+            changed = client.patch(VMS, "stored", {"spec": change}, tenant.namespace)
+            assert changed["spec"]["instancetype"] == SMALL
+    tenant.launch(tenant.start(stored))
+    # KubeVirt creates the VMs of pools, but a pool's owner chose their template.
+    denied(lambda: tenant.controller.create(VMS, vm("of-a-pool", instancetype=LARGE), tenant.namespace))
+    denied(lambda: tenant.controller.patch(VMS, "stored", larger, tenant.namespace))
+    # A VM that the list does not concern never waits.
+    tenant.create(vm("sized"))
+    tenant.owner.delete(VMS, plain["metadata"]["name"], tenant.namespace)
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.exe\u2066\u200b\r\nError from server: nothing\u2028\U000e0041\x9b31m"
+SECRET = "hunter2canary"
+PRESIGNED = f"https://bucket.s3.amazonaws.com/disk.img?X-Amz-Credential=me&X-Amz-Signature={SECRET}"
+
+
+def shows_all(text: str) -> bool:
+    return all(char.isprintable() or char in "\n\t" for char in text)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn"])
+def test_kubectl_shows_what_a_tenant_hid_in_a_name(new_tenant: NewTenant, mode: str) -> None:
+    tenant = new_tenant(mode, policies=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
+    hostile = vm(instancetype={"kind": "VirtualMachineClusterInstancetype", "name": f"evil{HOSTILE}"})
+
+    done = tenant.kubectl(hostile)
+
+    assert (done.returncode == 1) is (mode == "enforce")
+    assert "evil" in done.stderr
+    assert shows_all(done.stdout + done.stderr)
+    assert len([line for line in done.stderr.splitlines() if line.startswith("Error from server")]) <= 1
+    assert shows_all(json.dumps(tenant.audit(), ensure_ascii=False))
+
+
+def test_a_presigned_address_stays_in_the_object(new_tenant: NewTenant) -> None:
+    tenant = new_tenant(policies=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
+    source = {"http": {"url": PRESIGNED, "extraHeaders": [f"Authorization: Bearer {SECRET}"]}}
+    template = {"metadata": {"name": "disk"}, "spec": {"source": source, "storage": {}}}
+    probe = {"httpGet": {"port": 80, "httpHeaders": [{"name": "Authorization", "value": f"Basic {SECRET}"}]}}
+    good = vm(dataVolumeTemplates=[template])
+    good["spec"]["template"]["spec"]["readinessProbe"] = probe
+    bad = {**good, "spec": {**good["spec"], "instancetype": {"name": PRESIGNED}}}
+
+    made = tenant.create(good)
+    refused = denied(lambda: tenant.create({**bad, "metadata": {"name": "bad"}}))
+
+    assert PRESIGNED in json.dumps(made), "what was stored is whole"
+    assert SECRET not in json.dumps(refused.body)
+    assert SECRET not in json.dumps(tenant.audit())
+    assert SECRET not in tenant.server.log.read_text()
+
+
+def test_metrics_for_those_alone_who_may_have_them(
+    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
+    monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
+    for role in yaml.safe_load_all((ROOT / "manifests" / "components" / "metrics" / "rbac.yaml").read_text()):
+        plane.admin.apply(role)
+    plane.admin.apply(yaml.safe_load((ROOT / "manifests" / "roles" / "metrics.yaml").read_text()))
+    port = free_port()
+    server = new_webhook({"metrics": {"listen": f"0.0.0.0:{port}"}})
+    namespace = new_tenant().namespace
+    token = plane.token(namespace, "prometheus")
+
+    assert server.ops("/metrics")[0] == 404
+    assert server.ops("/healthz")[0] == 200
+    assert [fetch(port, "/metrics", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
+    binding = bind(plane.admin, "kubevirt-webhook:metrics-reader", account(namespace, "prometheus"))
+    eventually(lambda: fetch(port, "/metrics", token)[0] == 200, what="the role to be known")
+    assert "kubevirt_webhook_ready 1.0" in fetch(port, "/metrics", token)[1]
+    assert token not in server.log.read_text()
+    plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
+
+
+def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: Access) -> None:
+    tenant = new_tenant()
+    name = f"e2e-{secrets.token_hex(4)}"
+    (priority,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "priority.yaml").read_text())
+    plane.admin.apply({**priority, "metadata": {"name": name}, "value": 1000})
+    quota: Json = yaml.safe_load((ROOT / "manifests" / "quota" / "priority.yaml").read_text())
+    assert quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"] == [priority["metadata"]["name"]]
+    quota["metadata"]["namespace"] = tenant.namespace
+    quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"] = [name]
+    try:
+        # The API server takes priorities from an informer, a moment after the write.
+        eventually(lambda: not tries(tenant, name), what="any pod to be allowed without a quota")
+        plane.admin.apply(quota)
+        refused = eventually(lambda: tries(tenant, name), what="the quota to be known")
+        assert "exceeded quota: no-kubevirt-webhook-priority" in refused
+        assert tries(tenant, None) == "", "other pods are not counted"
+    finally:
+        plane.admin.delete("scheduling.k8s.io/v1/priorityclasses", name)
+
+
+def tries(tenant: Tenant, priority: str | None) -> str:
+    """Why a pod of this priority is denied; empty: it is allowed."""
+    spec: Json = {"containers": [{"name": "c", "image": "i"}]} | ({"priorityClassName": priority} if priority else {})
+    pod = obj("Pod", generateName="p-", spec=spec)
+    error = denial(lambda: tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All"))
+    return error.message if error else ""
