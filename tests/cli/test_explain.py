@@ -348,3 +348,16 @@ def test_a_vmi_that_has_not_started_cannot_migrate(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "not on a node yet" in result.stderr
+
+
+def test_a_vmi_that_comes_from_another_cluster_can_migrate_before_it_is_on_a_node(tmp_path: Path) -> None:
+    waiting = vmi()
+    waiting["status"] = {"phase": "WaitingForSync", "migrationState": {"sourceState": {"node": "far-away"}}}
+    cluster = directory(
+        tmp_path, whole("VirtualMachineInstance", waiting, "kubevirt.io/v1"), whole("Node", node("node-a1", "a"))
+    )
+    result = run("explain", "migration", "demo/web01", "--cluster-from", cluster, "-o", "json")
+
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert (answer["runningOn"], answer["eligible"]["names"]) == ("", ["node-a1"])

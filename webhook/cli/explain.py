@@ -25,7 +25,7 @@ from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import Reader
 from webhook.cluster.selection import once, require_single_source
 from webhook.errors import InputError, Unavailable, quote
-from webhook.facts import Facts
+from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Step, VmPlan
@@ -39,7 +39,7 @@ from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Vmi
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
@@ -181,9 +181,16 @@ def migration(
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    explainer = partial(explain_migration, *machine, parse_selector(selector, "--to"), node=node or "")
-    answer = asyncio.run(_read_answer(explainer, "explain migration", cluster_from, kubeconfig))
-    if not answer.running_on:
+    added = parse_selector(selector, "--to")
+
+    def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
+        answer = explain_migration(*machine, added, facts, node=node or "")
+        vmi = facts.get(ObjectKey(VMIS, *machine))
+        # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
+        return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
+
+    answer, can_migrate = asyncio.run(_read_answer(explainer, "explain migration", cluster_from, kubeconfig))
+    if not can_migrate:
         what = f"VirtualMachineInstance {'/'.join(machine)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
     print_report(answer, output, _migration_lines)
