@@ -10,11 +10,11 @@ _SECONDS: Final = 5.0
 
 
 async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
-    """Complete a TLS handshake with a server, and close the connection.
+    """Dial a port of a name or IP address, complete a TLS handshake, and close the connection.
 
     Args:
-        address: the name or IP address to dial.
-        port: the port to dial.
+        address: the name or IP address.
+        port: its port.
         host: the host that the certificate must be for.
         pem: the trusted certificates.
 

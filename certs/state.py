@@ -94,13 +94,10 @@ class CaState:
             if authority:
                 data |= {crt: authority.pem, key: authority.key_pem}
         if self.retired:
+            pems = [bundle([each.certificate]).decode() for each in self.retired]
             plain = [
-                {
-                    "certificate": bundle([each.certificate]).decode(),
-                    "until": each.until.isoformat(),
-                    "leaving": each.leaving,
-                }
-                for each in self.retired
+                {"certificate": pem, "until": each.until.isoformat(), "leaving": each.leaving}
+                for pem, each in zip(pems, self.retired, strict=True)
             ]
             data[RETIRED] = json.dumps(plain).encode()
         if self.rotated:
@@ -211,14 +208,9 @@ def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted:
     are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
     known = state.all_certificates()
-    unknown = [
-        each
-        for each in trusted
-        if each not in known
-        and each != observed.serving_ca
-        and each.not_valid_after_utc > observed.now
-        and (not known or is_bound(each, terms.hosts))
-    ]
+    foreign = set(trusted) - known - {observed.serving_ca}
+    unknown = [each for each in foreign if not known or is_bound(each, terms.hosts)]
+    unknown = [each for each in unknown if each.not_valid_after_utc > observed.now]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
     if observed.serving_ca and observed.serving_ca not in known:
         unknown.insert(0, observed.serving_ca)
