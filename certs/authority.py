@@ -5,8 +5,10 @@ It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a sto
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -34,6 +36,7 @@ _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 _EVERY_IP: Final = ("0.0.0.0/0", "::/0")
 # A top-level domain that never exists (RFC 2606): where it is the only name allowed, none is.
 _NO_NAME: Final = "invalid"
+_HANDSHAKE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,7 @@ class Authority:
 
     @classmethod
     def parse(cls, certificate: bytes, key: bytes) -> Authority:
-        """From PEM.
-
-        Raises:
-            CertificateError: one of them is something else, or they do not belong together; names neither's content.
-        """
+        """From PEM; a `CertificateError`, which quotes neither, where they are something else or no pair."""
         certificates = parse_bundle(certificate)
         if len(certificates) != 1:
             raise CertificateError("no CA certificate in PEM" if not certificates else "more than one CA certificate")
@@ -172,6 +171,23 @@ def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -
     except VerificationError:
         return False
     return True
+
+
+async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
+    """Dial a port of a name or IP address, and complete a TLS handshake as a client makes it that trusts a bundle.
+
+    Raises:
+        ssl.SSLCertVerificationError: the certificate is not accepted for the host; ``verify_message`` says why.
+        OSError, TimeoutError: nothing answers, or not with TLS.
+        ValueError: the bundle is not ASCII.
+    """
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go, whatever is in the bundle is trusted by itself.
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trust.load_verify_locations(cadata=pem.decode("ascii"))
+    async with asyncio.timeout(_HANDSHAKE_SECONDS):
+        _, writer = await asyncio.open_connection(address, port, ssl=trust, server_hostname=host)
+    writer.transport.abort()
 
 
 def _name(serial: int) -> x509.Name:

@@ -138,10 +138,9 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
 
 
 def read_pem(path: Path) -> bytes:
-    """The content of a regular file. From a named pipe or a device nothing is read: that could block indefinitely.
+    """The content of a regular file that is not too large for certificates; a `CertificateError` where it is none.
 
-    Raises:
-        CertificateError: it cannot be read, is something else, or is too large for certificates.
+    From a named pipe or a device nothing is read: that could block indefinitely.
     """
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:

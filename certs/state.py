@@ -175,20 +175,16 @@ def plan_next_state(state: CaState, terms: Terms, observed: Observation) -> CaSt
     state = _adopt_unknown(state, terms, observed, {each for bundle_ in trusted for each in bundle_})
     if state.incoming and state.incoming.unusable((), observed.now):
         state = replace(_retire(state, state.incoming, observed.now + terms.overlap), incoming=None)
-    elif state.incoming and _can_promote(state, state.incoming, trusted, observed):
+    elif (
+        (incoming := state.incoming)
+        and all(incoming.certificate in certificates for certificates in trusted)
+        and (observed.may_promote or not (state.issuer or state.retired))
+    ):
         promoted = replace(state, issuer=state.incoming, incoming=None, rotated=observed.now)
         return _retire(promoted, state.issuer, observed.now + terms.overlap) if state.issuer else promoted
     if state.incoming is None and _needs_new_ca(state, terms, observed):
         state = replace(state, incoming=Authority.new(terms.hosts, observed.now, terms.authority))
     return replace(state, retired=tuple(_age(state.retired, trusted, observed)))
-
-
-def _can_promote(
-    state: CaState, incoming: Authority, trusted: Sequence[set[x509.Certificate]], observed: Observation
-) -> bool:
-    is_published = all(incoming.certificate in certificates for certificates in trusted)
-    is_first = not (state.issuer or state.retired)
-    return is_published and (observed.may_promote or is_first)
 
 
 def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:

@@ -105,10 +105,7 @@ def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
 def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     """The files of YAML or JSON below a directory, or the file itself; hidden ones and linked directories are skipped.
 
-    Directories that cannot be read become mistakes.
-
-    Raises:
-        InputError: there are no such files.
+    Directories that cannot be read become mistakes; it is an `InputError` where there are no such files.
     """
     if not root.is_dir():
         return [root]
@@ -127,11 +124,7 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
 
 
 def add_object(index: Index, document: Document) -> None:
-    """Check one object and enter it.
-
-    Raises:
-        InputError: it cannot be an object of a cluster, or is one that is known already.
-    """
+    """Check one object and enter it; an `InputError` where it cannot be one of a cluster, or is known already."""
     value = document.value
     kind = _kind(document)
     metadata = value.get("metadata")

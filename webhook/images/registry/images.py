@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -37,16 +37,14 @@ from webhook.images.manifests import (
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials
+from webhook.lru import LruCache
 
 MAX_JOBS: Final = 2000
 MAX_JOBS_OF_A_NAMESPACE: Final = 100
 
 
 class PullScope(msgspec.Struct, frozen=True):
-    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets.
-
-    Images that nodes list are read for no namespace, and without credentials.
-    """
+    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets; for nodes, neither."""
 
     namespace: str = ""
     secrets: tuple[str, ...] = ()
@@ -223,9 +221,6 @@ def _blocks(size: int) -> int:
     return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 # Of all manifests in memory: 200 bytes each. What was used longest ago is read again, from its file if there are files.
 MAX_LAYERS: Final = 100_000
 _MANIFEST_ITSELF: Final = 10
@@ -238,38 +233,6 @@ TAG_SECONDS: Final = 600.0
 # All of one fetch: requests, redirects and authentication.
 JOB_SECONDS: Final = 30.0
 _RESTART_SECONDS: Final = 5.0
-
-
-class _Recent(Generic[K, V]):
-    """A mapping of the most recently used keys.
-
-    Args:
-        most: the weight of all values at most.
-        weigh: the weight of a value, at least 1; by default 1.
-
-    Attributes:
-        weight: that of all values.
-    """
-
-    def __init__(self, most: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
-        self._most: Final = most
-        self._weigh: Final = weigh
-        self._kept: Final[OrderedDict[K, V]] = OrderedDict()
-        self.weight = 0
-
-    def get(self, key: K) -> V | None:
-        value = self._kept.get(key)
-        if value is not None:
-            self._kept.move_to_end(key)
-        return value
-
-    def put(self, key: K, value: V) -> None:
-        before = self._kept.pop(key, None)
-        self.weight += self._weigh(value) - (0 if before is None else self._weigh(before))
-        self._kept[key] = value
-        while self.weight > self._most:
-            _, oldest = self._kept.popitem(last=False)
-            self.weight -= self._weigh(oldest)
 
 
 class Images:
@@ -302,11 +265,9 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         # The weight of a manifest is what it takes, in layers.
-        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(
-            MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each.layers if isinstance(each, Manifest) else each.images)
-        )
-        self._tags: Final[_Recent[FetchJob, tuple[str, float]]] = _Recent(MAX_TAGS)
-        self._retries: Final[_Recent[FetchJob, float]] = _Recent(MAX_FAILURES)
+        self._manifests: Final = LruCache[str, Manifest | Index](MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each))
+        self._tags: Final = LruCache[FetchJob, tuple[str, float]](MAX_TAGS)
+        self._retries: Final = LruCache[FetchJob, float](MAX_FAILURES)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
 
@@ -331,22 +292,27 @@ class Images:
         """
         if not self.is_listed(reference):
             return None
-        digest = reference.digest or self._digest_of_tag(reference, scope)
+        digest = reference.digest
         if not digest:
-            return None
+            job = FetchJob(reference, scope.credentials)
+            digest, until = self._tags.get(job) or ("", 0.0)
+            if self._clock() >= until:
+                self._want(job, scope)
+            if not digest:
+                return None
         found = self._manifest(_pin(reference, digest), scope)
-        if isinstance(found, Index):
-            inner = found.images.get(platform)
+        if isinstance(found, dict):
+            inner = found.get(platform)
             if inner is None:
                 return ()
             found = self._manifest(_pin(reference, inner), scope)
         # An index in an index would be one hop more for its author to choose.
-        return found.layers if isinstance(found, Manifest) else None
+        return found if isinstance(found, tuple) else None
 
     def lacking(self, digest: str, platform: str) -> str:
         """The digest of the manifest that is missing, where `layers` returned None for a reference with a digest."""
         found = self._manifests.get(digest)
-        return found.images.get(platform, digest) if isinstance(found, Index) else digest
+        return found.get(platform, digest) if isinstance(found, dict) else digest
 
     async def run(self) -> None:
         """Fetch what is queued until cancelled."""
@@ -354,13 +320,6 @@ class Images:
             for queue in self.queues.values():
                 for _ in range(WORKERS):
                     workers.create_task(self._work(queue))
-
-    def _digest_of_tag(self, reference: ImageReference, scope: PullScope) -> str:
-        job = FetchJob(reference, scope.credentials)
-        digest, until = self._tags.get(job) or ("", 0.0)
-        if self._clock() >= until:
-            self._want(job, scope)
-        return digest
 
     def _manifest(self, reference: ImageReference, scope: PullScope) -> Manifest | Index | None:
         found = self._manifests.get(reference.digest)

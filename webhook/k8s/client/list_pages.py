@@ -50,9 +50,7 @@ class ListMeta(View, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class _RawPage(View, frozen=True):
-    """A part of a list as it is sent, its objects not yet decoded."""
-
+class _RawPage(View, frozen=True):  # a part of a list as it is sent, its objects not yet decoded
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
 
@@ -77,15 +75,9 @@ async def pages(
     limit: int,
     seconds: float,
 ) -> AsyncGenerator[Page[V], None]:
-    """All objects of a resource; all pages show the moment of the first.
+    """All objects of a resource, in a namespace or in all; all pages show the moment of the first.
 
-    Args:
-        transport: the connection to the API server.
-        resource: the resource to list.
-        namespace: empty for all.
-        query: selectors.
-        limit: objects in a page at most.
-        seconds: timeout of one page.
+    A page has ``limit`` objects at most, and takes so many seconds.
 
     Raises:
         ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.
@@ -163,11 +155,10 @@ _PAGE_LIMIT: Final = 100
 async def fetch_list(
     transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
 ) -> tuple[V, ...] | Unavailable:
-    """The objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any. Never raises for what goes wrong.
+    """What ``resource.keep`` keeps of the objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any.
 
-    Returns:
-        What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large, or where all
-        pages together take more than so many seconds.
+    `Unavailable` also where they are too many or too large, or where all pages together take more than so many seconds;
+    nothing is raised for what goes wrong.
     """
     if namespace and not is_segment(namespace):
         return ()

@@ -104,14 +104,12 @@ class KubernetesTransport(Transport):
         seconds: float = REQUEST_SECONDS,
         most: int = LARGEST_ANSWER_BYTES,
     ) -> tuple[int, bytes]:
-        """Any request: its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
+        """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
-        Returns:
-            The HTTP status, whatever it is, and the whole body, of ``most`` bytes at most.
+        Its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
 
         Raises:
-            ApiConnectionError: there was no answer within so many seconds.
-            TooLargeError: its body is larger than it may be.
+            ApiConnectionError: there was no answer within so many seconds; `TooLargeError`: it has over ``most`` bytes.
             msgspec.DecodeError: the bytes hold no JSON.
         """
         if isinstance(body, bytes):
@@ -169,44 +167,34 @@ class KubernetesTransport(Transport):
         await self._credentials.close()
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
-        authorization = await self._authorization()
-        response = await self._call(request, authorization)
+        response, authorization = await self._call(request)
         if response.status == 401 and await self._credentials.renew(authorization):
             response.release()
-            response = await self._call(request, await self._authorization())
+            response, _ = await self._call(request)
         return response
 
-    async def _authorization(self) -> str:
-        try:
-            return await self._credentials.authorization()
-        except CredentialsError as error:
-            raise ApiConnectionError("the credentials cannot be read") from error
-
-    async def _call(self, request: ApiRequest, authorization: str) -> aiohttp.ClientResponse:
+    async def _call(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, str]:
+        """The head of an answer, and the value of ``Authorization`` that was sent for it."""
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
         named = {"User-Agent": USER_AGENT, "Accept": "application/json", "Content-Type": request.content_type}
         headers = CIMultiDict([*named.items(), *self._credentials.impersonation])
-        if authorization:
-            headers["Authorization"] = authorization
         try:
-            return await self._credentials.send(request, headers)
+            if authorization := await self._credentials.authorization():
+                headers["Authorization"] = authorization
+            return await self._credentials.send(request, headers), authorization
         except aiohttp.ClientError:
             raise
-        except ValueError as error:
-            # A token that is unfit for a header.
+        except (CredentialsError, ValueError) as error:
+            # The latter: a token that is unfit for a header.
             raise ApiConnectionError("the credentials cannot be read") from error
 
 
 async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTransport:
     """Prepare a connection; no request is sent yet.
 
-    Args:
-        kubeconfig: path of a kubeconfig, also with the user to impersonate; without a path: the pod's service account
-            inside a pod, else ``$KUBECONFIG`` or kubectl's own default.
-
-    Raises:
-        InputError: the kubeconfig or the service account cannot be used.
+    Without the path of a kubeconfig, it is that of the pod's service account inside a pod, else ``$KUBECONFIG`` or
+    kubectl's own default; an `InputError` where these cannot be used.
     """
     options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
