@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from webhook import names
+from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
@@ -27,19 +27,7 @@ from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
 from webhook.cluster.single_flight import NegativeCache, RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NOT_READ,
-    AccessKey,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    NodesKey,
-    ObjectKey,
-    SchedulerKey,
-    TokenKey,
-    VmiKey,
-)
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
@@ -300,7 +288,7 @@ class LiveCluster(Cluster):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
             return self._instancetypes.copy(key)
-        return self._nodes if isinstance(key, NodesKey) else None
+        return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
         """The watch of the pods that wait for a scheduler; None where its health check has none."""
@@ -323,13 +311,13 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             monitor = self._monitors.get(key.name)
             return monitor.health(key.namespace) if monitor else None
-        if isinstance(key, VmiKey):
+        if isinstance(key, facts.VmiKey):
             vmi = self._vmis.get(key.uid)
             if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
                 return NOT_READ
             self._vmis.move_to_end(key.uid)
             return vmi
-        if isinstance(key, NodesKey):
+        if isinstance(key, facts.NodesKey):
             return _not_listed(self._nodes) or self._index
         if isinstance(key, ObjectKey | ListKey):
             copied = self._instancetypes.peek(key) if self._started else NOT_READ
@@ -362,7 +350,7 @@ class LiveCluster(Cluster):
         return cast("T | Unavailable | None", known)
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
-        if isinstance(key, VmiKey):
+        if isinstance(key, facts.VmiKey):
             answer = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
             return self._remember(answer) if isinstance(answer, VirtualMachineInstance) else answer
         if isinstance(key, NamespaceKey):
@@ -375,9 +363,9 @@ class LiveCluster(Cluster):
             listed = await self._requests.list(ListKey(KUBEVIRTS, ""), deadline)
             return listed if isinstance(listed, Unavailable) else self._installs.read(cast("Any", listed))
         left = max(0.0, deadline - asyncio.get_running_loop().time())
-        if isinstance(key, AccessKey):
+        if isinstance(key, facts.AccessKey):
             return await is_allowed(self._transport, key, left)
-        if isinstance(key, TokenKey):
+        if isinstance(key, facts.TokenKey):
             return await authenticate(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster")
 

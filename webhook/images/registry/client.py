@@ -18,15 +18,8 @@ import aiohttp
 import msgspec
 
 from webhook import __version__
-from webhook.images.manifests import (
-    DOCKER_HUB,
-    INDEX_TYPES,
-    MANIFEST_TYPES,
-    MAX_BYTES,
-    ImageReference,
-    digest_of,
-    is_digest,
-)
+from webhook.images import manifests
+from webhook.images.manifests import ImageReference
 from webhook.images.registry.addresses import AddressDenied, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
 from webhook.lru import LruCache
@@ -109,7 +102,7 @@ _MAX_TOKENS: Final = 512
 _TOKEN_SECONDS: Final = 60.0
 _MAX_TOKEN_SECONDS: Final = 300.0
 _CONNECTIONS: Final = 4
-_ACCEPT: Final = ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))
+_ACCEPT: Final = ", ".join((*manifests.INDEX_TYPES, *manifests.MANIFEST_TYPES))
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DIGEST_HEADER: Final = "Docker-Content-Digest"
 _HUB_API: Final = "registry-1.docker.io"
@@ -147,12 +140,12 @@ class RegistryClient:
         clock: Callable[[], float] = time.monotonic,
         seconds: float = TOTAL_SECONDS,
     ) -> None:
-        host = _HUB_API if name == DOCKER_HUB else name
+        host = _HUB_API if name == manifests.DOCKER_HUB else name
         self._base: Final = urlsplit(f"{'http' if settings.plain_http else 'https'}://{host}")
         self._settings: Final = settings
         self._own: Final = own
         self._clock: Final = clock
-        hub = (_HUB_TOKENS,) if name == DOCKER_HUB else ()
+        hub = (_HUB_TOKENS,) if name == manifests.DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
         self._tokens: Final[LruCache[tuple[str, RegistryCredentials | None], tuple[str, float]]] = LruCache(_MAX_TOKENS)
@@ -180,7 +173,7 @@ class RegistryClient:
     async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
         """The bytes of a manifest or an index, with the digest of a reference that has one; else a `RegistryError`."""
         _, body = await self._ask("GET", reference, credentials)
-        if reference.digest and digest_of(body) != reference.digest:
+        if reference.digest and manifests.digest_of(body) != reference.digest:
             raise RegistryError("invalid", "the manifest does not have the digest that was asked for")
         return body
 
@@ -191,7 +184,7 @@ class RegistryClient:
         """
         headers, _ = await self._ask("HEAD", reference, credentials)
         digest = headers.get(_DIGEST_HEADER, "")
-        return digest if is_digest(digest) else ""
+        return digest if manifests.is_digest(digest) else ""
 
     async def _ask(
         self, method: str, reference: ImageReference, credentials: RegistryCredentials | None
@@ -216,7 +209,7 @@ class RegistryClient:
         for _ in range(MAX_REDIRECTS + 1):
             mine = url.netloc == self._base.netloc
             headers = {"Accept": _ACCEPT, **({"Authorization": authorization} if authorization and mine else {})}
-            status, answered, body = await self._send(method, url, headers, MAX_BYTES)
+            status, answered, body = await self._send(method, url, headers, manifests.MAX_BYTES)
             if status not in _REDIRECTS:
                 return status, answered, body
             url = self._redirect_target(url, answered.get("Location", ""))

@@ -23,17 +23,8 @@ from typing import Final
 
 import msgspec
 
-from webhook.images.manifests import (
-    MAX_BYTES,
-    ImageReference,
-    Index,
-    Layer,
-    Manifest,
-    ManifestError,
-    digest_of,
-    is_digest,
-    parse_manifest,
-)
+from webhook.images import manifests
+from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials
@@ -161,10 +152,10 @@ class ManifestFiles:
                 return None
             try:
                 with self._path(digest).open("rb") as file:
-                    body = file.read(MAX_BYTES + 1)
+                    body = file.read(manifests.MAX_BYTES + 1)
             except OSError:
                 body = b""
-            if digest_of(body) == digest:
+            if manifests.digest_of(body) == digest:
                 return body
             self._drop(digest)
             return None
@@ -201,7 +192,7 @@ class ManifestFiles:
                     Path(entry.path).unlink()
                 continue
             digest = entry.name.replace("-", ":", 1)
-            if is_digest(digest) and entry.is_file(follow_symlinks=False):
+            if manifests.is_digest(digest) and entry.is_file(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
                 found.append((status.st_mtime, digest, _blocks(status.st_size)))
         for _, digest, size in sorted(found):
@@ -265,7 +256,9 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         # The weight of a manifest is what it takes, in layers.
-        self._manifests: Final = LruCache[str, Manifest | Index](MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each))
+        self._manifests: Final = LruCache[str, manifests.Manifest | manifests.Index](
+            MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each)
+        )
         self._tags: Final = LruCache[FetchJob, tuple[str, float]](MAX_TAGS)
         self._retries: Final = LruCache[FetchJob, float](MAX_FAILURES)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
@@ -321,7 +314,7 @@ class Images:
                 for _ in range(WORKERS):
                     workers.create_task(self._work(queue))
 
-    def _manifest(self, reference: ImageReference, scope: PullScope) -> Manifest | Index | None:
+    def _manifest(self, reference: ImageReference, scope: PullScope) -> manifests.Manifest | manifests.Index | None:
         found = self._manifests.get(reference.digest)
         if found is None:
             self._want(FetchJob(reference, scope.credentials), scope)
@@ -383,11 +376,11 @@ class Images:
             body = await self._clients[reference.registry].manifest(reference, credentials)
             self.results["fetched"] += 1
             if self._files is not None:
-                await in_thread(partial(self._files.write, digest_of(body), body))
-        digest = digest_of(body)
+                await in_thread(partial(self._files.write, manifests.digest_of(body), body))
+        digest = manifests.digest_of(body)
         try:
-            self._manifests.put(digest, parse_manifest(body))
-        except ManifestError as error:
+            self._manifests.put(digest, manifests.parse_manifest(body))
+        except manifests.ManifestError as error:
             raise RegistryError("invalid", str(error)) from None
         return digest
 

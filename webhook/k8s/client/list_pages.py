@@ -15,16 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    NO_QUERY,
-    READ_ERRORS,
-    ApiError,
-    TooLargeError,
-    Transport,
-    is_segment,
-    list_failure,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import NO_QUERY, ApiError, TooLargeError, Transport
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
@@ -109,7 +101,9 @@ async def raw_pages(
         asked["limit"] = str(fits)
         try:
             async with asyncio.timeout(seconds):
-                status, body = await transport.get(path, asked, most=PAGE_BYTES if fits > 1 else LARGEST_ANSWER_BYTES)
+                status, body = await transport.get(
+                    path, asked, most=PAGE_BYTES if fits > 1 else api.LARGEST_ANSWER_BYTES
+                )
             if status != 200:
                 raise ApiError(status, body)
             raw = _decode_page(body)
@@ -160,7 +154,7 @@ async def fetch_list(
     `Unavailable` also where they are too many or too large, or where all pages together take more than so many seconds;
     nothing is raised for what goes wrong.
     """
-    if namespace and not is_segment(namespace):
+    if namespace and not api.is_segment(namespace):
         return ()
     room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
     query = {"labelSelector": label} if label else NO_QUERY
@@ -179,7 +173,7 @@ async def fetch_list(
                 if read > room or held > KEPT_BYTES:
                     return Unavailable(f"the list of {resource.plural} is too large to be read")
                 await asyncio.sleep(0)
-    except READ_ERRORS as error:
+    except api.READ_ERRORS as error:
         missing = isinstance(error, ApiError) and error.status == 404
-        return () if missing else list_failure(error, resource, namespace, seconds)
+        return () if missing else api.list_failure(error, resource, namespace, seconds)
     return tuple(kept)

@@ -37,17 +37,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    UNDECODABLE,
-    ApiConnectionError,
-    ApiError,
-    Forbidden,
-    TooLargeError,
-    Transport,
-    await_answer,
-    explain,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError, Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
@@ -260,7 +251,7 @@ class LineBuffer:
         most: bytes that a line may have.
     """
 
-    def __init__(self, most: int = LARGEST_ANSWER_BYTES) -> None:
+    def __init__(self, most: int = api.LARGEST_ANSWER_BYTES) -> None:
         self._most: Final = most
         self._open: list[bytes] = []
         self._size = 0
@@ -310,7 +301,7 @@ class Reflector(Generic[V]):
         resource: Resource[V],
         *,
         field_selector: str = "",
-        largest: int = LARGEST_ANSWER_BYTES,
+        largest: int = api.LARGEST_ANSWER_BYTES,
         store: Callable[[], ObjectStore[V]] = ObjectStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
@@ -372,7 +363,7 @@ class Reflector(Generic[V]):
     @property
     def is_forbidden(self) -> bool:
         """Whether the problem is a 403, which waiting does not change."""
-        return isinstance(self._trouble, Forbidden)
+        return isinstance(self._trouble, api.Forbidden)
 
     def is_current(self, now: float) -> bool:
         """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
@@ -407,7 +398,7 @@ class Reflector(Generic[V]):
         # An object of this name need not exist: only the version counts.
         query = {"fieldSelector": "metadata.name=kubevirt-webhook", "resourceVersionMatch": "Exact"}
         request = self._transport.get(self.resource.path(namespace), query | {"resourceVersion": version})
-        answer = await await_answer(request, _VERIFY_SECONDS)
+        answer = await api.await_answer(request, _VERIFY_SECONDS)
         if isinstance(answer, Unavailable):
             return answer
         status, body = answer
@@ -416,7 +407,7 @@ class Reflector(Generic[V]):
             return True
         if decode_status(body).is_of_future_version:
             return False
-        return explain("list", self.resource, namespace, status, body)
+        return api.explain("list", self.resource, namespace, status, body)
 
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
@@ -449,7 +440,7 @@ class Reflector(Generic[V]):
             if self._silences >= _SILENT_WATCHES:
                 self._silences, self._version = 0, None
             return self._on_failure(Unavailable("the API server has gone silent"))
-        except (*UNDECODABLE, MemoryError):
+        except (*api.UNDECODABLE, MemoryError):
             self._doubt()
             return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
         return 0.0
@@ -619,7 +610,7 @@ class Reflector(Generic[V]):
         if rejection.status not in _TRANSIENT:
             self._doubt()
         verb = "list" if listing else "watch"
-        return self._on_failure(explain(verb, self.resource, "", rejection.status, rejection.body))
+        return self._on_failure(api.explain(verb, self.resource, "", rejection.status, rejection.body))
 
     def _doubt(self) -> None:
         self._rejections += 1

@@ -18,15 +18,8 @@ from multidict import CIMultiDict
 
 from webhook import __version__
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    NO_QUERY,
-    ApiConnectionError,
-    ApiError,
-    NoAnswerInTimeError,
-    TooLargeError,
-    Transport,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport
 from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, ServiceAccount
 from webhook.k8s.client.identity import Kubeconfig
 
@@ -84,7 +77,7 @@ class KubernetesTransport(Transport):
         return f'context "{context}", {self.server}' if context else f"the cluster of this pod, {self.server}"
 
     async def get(
-        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = api.LARGEST_ANSWER_BYTES
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body; see `Transport.get`."""
         return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
@@ -102,7 +95,7 @@ class KubernetesTransport(Transport):
         content_type: str = "application/json",
         *,
         seconds: float = REQUEST_SECONDS,
-        most: int = LARGEST_ANSWER_BYTES,
+        most: int = api.LARGEST_ANSWER_BYTES,
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
@@ -120,7 +113,7 @@ class KubernetesTransport(Transport):
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise (NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
+            raise (api.NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; see `Transport.watch`."""
@@ -130,7 +123,7 @@ class KubernetesTransport(Transport):
                 response = await self._send(ApiRequest("GET", path, query, timeout))
             async with response:
                 if response.status != 200:
-                    raise ApiError(response.status, await self._body(response, LARGEST_ANSWER_BYTES))
+                    raise ApiError(response.status, await self._body(response, api.LARGEST_ANSWER_BYTES))
                 yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
@@ -144,7 +137,7 @@ class KubernetesTransport(Transport):
             async for chunk in response.content.iter_any():
                 size += len(chunk)
                 if size > most:
-                    raise TooLargeError(most)
+                    raise api.TooLargeError(most)
                 chunks.append(chunk)
             return b"".join(chunks)
 
