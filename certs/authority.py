@@ -5,8 +5,10 @@ It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a sto
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,21 +21,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.source import (
-    CertificateError,
-    Pair,
-    certificate_builder,
-    common_name,
-    general_name,
-    private_pem,
-    public_bytes,
-    server_builder,
-)
+from certs import source
+from certs.source import CertificateError, Pair
 
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _EVERY_IP: Final = ("0.0.0.0/0", "::/0")
 # A top-level domain that never exists (RFC 2606): where it is the only name allowed, none is.
 _NO_NAME: Final = "invalid"
+_HANDSHAKE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Authority:
         # A name of its own: with the same name on two CAs a verifier has to try both.
         name = _name(serial)
         certificate = (
-            certificate_builder(name, name, key, now, now + life, serial)
+            source.certificate_builder(name, name, key, now, now + life, serial)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(_constraints(hosts), critical=True)
@@ -64,11 +59,7 @@ class Authority:
 
     @classmethod
     def parse(cls, certificate: bytes, key: bytes) -> Authority:
-        """From PEM.
-
-        Raises:
-            CertificateError: one of them is something else, or they do not belong together; names neither's content.
-        """
+        """From PEM; a `CertificateError`, which quotes neither, where they are something else or no pair."""
         certificates = parse_bundle(certificate)
         if len(certificates) != 1:
             raise CertificateError("no CA certificate in PEM" if not certificates else "more than one CA certificate")
@@ -78,7 +69,7 @@ class Authority:
             raise CertificateError("the CA's key is missing or not unencrypted PEM") from None
         if not isinstance(secret, ec.EllipticCurvePrivateKey):
             raise CertificateError("the CA's key is not an ECDSA key")
-        if public_bytes(secret.public_key()) != public_bytes(certificates[0].public_key()):
+        if source.public_bytes(secret.public_key()) != source.public_bytes(certificates[0].public_key()):
             raise CertificateError("the CA's key does not belong to its certificate")
         if not _is_authority(certificates[0]):
             raise CertificateError("the certificate is not a CA's")
@@ -89,12 +80,12 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         end = min(now + life, self.certificate.not_valid_after_utc)
         certificate = (
-            server_builder(hosts, self.certificate.subject, key, now, end)
+            source.server_builder(hosts, self.certificate.subject, key, now, end)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return Pair(bundle([certificate]), private_pem(key), self.pem)
+        return Pair(bundle([certificate]), source.private_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
         """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, no constraint counts."""
@@ -119,7 +110,7 @@ class Authority:
     @property
     def key_pem(self) -> bytes:
         """The key of the CA in PEM, not encrypted."""
-        return private_pem(self.key)
+        return source.private_pem(self.key)
 
 
 def is_bound(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
@@ -164,7 +155,7 @@ def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -
     roots = parse_bundle(trusted)
     if not roots:
         return False
-    name = general_name(host)
+    name = source.general_name(host)
     assert isinstance(name, x509.DNSName | x509.IPAddress)
     verifier = PolicyBuilder().store(Store(list(roots))).time(now).build_server_verifier(name)
     try:
@@ -174,12 +165,29 @@ def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -
     return True
 
 
+async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
+    """Dial a port of a name or IP address, and complete a TLS handshake as a client makes it that trusts a bundle.
+
+    Raises:
+        ssl.SSLCertVerificationError: the certificate is not accepted for the host; ``verify_message`` says why.
+        OSError, TimeoutError: nothing answers, or not with TLS.
+        ValueError: the bundle is not ASCII.
+    """
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go, whatever is in the bundle is trusted by itself.
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trust.load_verify_locations(cadata=pem.decode("ascii"))
+    async with asyncio.timeout(_HANDSHAKE_SECONDS):
+        _, writer = await asyncio.open_connection(address, port, ssl=trust, server_hostname=host)
+    writer.transport.abort()
+
+
 def _name(serial: int) -> x509.Name:
-    return common_name(f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")
+    return source.common_name(f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")
 
 
 def _constraints(hosts: Sequence[str]) -> x509.NameConstraints:
-    names = [general_name(host) for host in hosts]
+    names = [source.general_name(host) for host in hosts]
     domains = [name for name in names if isinstance(name, x509.DNSName)] or [x509.DNSName(_NO_NAME)]
     networks = [x509.IPAddress(ipaddress.ip_network(name.value)) for name in names if isinstance(name, x509.IPAddress)]
     # A kind of name that no permitted subtree mentions is not restricted at all.

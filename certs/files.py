@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from certs.authority import parse_bundle
-from certs.source import CertificateError, read_file, read_pem
+from certs.source import CertificateError, read_pem
 
 POLL_SECONDS: Final = 5.0
 
@@ -39,17 +39,13 @@ class FileWatcher:
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(read_file(path)).hexdigest()
-    except (OSError, CertificateError) as error:
-        return f"unreadable: {error.strerror if isinstance(error, OSError) else error}"
+        return hashlib.sha256(read_pem(path)).hexdigest()
+    except CertificateError as error:
+        return f"unreadable: {error}"
 
 
 def client_authorities(path: Path) -> bytes:
-    """The CAs of clients in a PEM file.
-
-    Raises:
-        CertificateError: it cannot be read or holds none.
-    """
+    """The CAs of clients in a PEM file; a `CertificateError` where it cannot be read or holds none."""
     pem = read_pem(path)
     if not parse_bundle(pem):
         fix = "use the CA of the API server's client certificate"

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from cryptography import x509
 
-from certs.authority import Authority, parse_bundle, verifies
+from certs.authority import parse_bundle, verifies
 from certs.source import CertificateError, Pair
 from certs.state import KEYS, RENEWED_AT, CaState, Observation, Terms, plan_next_state
 
@@ -47,10 +47,10 @@ SPREAD_SECONDS: Final = 10.0
 
 
 class NotNow(Exception):  # noqa: N818 - a state of affairs
-    """The API server did not execute a request; ``why`` is a clause about the request and the answer.
+    """The API server did not execute a request.
 
     Args:
-        why: that clause.
+        why: a clause about the request and the answer.
     """
 
     def __init__(self, why: str) -> None:
@@ -60,13 +60,7 @@ class NotNow(Exception):  # noqa: N818 - a state of affairs
 
 @dataclass(frozen=True)
 class StoredSecret:
-    """The Secret as read.
-
-    Attributes:
-        data: values by key, decoded from base64.
-        version: its resourceVersion.
-        is_rotation_requested: its annotation requests a new CA.
-    """
+    """The Secret as read: its values by key, decoded from base64, its resourceVersion, and what its annotation says."""
 
     data: Mapping[str, bytes]
     version: str
@@ -111,27 +105,19 @@ class Bundles(Protocol):
         """Change caBundles by name of the entry; False if the configuration has changed or does not exist."""
 
 
-class RotationClock(Protocol):
-    """Time; `webhook.k8s.client.clock.Clock` is one."""
+class _Clock(Protocol):
+    """Monotonic seconds, Unix seconds, and a pause of so many seconds; `webhook.k8s.client.clock.Clock` is one."""
 
-    def now(self) -> float:
-        """Seconds on a monotonic clock."""
-
-    def wall(self) -> float:
-        """Unix time in seconds."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Pause for so many seconds."""
+    def now(self) -> float: ...
+    def wall(self) -> float: ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
-class Log(Protocol):
-    """A log of events with fields, such as `webhook.server.runtime.logs.StructuredLogger`."""
+class _Log(Protocol):
+    """Events with fields: expected ones, and those that an admin should examine."""
 
-    def info(self, event: str, **fields: Any) -> Any:
-        """Log an expected event."""
-
-    def warning(self, event: str, **fields: Any) -> Any:
-        """Log an event that an admin should examine."""
+    def info(self, event: str, **fields: Any) -> Any: ...
+    def warning(self, event: str, **fields: Any) -> Any: ...
 
 
 class Rotation:
@@ -154,8 +140,8 @@ class Rotation:
         terms: Terms,
         serve: Callable[[Pair], None],
         *,
-        clock: RotationClock,
-        log: Log,
+        clock: _Clock,
+        log: _Log,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._store: Final = store
@@ -284,7 +270,10 @@ class Rotation:
         same = self._signer == issuer.certificate
         if same and self._is_serving(now) and now < self._renew:
             return False
-        lacking = [name for name, each in self.found.items() if each and not _has(each, issuer)]
+        published = {name: each.bundles.values() for name, each in self.found.items() if each}
+        lacking = [
+            name for name, pems in published.items() if any(issuer.certificate not in parse_bundle(pem) for pem in pems)
+        ]
         if lacking and not same:
             self._problem = f"the caBundles of {', '.join(lacking)} lack the CA"
             return False
@@ -358,10 +347,6 @@ class Rotation:
         elif self._logged.get(event) != fields:
             self._logged[event] = fields
             self._log.warning(event, **fields)
-
-
-def _has(configuration: WebhookConfiguration, authority: Authority) -> bool:
-    return all(authority.certificate in parse_bundle(pem) for pem in configuration.bundles.values())
 
 
 def _common_name(certificate: x509.Certificate) -> str:

@@ -88,15 +88,11 @@ def server_builder(
 
 
 def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedelta = timedelta(days=365)) -> Pair:
-    """A new self-signed ECDSA P-256 pair, valid for its life from now, but for five minutes' grace.
+    """A new self-signed ECDSA P-256 pair for names and IP addresses, at least one.
 
-    P-256 because its handshake costs the server half of what RSA-2048 does. Go's verifier takes a self-signed leaf as
-    its own root; a CA flag would let it sign for others.
-
-    Args:
-        hosts: names and IP addresses, at least one.
-        now: default: the present.
-        life: how long it is valid.
+    It is valid for its life from now, by default the present, but for five minutes' grace. P-256 because its handshake
+    costs the server half of what RSA-2048 does. Go's verifier takes a self-signed leaf as its own root; a CA flag would
+    let it sign for others.
     """
     start = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -113,9 +109,7 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
-    """The pair in two PEM files: a certificate with its chain, and its key, which is not encrypted.
-
-    It must be valid at the given time, by default the present.
+    """The pair in two PEM files, valid now: a certificate with its chain, and its key, which is not encrypted.
 
     Raises:
         CertificateError: a file cannot be read or holds something else, the key is not the certificate's or of a kind
@@ -143,30 +137,21 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
     return pair
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a regular file.
+def read_pem(path: Path) -> bytes:
+    """The content of a regular file that is not too large for certificates; a `CertificateError` where it is none.
 
-    From a named pipe or a device nothing is read, since that could block indefinitely.
-
-    Raises:
-        OSError: it cannot be read.
-        CertificateError: it is something else, or too large for certificates.
+    From a named pipe or a device nothing is read: that could block indefinitely.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
-        data = stream.read(_MAX_BYTES + 1)
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
+            data = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
     if len(data) > _MAX_BYTES:
         raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
     return data
-
-
-def read_pem(path: Path) -> bytes:
-    """As `read_file`, with every failure as a `CertificateError`."""
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
 
 
 def _usable(key: object) -> bool:

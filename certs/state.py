@@ -94,13 +94,10 @@ class CaState:
             if authority:
                 data |= {crt: authority.pem, key: authority.key_pem}
         if self.retired:
+            pems = [bundle([each.certificate]).decode() for each in self.retired]
             plain = [
-                {
-                    "certificate": bundle([each.certificate]).decode(),
-                    "until": each.until.isoformat(),
-                    "leaving": each.leaving,
-                }
-                for each in self.retired
+                {"certificate": pem, "until": each.until.isoformat(), "leaving": each.leaving}
+                for pem, each in zip(pems, self.retired, strict=True)
             ]
             data[RETIRED] = json.dumps(plain).encode()
         if self.rotated:
@@ -178,20 +175,16 @@ def plan_next_state(state: CaState, terms: Terms, observed: Observation) -> CaSt
     state = _adopt_unknown(state, terms, observed, {each for bundle_ in trusted for each in bundle_})
     if state.incoming and state.incoming.unusable((), observed.now):
         state = replace(_retire(state, state.incoming, observed.now + terms.overlap), incoming=None)
-    elif state.incoming and _can_promote(state, state.incoming, trusted, observed):
+    elif (
+        (incoming := state.incoming)
+        and all(incoming.certificate in certificates for certificates in trusted)
+        and (observed.may_promote or not (state.issuer or state.retired))
+    ):
         promoted = replace(state, issuer=state.incoming, incoming=None, rotated=observed.now)
         return _retire(promoted, state.issuer, observed.now + terms.overlap) if state.issuer else promoted
     if state.incoming is None and _needs_new_ca(state, terms, observed):
         state = replace(state, incoming=Authority.new(terms.hosts, observed.now, terms.authority))
     return replace(state, retired=tuple(_age(state.retired, trusted, observed)))
-
-
-def _can_promote(
-    state: CaState, incoming: Authority, trusted: Sequence[set[x509.Certificate]], observed: Observation
-) -> bool:
-    is_published = all(incoming.certificate in certificates for certificates in trusted)
-    is_first = not (state.issuer or state.retired)
-    return is_published and (observed.may_promote or is_first)
 
 
 def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
@@ -211,14 +204,9 @@ def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted:
     are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
     known = state.all_certificates()
-    unknown = [
-        each
-        for each in trusted
-        if each not in known
-        and each != observed.serving_ca
-        and each.not_valid_after_utc > observed.now
-        and (not known or is_bound(each, terms.hosts))
-    ]
+    foreign = set(trusted) - known - {observed.serving_ca}
+    unknown = [each for each in foreign if not known or is_bound(each, terms.hosts)]
+    unknown = [each for each in unknown if each.not_valid_after_utc > observed.now]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
     if observed.serving_ca and observed.serving_ca not in known:
         unknown.insert(0, observed.serving_ca)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 GOLDEN: Final = Path(__file__).parent / "golden"
+# The fixture `golden`, which holds a text to the golden file of its module.
+Golden = Callable[[str], None]
 _REWRITE: Final = "REWRITE_GOLDEN"
 _HEAD: Final = "=== "
 _PARAMETERS: Final = re.compile(r"(?P<test>\w+)\[.*\](?P<number> \(\d+\))?", re.DOTALL)

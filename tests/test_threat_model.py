@@ -154,7 +154,7 @@ def test_tests_that_a_page_names_exist(page: str) -> None:
     [
         ("| S | x | y | `test_threat_model::test_no_threat_is_told_twice` |", ""),
         (
-            "| S | x | y | `cluster/test_live::TestLiveObjects::test_404_is_none`, `k8s/test_json_tree::test_lookup` |",
+            "| S | x | y | `cluster/test_live::TestLists::test_that_fail`, `k8s/test_json_tree::test_lookup` |",
             "",
         ),
         ("| S | x | y. *Left to the admin*: z. | *left to the admin* |", ""),
@@ -163,8 +163,8 @@ def test_tests_that_a_page_names_exist(page: str) -> None:
         ("| S | x | y | |", "names no test"),
         ("| S | x | y | `k8s/test_json_tree::test_gone` |", "there is no test"),
         ("| S | x | y | `test_gone::test_gone` |", "there is no module"),
-        ("| S | x | y | `cluster/test_live::test_404_is_none` |", ""),
-        ("| S | x | y | `cluster/test_live::TestLists::test_404_is_none` |", "there is no test"),
+        ("| S | x | y | `cluster/test_live::test_a_get_ends_by_itself` |", ""),
+        ("| S | x | y | `cluster/test_live::TestLists::test_a_get_ends_by_itself` |", "there is no test"),
         ("| S | x | y | by review |", "is no reference"),
         ("| S | x | y | `k8s/test_json_tree::test_look…` |", ""),
         ("| S | x | y | `k8s/test_json_tree::test_gone…` |", "no test begins"),

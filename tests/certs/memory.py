@@ -10,12 +10,13 @@ from typing import Any
 
 from cryptography import x509
 
-from certs.authority import verifies
-from certs.rotation import NotNow, Rotation, StoredSecret, WebhookConfiguration
-from certs.source import Pair
-from certs.state import Terms
+from certs.authority import Authority, bundle, parse_bundle, verifies
+from certs.rotation import GRACE_SECONDS, NotNow, Rotation, StoredSecret, WebhookConfiguration
+from certs.source import Pair, self_signed
+from certs.state import CA_CRT, CA_KEY, NEXT_KEY, RETIRED, ROTATED, CaState, Terms
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = 86_400.0
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
 TERMS = Terms((HOST,), timedelta(days=365), timedelta(days=7))
 NAMES = ("mutating/first", "mutating/last", "validating/first")
@@ -76,9 +77,9 @@ class CertsWorld:
         self.clock = CertsClock()
         self.secret: StoredSecret | None = None
         self.configurations: dict[str, WebhookConfiguration | None] = dict.fromkeys(NAMES)
-        self._versions = itertools.count(1)
+        self._versions = map(str, itertools.count(1))
         for name in configurations:
-            self.create(name)
+            self.overwrite(name, {})
         self.replicas: list[RotatingReplica] = []
         # Called before and after the effect of every call of a replica.
         self.at: Callable[[str], None] = lambda _: None
@@ -87,10 +88,8 @@ class CertsWorld:
 
     # -- other clients -------------------------------------------------------------------------------------------------
 
-    def create(self, name: str) -> None:
-        self.overwrite(name, {})
-
     def overwrite(self, name: str, bundles: Mapping[str, bytes]) -> None:
+        """Create a configuration, or write all its caBundles."""
         entries = {entry: bundles.get(entry, b"") for entry in ENTRIES}
         self.configurations[name] = WebhookConfiguration(self.version(), entries)
 
@@ -104,38 +103,39 @@ class CertsWorld:
         self.secret = replace(self.secret, version=self.version(), is_rotation_requested=True)
 
     def version(self) -> str:
-        return str(next(self._versions))
+        return next(self._versions)
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
     def start(self, terms: Terms = TERMS) -> RotatingReplica:
-        replica = RotatingReplica(self, terms)
-        self.replicas.append(replica)
-        return replica
+        self.replicas.append(RotatingReplica(self, terms))
+        return self.replicas[-1]
 
-    async def settle(self, rounds: int = 10) -> None:
+    async def settle(self, rounds: int = 10, seconds: float = 5) -> None:
         """Every replica looks often enough to finish what can be finished now."""
         for _ in range(rounds):
-            self.clock.advance(5)
+            self.clock.advance(seconds)
             for replica in self.replicas:
                 await replica.step()
                 self.check()
 
     async def wait(self, days: float) -> None:
         """Advances the clock; every replica checks now and then."""
-        for _ in range(int(days * 2)):
-            self.clock.advance(12 * 3600)
-            for replica in self.replicas:
-                await replica.step()
-                self.check()
+        await self.settle(int(days * 2), 12 * 3600)
+
+    async def rotated(self) -> None:
+        """A look of each replica after the other, until another CA signs and all is quiet."""
+        since = self.state.issuer
+        await self.settle()
+        assert self.state.issuer != since
+        assert self.state.incoming is None
 
     def check(self) -> None:
         """Checks that a client that trusts any one caBundle can verify every replica."""
-        found = [each for each in self.configurations.values() if each]
-        bundles = {pem for each in found for pem in each.bundles.values()}
+        bundles = set(self.bundles())
         for replica in self.replicas:
-            for bundle in bundles if replica.leaf else ():
-                assert self._accepted(bundle, replica)
+            for pem in bundles if replica.leaf else ():
+                assert self._accepted(pem, replica)
 
     def _accepted(self, bundle: bytes, replica: RotatingReplica) -> bool:
         leaf = replica.leaf
@@ -146,6 +146,37 @@ class CertsWorld:
                 return False
             self._verified.add((bundle, leaf))
         return leaf.not_valid_before_utc <= self.clock.date <= leaf.not_valid_after_utc
+
+    def bundles(self) -> list[bytes]:
+        """Every caBundle."""
+        return [pem for each in self.configurations.values() if each for pem in each.bundles.values()]
+
+    @property
+    def trusted(self) -> list[set[bytes]]:
+        """The certificates of every caBundle."""
+        return [{bundle([ca]) for ca in parse_bundle(pem)} for pem in self.bundles()]
+
+    @property
+    def state(self) -> CaState:
+        assert self.secret
+        found, problems = CaState.decode(self.secret.data, self.clock.date)
+        assert problems == ()
+        return found
+
+    @property
+    def issuer(self) -> Authority:
+        assert self.state.issuer
+        return self.state.issuer
+
+
+async def settled(replicas: int = 1) -> CertsWorld:
+    world = CertsWorld()
+    for _ in range(replicas):
+        world.start()
+    await world.settle()
+    assert all(replica.leaf for replica in world.replicas)
+    world.clock.advance(GRACE_SECONDS)
+    return world
 
 
 class RotatingReplica:
@@ -165,9 +196,10 @@ class RotatingReplica:
         return await self.rotation.step()
 
     @property
-    def leaf_end(self) -> datetime | None:
+    def leaf_end(self) -> datetime:
         """When the certificate that it serves with expires."""
-        return self.leaf.not_valid_after_utc if self.leaf else None
+        assert self.leaf
+        return self.leaf.not_valid_after_utc
 
     def _serve(self, pair: Pair) -> None:
         self.pairs.append(pair)
@@ -193,9 +225,8 @@ class RotatingReplica:
         secret = self.world.secret
         done = secret is not None and secret.version == version
         if done and secret:
-            self.world.secret = StoredSecret(
-                dict(data), self.world.version(), secret.is_rotation_requested and not answered
-            )
+            is_requested = secret.is_rotation_requested and not answered
+            self.world.secret = StoredSecret(dict(data), self.world.version(), is_requested)
             self.world.writes += 1
         self.world.at("replaced secret")
         return done
@@ -214,7 +245,7 @@ class _Bundles:
         found = self._world.configurations[name]
         done = found is not None and found.version == version
         if done and found:
-            self._world.configurations[name] = WebhookConfiguration(self._world.version(), {**found.bundles, **bundles})
+            self._world.overwrite(name, {**found.bundles, **bundles})
             self._world.writes += 1
         self._world.at(f"wrote {name}")
         return done
@@ -228,3 +259,39 @@ def reject(*calls: str) -> Callable[[str], None]:
             raise NotNow(f"{call} was refused")
 
     return at
+
+
+def _pem(host: str, days: int, since: int = 0) -> dict[str, bytes]:
+    made = Authority.new([host], START - timedelta(days=since), timedelta(days=days))
+    return {CA_CRT: made.pem, CA_KEY: made.key_pem}
+
+
+def _self_signed() -> dict[str, bytes]:
+    pair = self_signed([HOST], START)
+    return {CA_CRT: pair.certificate, CA_KEY: pair.key}
+
+
+# Secrets of a CA as an admin edits them by hand: what is written into them; "emptied" removes all, None one value.
+EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
+    "garbage": lambda: {CA_CRT: b"\xff\x00", CA_KEY: b"no", RETIRED: b"{", ROTATED: b"yesterday"},
+    "without key": lambda: {CA_KEY: None},
+    "mismatch": lambda: {CA_KEY: _pem(HOST, 1)[CA_KEY]},
+    "expired CA": lambda: _pem(HOST, 1, since=9),
+    "another CA": lambda: _pem(HOST, 300),
+    "other hosts": lambda: _pem("elsewhere.svc", 300),
+    "no authority": _self_signed,
+    "emptied": dict,
+    "half next": lambda: {NEXT_KEY: b"?"},
+}
+
+
+def editing(name: str) -> Callable[[dict[str, bytes]], None]:
+    """An edit of the data of a Secret."""
+
+    def edit(data: dict[str, bytes]) -> None:
+        kept = {} if name == "emptied" else dict(data)
+        changed = {key: value for key, value in {**kept, **EDITS[name]()}.items() if value is not None}
+        data.clear()
+        data.update(changed)
+
+    return edit

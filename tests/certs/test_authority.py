@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+import ssl
 import subprocess
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certs.authority import Authority, bundle, parse_bundle, verifies
-from certs.source import CertificateError, self_signed
+from certs.authority import Authority, bundle, parse_bundle, verifies, verify_server_certificate
+from certs.source import CertificateError, certificate_builder, common_name, self_signed
 from tests.certs.memory import HOST, START
+from tests.golden_files import Golden
 
 YEAR, WEEK = timedelta(days=365), timedelta(days=7)
 HOSTS = [[HOST], ["127.0.0.1"], ["localhost", "::1"]]
@@ -32,9 +35,7 @@ def test_a_ca_is_critical_about_what_it_may_sign() -> None:
     usage = found[x509.KeyUsage.oid]
 
     assert (basic.critical, basic.value) == (True, x509.BasicConstraints(ca=True, path_length=0))
-    assert usage.critical
-    assert usage.value.key_cert_sign
-    assert not usage.value.digital_signature
+    assert (usage.critical, usage.value.key_cert_sign, usage.value.digital_signature) == (True, True, False)
     assert found[x509.NameConstraints.oid].critical
     assert isinstance(made.public_key(), ec.EllipticCurvePublicKey)
     assert made.not_valid_after_utc == START + YEAR
@@ -111,7 +112,7 @@ def test_what_is_wrong_with_a_ca() -> None:
             Authority.parse(crt, key)
 
 
-def test_when_a_ca_can_issue_nothing(golden: Callable[[str], None]) -> None:
+def test_when_a_ca_can_issue_nothing(golden: Golden) -> None:
     ca = authority()
 
     golden(ca.unusable([HOST], START + YEAR))
@@ -121,11 +122,9 @@ def test_when_a_ca_can_issue_nothing(golden: Callable[[str], None]) -> None:
 
 def test_a_ca_that_an_admin_brings_may_be_without_constraints() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ours")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(START).not_valid_after(START + YEAR)
+    name = common_name("ours")
+    builder = certificate_builder(name, name, key, START, START + YEAR)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-
     assert Authority(builder.sign(key, hashes.SHA256()), key).unusable([HOST], START) == ""
 
 
@@ -149,3 +148,40 @@ def test_bundles_are_read_whatever_stands_between(cas: list[Authority], noise: l
 def test_no_bundle_breaks_anything(data: bytes) -> None:
     assert parse_bundle(data) == ()
     assert parse_bundle(b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----") == ()
+
+
+@pytest.fixture
+def served() -> Authority:
+    return Authority.new(["service.test"], datetime.now(UTC), WEEK)
+
+
+@pytest.fixture
+async def port(served: Authority, tmp_path: Path) -> AsyncIterator[int]:
+    pair = served.issue(["service.test"], datetime.now(UTC), WEEK)
+    (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pair")
+
+    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=context) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_another_bundle_refuses_it_and_so_does_another_name(port: int, served: Authority) -> None:
+    await verify_server_certificate("127.0.0.1", port, "service.test", served.pem)
+    for host, bundle_ in (("service.test", authority("service.test").pem), ("other.test", served.pem)):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await verify_server_certificate("127.0.0.1", port, host, bundle_)
+
+
+@pytest.mark.parametrize(("pem", "kind"), [(b"\xff", ValueError), (b"no certificate", OSError)])
+async def test_a_bundle_that_is_none(port: int, pem: bytes, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        await verify_server_certificate("127.0.0.1", port, "service.test", pem)
+
+
+async def test_nobody_is_there(served: Authority) -> None:
+    with pytest.raises(OSError, match="1"):
+        await verify_server_certificate("127.0.0.1", 1, "service.test", served.pem)

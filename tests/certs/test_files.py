@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from certs.files import FileWatcher, client_authorities
 from certs.source import CertificateError, self_signed
+from tests.golden_files import Golden
 
 
 def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_files_that_go_and_come_back(tmp_path: Path) -> None:
     assert [followed.has_changed() for _ in range(2)] == [False, True]
 
 
-def test_authorities_of_clients(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_authorities_of_clients(tmp_path: Path, golden: Golden) -> None:
     pair = self_signed(["localhost"])
     (tmp_path / "ca").write_bytes(pair.certificate)
     assert client_authorities(tmp_path / "ca") == pair.certificate

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from certs.source import CertificateError, from_files, self_signed
+from certs.source import CertificateError, certificate_builder, common_name, from_files, self_signed
+from tests.golden_files import Golden
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def test_from_files(tmp_path: Path) -> None:
     assert (pair.certificate, pair.key, pair.authority) == (made.certificate, made.key, b"")
 
 
-def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Golden) -> None:
     made, other = self_signed(["localhost"]), self_signed(["localhost"])
     certificate, key = write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key)
     key_object = serialization.load_pem_private_key(made.key, None)
@@ -52,14 +52,9 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Callable[[str
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
     )
     cases = [
-        (tmp_path / "none", key),
-        (tmp_path, key),
-        (certificate, tmp_path / "none"),
-        (key, key),
-        (write(tmp_path, "e", b""), key),
-        (certificate, certificate),
-        (certificate, write(tmp_path, "x", encrypted)),
-        (certificate, write(tmp_path, "o", other.key)),
+        *((tmp_path / "none", key), (tmp_path, key), (certificate, tmp_path / "none"), (key, key)),
+        *((write(tmp_path, "e", b""), key), (certificate, certificate)),
+        *((certificate, write(tmp_path, "x", encrypted)), (certificate, write(tmp_path, "o", other.key))),
     ]
     for crt, secret in cases:
         with pytest.raises(CertificateError) as refused:
@@ -79,18 +74,14 @@ def test_expired_certificate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "usable"),
     [
-        (ec.generate_private_key(ec.SECP384R1()), True),
-        (ed25519.Ed25519PrivateKey.generate(), True),
-        (rsa.generate_private_key(65537, 2048), True),
-        (ec.generate_private_key(ec.SECP256K1()), False),
+        *((ec.generate_private_key(ec.SECP384R1()), True), (ed25519.Ed25519PrivateKey.generate(), True)),
+        *((rsa.generate_private_key(65537, 2048), True), (ec.generate_private_key(ec.SECP256K1()), False)),
         (ed448.Ed448PrivateKey.generate(), False),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool, golden: Callable[[str], None]) -> None:
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool, golden: Golden) -> None:
+    builder = certificate_builder(common_name("x"), common_name("x"), key, NOW, NOW + timedelta(days=1))
     eddsa = isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
     certificate = builder.sign(key, None if eddsa else hashes.SHA256())
     pem = serialization.Encoding.PEM

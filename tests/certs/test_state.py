@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,28 +12,33 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from certs.authority import Authority, bundle, parse_bundle
+from certs.source import certificate_builder, common_name
 from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, CaState, Observation, Retired, Terms, plan_next_state
 from tests.certs.memory import HOST, START, TERMS
+from tests.golden_files import Golden
 
 
-def authority() -> Authority:
-    return Authority.new([HOST], START, TERMS.authority)
+def authority(*, expired: bool = False) -> Authority:
+    since, life = (timedelta(days=9), timedelta(days=1)) if expired else (timedelta(), TERMS.authority)
+    return Authority.new([HOST], START - since, life)
 
 
 OLD, NEW, OTHER = (authority() for _ in range(3))
+EXPIRED = authority(expired=True)
 
 
-def plan(state: CaState, terms: Terms, now: datetime, bundles: Collection[bytes], **known: Any) -> CaState:
+def plan(
+    state: CaState, bundles: Collection[bytes], terms: Terms = TERMS, now: datetime = START, **known: Any
+) -> CaState:
     return plan_next_state(state, terms, Observation(now, bundles, **known))
 
 
 QUIET = CaState(OLD, None, (), START)
 
 
-def test_a_secret_comes_back_as_it_was(golden: Callable[[str], None]) -> None:
+def test_a_secret_comes_back_as_it_was(golden: Golden) -> None:
     whole = CaState(OLD, NEW, (Retired(OTHER.certificate, START, leaving=True),), START)
 
     assert set(whole.encode()) == set(KEYS)
@@ -44,7 +49,7 @@ def test_a_secret_comes_back_as_it_was(golden: Callable[[str], None]) -> None:
     golden(problem)
 
 
-def test_what_can_not_be_read_is_told_and_the_rest_is_kept(golden: Callable[[str], None]) -> None:
+def test_what_can_not_be_read_is_told_and_the_rest_is_kept(golden: Golden) -> None:
     data = CaState(OLD, NEW, (), START).encode()
     for time in ("2026-01-01T00:00:00", "x", ""):
         found = CaState.decode({**data, ROTATED: time.encode()}, START)
@@ -58,7 +63,7 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_kept(golden: Callable[[str
 
 
 def test_nothing_to_do() -> None:
-    assert plan(QUIET, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+    assert plan(QUIET, [OLD.pem, OLD.pem]) == QUIET
     assert QUIET.trust_bundle() == OLD.pem
 
 
@@ -66,71 +71,64 @@ def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
     state = replace(QUIET, incoming=NEW)
     both = NEW.pem + OLD.pem
 
-    assert plan(state, TERMS, START, [both, OLD.pem]) == state
-    assert plan(state, TERMS, START, [both, both], may_promote=False) == state
-    promoted = plan(state, TERMS, START + timedelta(days=1), [both, both])
-    end = START + timedelta(days=1) + TERMS.overlap
-    assert promoted == CaState(NEW, None, (Retired(OLD.certificate, end),), START + timedelta(days=1))
+    assert plan(state, [both, OLD.pem]) == state
+    assert plan(state, [both, both], may_promote=False) == state
+    later = START + timedelta(days=1)
+    kept = (Retired(OLD.certificate, later + TERMS.overlap),)
+    assert plan(state, [both, both], now=later) == CaState(NEW, None, kept, later)
     first = CaState(None, NEW)
-    assert plan(first, TERMS, START, [b"", NEW.pem], may_promote=False) == first
-    assert plan(first, TERMS, START, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
-    assert plan(first, TERMS, START, []).issuer == NEW, "no configuration, nobody calls"
+    assert plan(first, [b"", NEW.pem], may_promote=False) == first
+    assert plan(first, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
+    assert plan(first, []).issuer == NEW, "no configuration, nobody calls"
 
 
 def test_another_ca_is_made_when_it_is_due_or_asked_for() -> None:
-    late = START + TERMS.authority * 2 / 3
-
-    assert plan(QUIET, TERMS, late - timedelta(days=1), [OLD.pem]).incoming is None
-    assert plan(QUIET, TERMS, late, [OLD.pem]).incoming
-    assert plan(QUIET, TERMS, late, [OLD.pem], may_create=False) == QUIET, "it made one a moment ago"
-    assert plan(QUIET, TERMS, START, [OLD.pem], is_rotation_requested=True, may_create=False).incoming
-    assert plan(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
-    assert plan(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem], has_leaf=True) == QUIET
-    assert plan(QUIET, TERMS, late, [OLD.pem], has_leaf=True).incoming
-    assert plan(CaState(), TERMS, START, []).incoming
+    late, others = START + TERMS.authority * 2 / 3, replace(TERMS, hosts=("elsewhere.svc",))
+    assert plan(QUIET, [OLD.pem], now=late - timedelta(days=1)).incoming is None
+    assert plan(QUIET, [OLD.pem], now=late).incoming
+    assert plan(QUIET, [OLD.pem], now=late, may_create=False) == QUIET, "it made one a moment ago"
+    assert plan(QUIET, [OLD.pem], is_rotation_requested=True, may_create=False).incoming
+    assert plan(QUIET, [OLD.pem], others).incoming
+    assert plan(QUIET, [OLD.pem], others, has_leaf=True) == QUIET
+    assert plan(QUIET, [OLD.pem], now=late, has_leaf=True).incoming
+    assert plan(CaState(), []).incoming
     waiting = replace(QUIET, incoming=NEW)
-    assert plan(waiting, TERMS, START, [OLD.pem], is_rotation_requested=True) == waiting
+    assert plan(waiting, [OLD.pem], is_rotation_requested=True) == waiting
 
 
 def test_an_incoming_ca_that_is_no_good_is_not_promoted() -> None:
-    expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
-    state = plan(replace(QUIET, incoming=expired), TERMS, START, [expired.pem + OLD.pem])
-
+    state = plan(replace(QUIET, incoming=EXPIRED), [EXPIRED.pem + OLD.pem])
     assert (state.issuer, state.incoming) == (OLD, None)
-    assert [each.certificate for each in state.retired] == [expired.certificate]
+    assert [each.certificate for each in state.retired] == [EXPIRED.certificate]
 
 
 def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() -> None:
     state = replace(QUIET, retired=(Retired(OTHER.certificate, START),))
     both = OLD.pem + OTHER.pem
-
-    assert plan(state, TERMS, START - timedelta(seconds=1), [both]) == state
-    assert plan(state, TERMS, START, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
-    leaving = plan(state, TERMS, START, [both])
+    assert plan(state, [both], now=START - timedelta(seconds=1)) == state
+    assert plan(state, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
+    leaving = plan(state, [both])
     assert leaving.retired == (Retired(OTHER.certificate, START, leaving=True),)
     assert leaving.trust_bundle() == OLD.pem
-    assert plan(leaving, TERMS, START, [OLD.pem, both]) == leaving
-    assert plan(leaving, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+    assert plan(leaving, [OLD.pem, both]) == leaving
+    assert plan(leaving, [OLD.pem, OLD.pem]) == QUIET
 
 
 def test_what_nobody_knows_of_is_kept_for_an_overlap() -> None:
     kept = Retired(OTHER.certificate, START + TERMS.overlap)
-
-    assert plan(QUIET, TERMS, START, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
-    assert plan(QUIET, TERMS, START, [OLD.pem], serving_ca=OTHER.certificate).retired == (kept,)
-    expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
-    assert plan(QUIET, TERMS, START, [OLD.pem + expired.pem]) == QUIET
+    assert plan(QUIET, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
+    assert plan(QUIET, [OLD.pem], serving_ca=OTHER.certificate).retired == (kept,)
+    assert plan(QUIET, [OLD.pem + EXPIRED.pem]) == QUIET
 
 
 def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() -> None:
     many = b"".join(authority().pem for _ in range(MOST_RETIRED + 4))
     mine = Authority.new([HOST], START - timedelta(days=1), TERMS.authority).certificate
-    state = plan(QUIET, TERMS, START, [many], serving_ca=mine)
-
+    state = plan(QUIET, [many], serving_ca=mine)
     assert len(state.retired) == MOST_RETIRED
     assert mine in [each.certificate for each in state.retired]
     assert len(parse_bundle(state.trust_bundle())) == MOST_RETIRED + 1
-    assert plan(state, TERMS, START, [many, state.trust_bundle()], serving_ca=mine) == state
+    assert plan(state, [many, state.trust_bundle()], serving_ca=mine) == state
 
 
 def foreign(
@@ -138,19 +136,9 @@ def foreign(
 ) -> x509.Certificate:
     """A CA of another issuer, as similar to the CA of kubevirt-webhook as the test wants."""
     key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
-    subject = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, name or f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")]
-    )
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(serial)
-        .not_valid_before(START)
-        .not_valid_after(START + TERMS.authority)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
-    )
+    subject = common_name(name or f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")
+    builder = certificate_builder(subject, subject, key, START, START + TERMS.authority, serial)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
     if constraints:
         builder = builder.add_extension(constraints, critical=True)
     return builder.sign(key, hashes.SHA256())
@@ -173,15 +161,13 @@ FOREIGN = {
 @pytest.mark.parametrize("certificate", FOREIGN.values(), ids=FOREIGN.keys())
 def test_a_foreign_ca_in_a_bundle_is_not_trusted_on(certificate: x509.Certificate) -> None:
     pem = bundle([OLD.certificate, certificate])
-
-    assert plan(QUIET, TERMS, START, [pem, pem]) == QUIET
+    assert plan(QUIET, [pem, pem]) == QUIET
     assert certificate not in parse_bundle(QUIET.trust_bundle())
 
 
 def test_one_that_is_bound_as_ours_are_is_kept_for_an_overlap() -> None:
     certificate = foreign(constraints=OURS)
-    kept = plan(QUIET, TERMS, START, [bundle([OLD.certificate, certificate])])
-
+    kept = plan(QUIET, [bundle([OLD.certificate, certificate])])
     assert kept.retired == (Retired(certificate, START + TERMS.overlap),)
 
 
@@ -190,7 +176,6 @@ def test_whoever_served_before_the_first_secret_is_trusted_until_it_has_been_rep
     certificate: x509.Certificate,
 ) -> None:
     """From mounted certificates, or another tool's, to managed ones: replicas still to be replaced serve on."""
-    taken_over = plan(CaState(), TERMS, START, [bundle([certificate])])
-
+    taken_over = plan(CaState(), [bundle([certificate])])
     assert taken_over.retired == (Retired(certificate, START + TERMS.overlap),)
     assert taken_over.incoming is not None

@@ -31,7 +31,7 @@ def test_an_empty_path_is_never_the_working_directory() -> None:
     """``review "$FILE"`` with an unset variable reviewed all files below the directory."""
     paths = [
         (f"{name} {parameter.opts[-1]}", parameter.type)
-        for name, command in commands(main)
+        for name, command in commands()
         for parameter in command.params
         if isinstance(parameter.type, click.Path)
     ]

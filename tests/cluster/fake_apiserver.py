@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+import trustme
 import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
@@ -22,6 +24,7 @@ from multidict import CIMultiDictProxy
 from tests.waiting import break_off
 from webhook.errors import Unavailable
 from webhook.k8s.client.clock import Clock
+from webhook.k8s.client.transport import KubernetesTransport, connect
 from webhook.k8s.resources import Resource
 
 Json = dict[str, Any]
@@ -129,14 +132,8 @@ class HeldClock(FakeClock):
 
 
 def status(code: int, reason: str = "", message: str = "") -> Json:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-    }
+    head = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
+    return head | {"code": code, "reason": reason, "message": message}
 
 
 # In lists, stands for what no encoder writes that recurses: far more levels than any decoder does.
@@ -167,7 +164,7 @@ class FakeApiServer:
         self.asked: list[Asked] = []
         self.token: str | None = None  # the only one that is accepted
         self.url = ""
-        self.page_hook: Callable[[], None] = lambda: None  # after every page of a list that has more
+        self.page_hook: Callable[[], object] = lambda: None  # after every page of a list that has more
         self.connected: Callable[[], int] = lambda: 0  # how many connections there are
         self.cache: EtcdCopy | None = None  # of the watch cache, where that is not of etcd's present
         self._kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]] = {}
@@ -192,12 +189,8 @@ class FakeApiServer:
         meta = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
         if namespace:
             meta["namespace"] = namespace
-        new = {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            **fields,
-            "metadata": meta | fields.get("metadata", {}),
-        }
+        new = {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
+        new["metadata"] = meta | fields.get("metadata", {})
         objects = self._kinds[resource.path()][1]
         self._log_change(resource, objects.get((namespace, name)), new)
         objects[namespace, name] = new
@@ -244,14 +237,16 @@ class FakeApiServer:
         body = status(code, reason, "a message with SECRET content")
         self.answer(path, lambda _: web.json_response(body, status=code), times=times, verb=verb)
 
-    def hang(self, path: str, release: asyncio.Event, *, times: int = 1, verb: str = "") -> None:
-        """Answer only when released, with what is then true."""
+    def hang(self, path: str, release: asyncio.Event | None = None, *, times: int = 1, verb: str = "") -> asyncio.Event:
+        """Answer only when released by the event that is returned, with what is then true."""
+        released = release or asyncio.Event()
 
         async def wait(request: web.Request) -> web.StreamResponse:
-            await release.wait()
+            await released.wait()
             return await self._truth(request)
 
         self.answer(path, wait, times=times, verb=verb)
+        return released
 
     def heal(self) -> None:
         self._faults.clear()
@@ -305,10 +300,7 @@ class FakeApiServer:
             return web.json_response(status(401, "Unauthorized"), status=401)
         for index, (path, verb, times, answer) in enumerate(self._faults):
             if path == asked.path and verb in ("", asked.verb):
-                if times > 1:
-                    self._faults[index] = (path, verb, times - 1, answer)
-                else:
-                    del self._faults[index]
+                self._faults[index : index + 1] = [(path, verb, times - 1, answer)] if times > 1 else []
                 result = answer(request)
                 response: web.StreamResponse = await result if asyncio.iscoroutine(result) else result
                 return response
@@ -389,9 +381,8 @@ class FakeApiServer:
         """A list of one name at a version, which is always answered by etcd."""
         if version > self.version:
             future = status(504, "Timeout", f"Timeout: Too large resource version: {version}, current: {self.version}")
-            return web.json_response(
-                future | {"details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}, status=504
-            )
+            causes = {"causes": [{"reason": "ResourceVersionTooLarge"}]}
+            return web.json_response(future | {"details": causes}, status=504)
         if version < self.compacted:
             return web.json_response(status(410, "Expired"), status=410)
         return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": []})
@@ -435,10 +426,6 @@ def _namespaces(path: str) -> list[str]:
     return [parts[index + 1] for index, part in enumerate(parts[:-1]) if part == "namespaces"]
 
 
-def _count(server: web.Server) -> int:
-    return len(server.connections)
-
-
 @asynccontextmanager
 async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterator[FakeApiServer]:
     """Serve on a free port of the loopback interface."""
@@ -449,7 +436,8 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)
     await site.start()
     assert runner.server
-    server.connected = partial(_count, runner.server)
+    serving = runner.server
+    server.connected = lambda: len(serving.connections)
     port = runner.addresses[0][1]
     server.url = f"https://localhost:{port}" if ssl_context else f"http://127.0.0.1:{port}"
     try:
@@ -459,3 +447,32 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
         await runner.cleanup()
         if ssl_context:
             await break_off()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    """An API server without objects; modules that use it import it."""
+    async with running(FakeApiServer()) as server:
+        yield server
+
+
+@pytest.fixture
+async def transport(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubernetesTransport]:
+    """A connection to `server`."""
+    transport = await connect(server.kubeconfig(tmp_path / "config"))
+    yield transport
+    await transport.close()
+
+
+def tls_of(authority: trustme.CA, host: str = "localhost") -> ssl.SSLContext:
+    """The TLS context of a server whose certificate an authority has issued."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(host).configure_cert(context)
+    return context
+
+
+def broken(request: web.Request) -> web.Response:
+    """An answer that breaks the connection."""
+    assert request.transport
+    request.transport.abort()
+    return web.Response()

@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from tests import builders
+from tests.cluster.scheduler_pods import pod as launcher_pod
 from webhook import names
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
 from webhook.facts import SchedulerHealth, SchedulerKey
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
+INSTANCETYPES = "instancetype.kubevirt.io/v1beta1"
 
 
 def made(api_version: str, kind: str, name: str, namespace: str | None = None, **parts: Any) -> dict[str, Any]:
@@ -23,35 +25,28 @@ def made(api_version: str, kind: str, name: str, namespace: str | None = None, *
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
 
 
-def pod(name: str, *, scheduler: str = "kubevirt", created: str | None = "2026-01-31T11:59:00Z", **parts: Any) -> Any:
-    spec = {"schedulerName": scheduler, **parts.pop("spec", {})}
-    metadata = {"creationTimestamp": created, **parts.pop("metadata", {})}
-    return made("v1", "Pod", name, "vms", metadata=metadata, spec=spec, **{"status": {"phase": "Pending"}, **parts})
+def kubevirts(kind: str, name: str, namespace: str = "ns", **parts: Any) -> dict[str, Any]:
+    return made("kubevirt.io/v1", kind, name, namespace, **parts)
+
+
+def opted_in(namespace: str, mode: str = "enforce") -> dict[str, Any]:
+    return made("v1", "Namespace", namespace, metadata={"labels": {names.policy_label("scheduling"): mode}})
 
 
 def stuck(namespace: str, owner: str = "web", **changes: Any) -> list[Any]:
-    """A namespace that has opted in, a VMI, and its launcher pod, which waits; keywords are those of `pod`."""
-    uid = f"uid-of-{namespace}-{owner}"
-    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": owner, "uid": uid}
-    marks = {"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [reference | {"controller": True}]}
-    launcher = pod(
-        f"virt-launcher-{owner}",
-        **changes | {"metadata": {"uid": f"pod-{uid}", **marks, **changes.get("metadata", {})}},
-    )
-    launcher["metadata"]["namespace"] = namespace
-    status = {"activePods": {f"pod-{uid}": ""}}
-    vmi = made("kubevirt.io/v1", "VirtualMachineInstance", owner, namespace, metadata={"uid": uid}, status=status)
-    label = {names.policy_label("scheduling"): "enforce"}
-    return [made("v1", "Namespace", namespace, metadata={"labels": label}), vmi, launcher][owner == "b" :]
+    """A namespace that has opted in, a VMI, and its launcher pod, which waits; keywords change the pod."""
+    launcher: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod"} | launcher_pod(namespace, owner)
+    launcher["metadata"]["creationTimestamp"] = "2026-01-31T11:59:00Z"
+    uid, (reference,) = launcher["metadata"]["uid"], launcher["metadata"]["ownerReferences"]
+    for part, change in changes.items():
+        launcher[part] = launcher[part] | change if part != "status" else change
+    status = {"activePods": {uid: ""}}
+    vmi = kubevirts("VirtualMachineInstance", owner, namespace, metadata={"uid": reference["uid"]}, status=status)
+    return [opted_in(namespace), vmi, launcher][owner == "b" :]
 
 
-LEASE = made(
-    "coordination.k8s.io/v1",
-    "Lease",
-    "kubevirt-scheduler",
-    "kubevirt-scheduler",
-    spec={"holderIdentity": "scheduler-0_1", "renewTime": "2020-01-01T00:00:00.000000Z"},
-)
+LEASE = made("coordination.k8s.io/v1", "Lease", "kubevirt-scheduler", "kubevirt-scheduler")
+LEASE["spec"] = {"holderIdentity": "scheduler-0_1", "renewTime": "2020-01-01T00:00:00.000000Z"}
 
 
 def cluster(tmp_path: Path, *objects: Any, **settings: Any) -> FilesCluster:

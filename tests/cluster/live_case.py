@@ -3,62 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
+import pytest
 
 from tests import builders
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
+from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running
 from tests.waiting import until
 from webhook.cluster.live import LiveCluster
-from webhook.facts import Key, ObjectKey, VmiKey
+from webhook.facts import Key
 from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
-from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
+from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
 from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, Settings
 
-SOON = 10.0
+OFF, PODS = SchedulerHealthSettings("off"), SchedulerHealthSettings("pods")
+LEASE = SchedulerHealthSettings("lease", "a", "b")
 
 
 def declared(**health_checks: SchedulerHealthSettings) -> Settings:
-    return builders.settings(
-        schedulers={name: SchedulerSettings(name, health_check) for name, health_check in health_checks.items()}
-    )
+    return builders.settings(schedulers={name: SchedulerSettings(name, check) for name, check in health_checks.items()})
 
 
 class LiveCase:
     """A live cluster in front of a fake API server."""
 
-    def __init__(self, server: FakeApiServer, clock: FakeClock, cluster: LiveCluster) -> None:
+    def __init__(self, server: FakeApiServer, clock: HeldClock, cluster: LiveCluster) -> None:
         self.server = server
         self.clock = clock
         self.cluster = cluster
         self.changes: list[tuple[str, str]] = []
 
-    @property
-    def held(self) -> HeldClock:
-        """The clock, to be moved."""
-        assert isinstance(self.clock, HeldClock)
-        return self.clock
-
-    async def read(self, key: Key[Any], seconds: float = SOON) -> Any:
+    async def read(self, key: Key[Any], seconds: float = 10.0) -> Any:
         return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
 
-    def reading(self, key: Key[Any], seconds: float = SOON) -> asyncio.Task[Any]:
+    def reading(self, key: Key[Any], seconds: float = 10.0) -> asyncio.Task[Any]:
         return asyncio.create_task(self.read(key, seconds))
 
+    def peek(self, key: Key[Any]) -> Any:
+        return self.cluster.peek(key)
+
+    def gets(self, path: str, verb: str = "") -> int:
+        return len(self.server.requests(path, verb))
+
     async def asked(self, path: str, times: int) -> None:
-        await until(lambda: len(self.server.requests(path)) >= times)
+        await until(lambda: self.gets(path) >= times)
 
     def put_vmi(self, uid: str = "uid-1", **spec: Any) -> None:
         self.server.put(VMIS, "web01", "demo", metadata={"uid": uid, "labels": {"a": "b"}}, spec=spec)
 
-    async def ready(self) -> None:
-        await until(lambda: not self.cluster.waiting_for())
+    def put_kubevirt(self, status: Mapping[str, str] | None = None, **spec: Any) -> None:
+        phase = {"phase": "Deployed"}
+        self.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=spec, status=phase | dict(status or {}))
+
+    async def ready(self, watches: int = 0) -> None:
+        """Until it answers, and so many watches are open."""
+        await until(lambda: not self.cluster.waiting_for() and self.server.watching >= watches)
 
 
 @asynccontextmanager
@@ -67,7 +71,7 @@ async def live(
     settings: Settings | None = None,
     *,
     start: bool = False,
-    prepare: Callable[[FakeApiServer], None] = lambda _: None,
+    prepare: Callable[[FakeApiServer], object] = lambda _: None,
     **options: Any,
 ) -> AsyncIterator[LiveCase]:
     server = FakeApiServer()
@@ -78,13 +82,8 @@ async def live(
     case: LiveCase
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
-        cluster = LiveCluster(
-            transport,
-            settings or declared(),
-            clock=clock,
-            on_health=lambda name, _, new: case.changes.append((name, new.state)),
-            **options,
-        )
+        options["on_health"] = lambda name, _, new: case.changes.append((name, new.state))
+        cluster = LiveCluster(transport, settings or declared(), clock=clock, **options)
         case = LiveCase(server, clock, cluster)
         if start:
             cluster.start()
@@ -94,21 +93,18 @@ async def live(
             await cluster.close()
 
 
-@asynccontextmanager
-async def ready(tmp_path: Path, settings: Settings | None = None, **options: Any) -> AsyncIterator[LiveCase]:
-    """As `live`, once it is ready to answer."""
-    async with live(tmp_path, settings, start=True, **options) as case:
-        await case.ready()
+@pytest.fixture
+async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
+    """A cluster that has not been started."""
+    async with live(tmp_path) as case:
         yield case
 
 
-VMI = VmiKey("demo", "web01", "uid-1")
-VMI_PATH = VMIS.path("demo", "web01")
-TYPE = ObjectKey(INSTANCETYPES, "demo", "small")
-TYPE_PATH = INSTANCETYPES.path("demo", "small")
-
-
-async def abort(request: web.Request) -> web.StreamResponse:
-    assert request.transport
-    request.transport.abort()
-    return web.Response()
+@asynccontextmanager
+async def ready(
+    tmp_path: Path, settings: Settings | None = None, *, watches: int = 0, **options: Any
+) -> AsyncIterator[LiveCase]:
+    """As `live`, once it is ready to answer."""
+    async with live(tmp_path, settings, start=True, **options) as case:
+        await case.ready(watches)
+        yield case

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.cluster.live_case import LiveCase, ready
@@ -22,26 +25,31 @@ PREFERRED_VIDEO = "devices.preferredVideoType"
 PATHS = [DEFINITIONS.path(name=name) for name in NAMES.values()]
 
 
-def put_kubevirt(server: FakeApiServer, observed: str = "v1.9.0", target: str = "", **spec: Any) -> None:
-    status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target or observed}
+def put_kubevirt(server: FakeApiServer, version: str = "v1.9.0", **spec: Any) -> None:
+    status = {"phase": "Deployed", "observedKubeVirtVersion": version, "targetKubeVirtVersion": version}
     server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=spec, status=status)
 
 
 def put_definitions(server: FakeApiServer, *without: str) -> None:
     """Those of KubeVirt, without some fields of preferences."""
     server.serve(DEFINITIONS)
-    lacking = dict.fromkeys((fields.PREFERENCE, fields.CLUSTER_PREFERENCE), without)
-    for each in definitions(lacking):
+    for each in definitions(dict.fromkeys((fields.PREFERENCE, fields.CLUSTER_PREFERENCE), without)):
         server.put(DEFINITIONS, each["metadata"]["name"], spec=each["spec"])
 
 
-def installed(server: FakeApiServer) -> None:
+def installed(server: FakeApiServer, more: Callable[[FakeApiServer], object] = lambda _: None) -> None:
     put_kubevirt(server)
     put_definitions(server, PREFERRED_VIDEO)
+    more(server)
+
+
+def forbidden(times: int) -> Callable[[FakeApiServer], None]:
+    """Installed, and the first definition is denied so often."""
+    return partial(installed, more=lambda server: server.fail(PATHS[0], 403, "Forbidden", times=times))
 
 
 def release(case: LiveCase) -> Release:
-    install: Any = case.cluster.peek(KubeVirtKey())
+    install: Any = case.peek(KubeVirtKey())
     assert isinstance(install.configuration, ClusterConfig)
     return install.configuration.release
 
@@ -50,89 +58,74 @@ def knows_video(case: LiveCase) -> bool:
     return PREFERRED_VIDEO not in release(case).unknown_fields(fields.PREFERENCE)
 
 
-def reads(case: LiveCase) -> list[int]:
-    return [len(case.server.requests(path)) for path in PATHS]
+def reads(case: LiveCase) -> set[int]:
+    return {case.gets(path) for path in PATHS}
 
 
-async def test_they_are_read_before_the_server_is_ready_and_not_again(tmp_path: Path) -> None:
+@pytest.fixture
+async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
     async with ready(tmp_path, prepare=installed) as case:
-        assert not knows_video(case)
-        put_kubevirt(case.server, configuration={"cpuModel": "a"})
-        before = case.cluster.peek(KubeVirtKey())
-        await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
-        assert not knows_video(case)
-        assert reads(case) == [1] * len(PATHS)
+        yield case
 
 
-async def test_an_update_brings_the_fields_of_the_new_definitions(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=installed) as case:
-        put_definitions(case.server)
-        put_kubevirt(case.server, "v1.9.1")
-        await until(lambda: str(release(case)) == "1.9.1")
-        # Never the new rules with the old fields.
-        assert knows_video(case)
-        assert reads(case) == [2] * len(PATHS)
+async def test_they_are_read_before_the_server_is_ready_and_not_again(case: LiveCase) -> None:
+    assert not knows_video(case)
+    before = case.peek(KubeVirtKey())
+    put_kubevirt(case.server, configuration={"cpuModel": "a"})
+    await until(lambda: case.peek(KubeVirtKey()) is not before)
+    assert not knows_video(case)
+    assert reads(case) == {1}
 
 
-async def test_while_they_are_read_reviews_go_by_the_former_release(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=installed) as case:
-        released = asyncio.Event()
-        case.server.hang(PATHS[0], released)
-        put_kubevirt(case.server, "v1.9.1")
-        await case.asked(PATHS[0], 2)
-        assert (str(release(case)), knows_video(case)) == ("1.9.0", False)
-        put_definitions(case.server)
-        released.set()
-        await until(lambda: str(release(case)) == "1.9.1")
+async def test_an_update_brings_the_fields_of_the_new_definitions(case: LiveCase) -> None:
+    put_definitions(case.server)
+    put_kubevirt(case.server, "v1.9.1")
+    await until(lambda: str(release(case)) == "1.9.1")
+    # Never the new rules with the old fields.
+    assert knows_video(case)
+    assert reads(case) == {2}
+
+
+async def test_while_they_are_read_reviews_go_by_the_former_release(case: LiveCase) -> None:
+    released = case.server.hang(PATHS[0])
+    put_kubevirt(case.server, "v1.9.1")
+    await case.asked(PATHS[0], 2)
+    assert (str(release(case)), knows_video(case)) == ("1.9.0", False)
+    put_definitions(case.server)
+    released.set()
+    await until(lambda: str(release(case)) == "1.9.1")
 
 
 async def test_without_the_permission_the_tables_count_until_it_is_granted(tmp_path: Path) -> None:
-    def forbidden(server: FakeApiServer) -> None:
-        installed(server)
-        server.fail(PATHS[0], 403, "Forbidden", times=2)
-
-    async with ready(tmp_path, prepare=forbidden) as case:
-        assert knows_video(case)
+    async with ready(tmp_path, prepare=forbidden(2)) as case:
         assert release(case).definitions is None
-        await until(lambda: case.clock.slept.count(RETRY_SECONDS) == 1)
-        case.held.advance(RETRY_SECONDS)
-        await until(lambda: case.clock.slept.count(RETRY_SECONDS) == 2)
-        assert knows_video(case)
-        case.held.advance(RETRY_SECONDS)
+        for tries in (1, 2):
+            await until(lambda tries=tries: case.clock.slept.count(RETRY_SECONDS) == tries)  # type: ignore[misc]
+            assert knows_video(case)
+            case.clock.advance(RETRY_SECONDS)
         await until(lambda: not knows_video(case))
 
 
 async def test_an_update_is_not_kept_waiting_by_an_earlier_failure(tmp_path: Path) -> None:
-    def forbidden(server: FakeApiServer) -> None:
-        installed(server)
-        server.fail(PATHS[0], 403, "Forbidden", times=1)
-
-    async with ready(tmp_path, prepare=forbidden) as case:
+    async with ready(tmp_path, prepare=forbidden(1)) as case:
         put_kubevirt(case.server, "v1.9.1")
-
         await until(lambda: str(release(case)) == "1.9.1")
         assert not knows_video(case)
 
 
-async def test_what_is_no_definition_counts_as_unreadable(tmp_path: Path) -> None:
-    def broken(server: FakeApiServer) -> None:
-        installed(server)
-        server.put(DEFINITIONS, NAMES[fields.MACHINE], spec={"versions": 7})
-
-    async with ready(tmp_path, prepare=broken) as case:
-        assert release(case).definitions is None
-
-
 async def test_without_kubevirt_nothing_is_read(tmp_path: Path) -> None:
     async with ready(tmp_path) as case:
-        assert reads(case) == [0] * len(PATHS)
-
+        assert reads(case) == {0}
         installed(case.server)
-        await until(lambda: case.cluster.peek(KubeVirtKey()) is not None)
+        await until(lambda: case.peek(KubeVirtKey()) is not None)
         await until(lambda: not knows_video(case))
 
 
-async def test_a_cluster_without_definitions_goes_by_the_tables(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=put_kubevirt) as case:
-        assert reads(case) == [1] * len(PATHS)
+MALFORMED = partial(FakeApiServer.put, resource=DEFINITIONS, name=NAMES[fields.MACHINE], spec={"versions": 7})
+
+
+@pytest.mark.parametrize("prepare", [put_kubevirt, partial(installed, more=MALFORMED)], ids=["none", "malformed"])
+async def test_without_readable_definitions_the_tables_count(tmp_path: Path, prepare: Any) -> None:
+    async with ready(tmp_path, prepare=prepare) as case:
+        assert reads(case) == {1}
         assert release(case).definitions is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.cluster.files_case import made, rejection
+from tests.golden_files import Golden
 from webhook.cluster import directory, files
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
@@ -21,13 +21,13 @@ from webhook.errors import InputError, InputErrors
 
 
 class TestDirectoryMistakes:
-    def test_a_missing_directory(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_a_missing_directory(self, tmp_path: Path, golden: Golden) -> None:
         golden("\n".join(rejection(tmp_path / "none")))
 
-    def test_a_directory_without_files(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_a_directory_without_files(self, tmp_path: Path, golden: Golden) -> None:
         golden("\n".join(rejection(tmp_path)))
 
-    def test_files_without_objects(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_files_without_objects(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
 
         golden("\n".join(rejection(tmp_path)))
@@ -41,7 +41,7 @@ class TestDirectoryMistakes:
 
         assert rejection(tmp_path) == ["locked: cannot be read: Permission denied"]
 
-    def test_all_are_told_at_once(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_all_are_told_at_once(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text(
             """\
 kind: Node
@@ -94,7 +94,7 @@ items:
 
         golden("\n".join(rejection(tmp_path)))
 
-    def test_the_same_object_twice(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_the_same_object_twice(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n")
         (tmp_path / "b.yaml").write_text(
             "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: b}\n- metadata: {name: a}\n---\n"
@@ -119,7 +119,7 @@ items:
         ],
     )
     def test_wrong_types_are_told_with_their_path(
-        self, tmp_path: Path, parts: dict[str, Any], where: str, golden: Callable[[str], None]
+        self, tmp_path: Path, parts: dict[str, Any], where: str, golden: Golden
     ) -> None:
         thing = made("v1", "Pod", "p", "ns", **parts)
         (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
@@ -132,7 +132,7 @@ items:
         assert place != "a.yaml:1"
 
     def test_what_msgspec_says_otherwise_is_told_too(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         view = msgspec.defstruct("Counted", [("metadata", Any), ("count", int)])
         kind = msgspec.structs.replace(KINDS["Node"], view=view)
@@ -141,7 +141,7 @@ items:
 
         golden("\n".join(rejection(tmp_path)))
 
-    def test_endless_ones_come_to_an_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+    def test_endless_ones_come_to_an_end(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
 
         told = rejection(tmp_path)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from webhook.kubevirt.types.views import Instancetype
 
 KINDS = [resource for kind, resource in UNSTRUCTURED.items() if kind != "ControllerRevision"]
 SMALL = ObjectKey(UNSTRUCTURED["VirtualMachineInstancetype"], "demo", "small")
+FRESH = msgspec.structs.replace(SMALL, fresh=True)
 IN_DEMO = ListKey(PRESETS, "demo")
 # As the API server sends it, of which most is for others.
 METADATA = {
@@ -51,25 +51,24 @@ def serving(*more: Callable[[FakeApiServer], object]) -> Callable[[FakeApiServer
 def put(
     server: FakeApiServer, name: str = "small", resource: Resource[Any] = INSTANCETYPES, namespace: str = "demo"
 ) -> None:
-    inside = namespace if resource.namespaced else ""
-    server.put(resource, name, inside, metadata=METADATA, spec=SPEC)
+    server.put(resource, name, namespace if resource.namespaced else "", metadata=METADATA, spec=SPEC)
 
 
 async def copied(case: LiveCase, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> None:
     """Until a copy answers."""
-    await until(lambda: case.cluster.peek(key) is not NOT_READ)
+    await until(lambda: case.peek(key) is not NOT_READ)
 
 
-@asynccontextmanager
-async def copying(tmp_path: Path) -> AsyncIterator[LiveCase]:
+@pytest.fixture
+async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
     """A cluster that answers for one instancetype from a copy."""
     async with live(tmp_path, start=True, prepare=serving(put)) as case:
         await copied(case)
         yield case
 
 
-def guest(found: Any) -> Any:
-    return found.spec["cpu"]["guest"]
+async def guest(case: LiveCase, key: ObjectKey[Any] = SMALL) -> Any:
+    return (await case.read(key)).spec["cpu"]["guest"]
 
 
 @pytest.mark.parametrize("resource", KINDS)
@@ -80,178 +79,161 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
     key = ObjectKey(resource, "demo" if resource.namespaced else "", "small")
     path = resource.path(key.namespace, "small")
     async with ready(tmp_path, prepare=prepare) as case:
-        assert not any(case.server.requests(one.path()) for one in (*KINDS, PRESETS))
-        assert [case.cluster.peek(key) for _ in range(20)] == [NOT_READ] * 20
-        first = await case.read(key)
+        assert not any(case.gets(one.path()) for one in (*KINDS, PRESETS))
+        assert [case.peek(key) for _ in range(20)] == [NOT_READ] * 20
+        assert await guest(case, key) == 2
         await copied(case, key)
-        gets = len(case.server.requests(path))
-        found = [await case.read(key) for _ in range(20)]
-        assert [guest(one) for one in (first, *found)] == [2] * 21
-        assert len(case.server.requests(path)) == gets <= 1
-        assert [one for one in (*KINDS, PRESETS) if case.server.requests(one.path())] == [resource]
-        assert len(case.server.requests(resource.path(), "get")) == 1
+        gets = case.gets(path)
+        assert [await guest(case, key) for _ in range(20)] == [2] * 20
+        assert case.gets(path) == gets <= 1
+        assert [one for one in (*KINDS, PRESETS) if case.gets(one.path())] == [resource]
+        assert case.gets(resource.path(), "get") == 1
 
 
 async def test_both_views_of_a_kind_share_its_copy_and_see_what_a_get_shows(tmp_path: Path) -> None:
     async with live(tmp_path, start=True, prepare=serving(put)) as case:
         case.server.put(INSTANCETYPES, "other", "demo", spec={"schedulerName": "one"})
         await copied(case)
-        typed = case.cluster.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
+        typed = case.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
         assert isinstance(typed, Instancetype) and typed.spec and typed.spec.scheduler_name == "one"
-        copy, fresh = case.cluster.peek(SMALL), await case.read(msgspec.structs.replace(SMALL, fresh=True))
+        copy, fresh = case.peek(SMALL), await case.read(FRESH)
         assert isinstance(copy, Unstructured)
         assert copy.plain() == {**fresh.plain(), "metadata": copy.plain()["metadata"]}
         assert (copy.meta.name, copy.meta.namespace, copy.meta.annotations) == ("small", "demo", None)
 
 
-async def test_what_has_just_been_created_is_found_by_a_get(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        case.server.end_watches()
-        for number in range(5):
-            new = ObjectKey(SMALL.resource, "demo", f"new-{number}")
-            put(case.server, new.name)
-            assert guest(await case.read(new)) == 2
+async def test_what_the_copy_lacks_is_asked_for_each_time(case: LiveCase) -> None:
+    missing = ObjectKey(SMALL.resource, "demo", "missing")
+    assert [await case.read(missing), await case.read(missing)] == [None, None]
+    assert case.gets(INSTANCETYPES.path("demo", "missing")) == 2
+    case.server.end_watches()
+    for number in range(5):
+        put(case.server, f"new-{number}")
+        assert await guest(case, ObjectKey(SMALL.resource, "demo", f"new-{number}")) == 2
 
 
-async def test_what_does_not_exist_is_asked_for_each_time(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        missing = ObjectKey(SMALL.resource, "demo", "missing")
-        assert [await case.read(missing), await case.read(missing)] == [None, None]
-        assert len(case.server.requests(INSTANCETYPES.path("demo", "missing"))) == 2
+async def test_changes_and_deletions_arrive(case: LiveCase) -> None:
+    case.server.put(INSTANCETYPES, "small", "demo", spec={"cpu": {"guest": 8}})
+    await until(lambda: case.peek(SMALL).spec["cpu"]["guest"] == 8)
+    case.server.remove(INSTANCETYPES, "small", "demo")
+    await until(lambda: case.peek(SMALL) is NOT_READ)
+    assert await case.read(SMALL) is None
 
 
-async def test_changes_and_deletions_arrive(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        case.server.put(INSTANCETYPES, "small", "demo", spec={"cpu": {"guest": 8}})
-        await until(lambda: guest(case.cluster.peek(SMALL)) == 8)
-        case.server.remove(INSTANCETYPES, "small", "demo")
-        await until(lambda: case.cluster.peek(SMALL) is NOT_READ)
-        assert await case.read(SMALL) is None
+async def test_until_a_change_arrives_the_copy_is_old_and_a_fresh_look_up_is_not(case: LiveCase) -> None:
+    # In the API server, and not yet in any watch.
+    case.server.held(INSTANCETYPES)["demo", "small"]["spec"] = {"cpu": {"guest": 8}}
+    assert (await guest(case), await guest(case, FRESH)) == (2, 8)
+    assert case.peek(FRESH) is NOT_READ
 
 
-async def test_until_a_change_arrives_the_copy_is_old_and_a_fresh_look_up_is_not(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        held = case.server.held(INSTANCETYPES)
-        # In the API server, and not yet in any watch.
-        held["demo", "small"]["spec"] = {"cpu": {"guest": 8}}
-        fresh = msgspec.structs.replace(SMALL, fresh=True)
-        assert guest(await case.read(SMALL)) == 2
-        assert guest(await case.read(fresh)) == 8
-        assert case.cluster.peek(fresh) is NOT_READ
-
-
-async def test_a_copy_that_is_not_kept_in_step_is_not_asked(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        case.held.advance(CURRENT_SECONDS)
-        assert case.cluster.peek(SMALL) is NOT_READ
-        assert guest(await case.read(SMALL)) == 2
-        case.server.bookmark()
-        await copied(case)
-        case.server.fail(INSTANCETYPES.path(), 500, times=100, verb="watch")
-        case.server.end_watches()
-        await until(lambda: case.cluster.peek(SMALL) is NOT_READ)
-        assert guest(await case.read(SMALL)) == 2
+async def test_a_copy_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> None:
+    case.clock.advance(CURRENT_SECONDS)
+    assert case.peek(SMALL) is NOT_READ
+    assert await guest(case) == 2
+    case.server.bookmark()
+    await copied(case)
+    case.server.fail(INSTANCETYPES.path(), 500, times=100, verb="watch")
+    case.server.end_watches()
+    await until(lambda: case.peek(SMALL) is NOT_READ)
+    assert await guest(case) == 2
 
 
 @pytest.mark.parametrize("code", [403, 404, 500])
 async def test_what_can_not_be_watched_is_read_by_get(tmp_path: Path, code: int) -> None:
     prepare = serving(put, lambda server: server.fail(INSTANCETYPES.path(), code, times=1000))
     async with ready(tmp_path, prepare=prepare) as case:
-        for _ in range(2):
-            assert guest(await case.read(SMALL)) == 2
-        await until(lambda: case.server.requests(INSTANCETYPES.path()))
-        assert guest(await case.read(SMALL)) == 2
+        assert [await guest(case), await guest(case)] == [2, 2]
+        await case.asked(INSTANCETYPES.path(), 1)
+        assert await guest(case) == 2
 
 
 async def test_readiness_does_not_wait_for_it(tmp_path: Path) -> None:
-    prepare = serving(put, lambda server: server.hang(INSTANCETYPES.path(), asyncio.Event()))
+    prepare = serving(put, lambda server: server.hang(INSTANCETYPES.path()))
     async with live(tmp_path, start=True, prepare=prepare) as case:
-        assert guest(await case.read(SMALL)) == 2
+        assert await guest(case) == 2
         await case.ready()
         assert case.cluster.staleness()["virtualmachineinstancetypes"] == float("inf")
 
 
-async def test_audit_lines_say_how_old_a_copy_was(tmp_path: Path) -> None:
-    async with copying(tmp_path) as case:
-        case.held.advance(3.0)
-        assert case.cluster.ages([SMALL]) == {"virtualmachineinstancetypes": 3.0}
+async def test_audit_lines_say_how_old_a_copy_was(case: LiveCase) -> None:
+    case.clock.advance(3.0)
+    assert case.cluster.ages([SMALL]) == {"virtualmachineinstancetypes": 3.0}
 
 
 async def test_other_settings_begin_anew(tmp_path: Path) -> None:
-    async with ready(tmp_path, prepare=serving(put)) as case:
-        await until(lambda: case.server.watching == 3)
+    async with ready(tmp_path, prepare=serving(put), watches=3) as case:
         await copied(case)
         await until(lambda: case.server.watching == 4)
         case.cluster.use(builders.settings(schedulers={}))
         await until(lambda: case.server.watching == 3)
         assert "virtualmachineinstancetypes" not in case.cluster.staleness()
-        assert guest(await case.read(SMALL)) == 2
+        assert await guest(case) == 2
         await copied(case)
 
 
-class TestPresets:
-    async def test_a_namespaces_are_listed_from_the_copy(self, tmp_path: Path) -> None:
-        async with live(tmp_path, start=True, prepare=serving()) as case:
-            put(case.server, "b", PRESETS)
-            put(case.server, "a", PRESETS)
-            put(case.server, "c", PRESETS, "other")
-            first = await case.read(IN_DEMO)
-            await copied(case, IN_DEMO)
-            lists = len(case.server.requests(PRESETS.path("demo")))
-            found = await case.read(IN_DEMO)
-            assert [one.meta.name for one in found] == [one.meta.name for one in first] == ["a", "b"]
-            assert await case.read(ListKey(PRESETS, "empty")) == ()
-            assert len(case.server.requests(PRESETS.path("demo"))) == lists
-            assert case.cluster.peek(msgspec.structs.replace(IN_DEMO, fresh=True)) is NOT_READ
+async def test_presets_of_a_namespace_are_listed_from_the_copy(tmp_path: Path) -> None:
+    async with live(tmp_path, start=True, prepare=serving()) as case:
+        for name, namespace in (("b", "demo"), ("a", "demo"), ("c", "other")):
+            put(case.server, name, PRESETS, namespace)
+        first = await case.read(IN_DEMO)
+        await copied(case, IN_DEMO)
+        lists = case.gets(PRESETS.path("demo"))
+        for found in (first, await case.read(IN_DEMO)):
+            assert [one.meta.name for one in found] == ["a", "b"]
+        assert await case.read(ListKey(PRESETS, "empty")) == ()
+        assert case.gets(PRESETS.path("demo")) == lists
+        assert case.peek(msgspec.structs.replace(IN_DEMO, fresh=True)) is NOT_READ
 
-    async def test_of_which_one_is_not_kept_are_listed_anew(self, tmp_path: Path) -> None:
-        def prepare(server: FakeApiServer) -> None:
-            server.put(PRESETS, "large", "demo", spec={"fat": "x" * LARGEST_BYTES})
 
-        async with live(tmp_path, start=True, prepare=serving(prepare)) as case:
-            put(case.server, "c", PRESETS, "other")
-            await copied(case, ListKey(PRESETS, "other"))
-            assert case.cluster.peek(IN_DEMO) is NOT_READ
-            assert [one.meta.name for one in await case.read(IN_DEMO)] == ["large"]
+async def test_presets_of_which_one_is_not_kept_are_listed_anew(tmp_path: Path) -> None:
+    def prepare(server: FakeApiServer) -> None:
+        server.put(PRESETS, "large", "demo", spec={"fat": "x" * LARGEST_BYTES})
+
+    async with live(tmp_path, start=True, prepare=serving(prepare)) as case:
+        put(case.server, "c", PRESETS, "other")
+        await copied(case, ListKey(PRESETS, "other"))
+        assert case.peek(IN_DEMO) is NOT_READ
+        assert [one.meta.name for one in await case.read(IN_DEMO)] == ["large"]
 
 
 class TestTenants:
     async def test_a_namespace_has_its_part_and_takes_nothing_from_another(self, tmp_path: Path) -> None:
         """Of 40 objects of 30 KiB a quarter of a MiB is kept; what is not is found by GET."""
 
+        def fat(server: FakeApiServer, number: int, letter: str = "x") -> None:
+            spec = SPEC | {"fat": letter * 30 * 1024}
+            server.put(INSTANCETYPES, f"fat-{number:02}", "a-hostile", spec=spec)
+
         def prepare(server: FakeApiServer) -> None:
             for number in range(40):
-                server.put(INSTANCETYPES, f"fat-{number:02}", "a-hostile", spec=SPEC | {"fat": "x" * 30 * 1024})
-            put(server)
+                fat(server, number)
 
-        async with live(tmp_path, start=True, prepare=serving(prepare)) as case:
+        async with live(tmp_path, start=True, prepare=serving(prepare, put)) as case:
             await copied(case)
             keys = [ObjectKey(SMALL.resource, "a-hostile", f"fat-{number:02}") for number in range(40)]
-            kept = [key for key in keys if case.cluster.peek(key) is not NOT_READ]
+            kept = [key for key in keys if case.peek(key) is not NOT_READ]
             assert len(kept) == 8
-            assert guest(await case.read(keys[-1])) == 2
+            assert await guest(case, keys[-1]) == 2
             # A deleted object makes room for others.
             for key in kept:
                 case.server.remove(INSTANCETYPES, key.name, key.namespace)
-            case.server.put(INSTANCETYPES, "fat-39", "a-hostile", spec=SPEC | {"fat": "y" * 30 * 1024})
+            fat(case.server, 39, "y")
             await copied(case, keys[-1])
 
-    async def test_one_that_grows_beyond_measure_leaves_the_copy(self, tmp_path: Path) -> None:
-        async with copying(tmp_path) as case:
-            case.server.put(INSTANCETYPES, "small", "demo", spec=SPEC | {"fat": "x" * LARGEST_BYTES})
-            await until(lambda: case.cluster.peek(SMALL) is NOT_READ)
-            assert guest(await case.read(SMALL)) == 2
+    async def test_one_that_grows_beyond_measure_leaves_the_copy(self, case: LiveCase) -> None:
+        case.server.put(INSTANCETYPES, "small", "demo", spec=SPEC | {"fat": "x" * LARGEST_BYTES})
+        await until(lambda: case.peek(SMALL) is NOT_READ)
+        assert await guest(case) == 2
 
     async def test_one_that_is_not_what_it_should_be_harms_no_other(self, tmp_path: Path) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.put(INSTANCETYPES, "odd", "demo", spec={"schedulerName": {"SECRET": 1}})
             server.put(INSTANCETYPES, "deep", "demo", spec={"deep": DEEP})
-            put(server)
 
-        async with live(tmp_path, start=True, prepare=serving(prepare)) as case:
+        async with live(tmp_path, start=True, prepare=serving(prepare, put)) as case:
             await copied(case)
-            assert guest(case.cluster.peek(SMALL)) == 2
-            odd = case.cluster.peek(ObjectKey(INSTANCETYPES, "demo", "odd"))
+            odd = case.peek(ObjectKey(INSTANCETYPES, "demo", "odd"))
             assert odd == Unavailable("the API server's VirtualMachineInstancetype cannot be decoded")
 
 

@@ -1,19 +1,103 @@
-"""The reviews of one request share ControllerRevisions for a second, unless a review requests fresh ones."""
+"""Lookups that several reviews need at once, and answers that the reviews of one request share for a second."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
 from typing import Any
 
 import msgspec
+import pytest
+from aiohttp import web
 
-from tests.cluster.fake_apiserver import FakeApiServer
-from tests.cluster.live_case import LiveCase, live
+from tests.cluster.fake_apiserver import status, why
+from tests.cluster.live_case import LiveCase
+from tests.cluster.test_live import TYPE, TYPE_PATH
+from tests.golden_files import Golden
 from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, NegativeCache, RecentAnswers
-from webhook.facts import NOT_READ, ObjectKey
-from webhook.k8s.types.meta import Unstructured
-from webhook.kubevirt.resources import REVISIONS, UNSTRUCTURED
-from webhook.kubevirt.types.views import ControllerRevision
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, NamespaceKey, ObjectKey
+from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.types.meta import Namespace, Unstructured
+from webhook.kubevirt.resources import INSTANCETYPES, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.types.views import ControllerRevision, Instancetype
+
+
+class TestJoining:
+    @pytest.mark.parametrize(
+        ("resource", "keys"),
+        [
+            (INSTANCETYPES, [TYPE] * 50),
+            (
+                NAMESPACES,
+                [NamespaceKey("small"), NamespaceKey("small", fresh=True), ObjectKey(NAMESPACES, "", "small")],
+            ),
+        ],
+        ids=["one key", "keys of one object"],
+    )
+    async def test_many_askers_share_one_get(self, case: LiveCase, resource: Any, keys: list[Any]) -> None:
+        namespace = "demo" if resource.namespaced else ""
+        case.server.put(resource, "small", namespace)
+        release, path = asyncio.Event(), resource.path(namespace, "small")
+        case.server.hang(path, release)
+        readers = [case.reading(key) for key in keys]
+        await case.asked(path, 1)
+        release.set()
+        assert all(isinstance(found, Instancetype | Namespace) for found in await asyncio.gather(*readers))
+        assert case.gets(path) == 1
+
+    async def test_one_that_gives_up_leaves_it_to_the_others(self, case: LiveCase, golden: Golden) -> None:
+        case.server.put(INSTANCETYPES, "small", "demo")
+        release = case.server.hang(TYPE_PATH)
+        first, second, patient = case.reading(TYPE), case.reading(TYPE, 0.05), case.reading(TYPE)
+        await case.asked(TYPE_PATH, 1)
+        first.cancel()
+        golden(why(await second))
+        release.set()
+        assert isinstance(await patient, Instancetype)
+        assert first.cancelled()
+        assert case.gets(TYPE_PATH) == 1
+
+    async def test_after_the_deadline_nothing_is_asked(self, case: LiveCase, golden: Golden) -> None:
+        golden(why(await case.read(TYPE, -1.0)))
+        assert case.server.asked == []
+
+    @pytest.mark.parametrize(("code", "early"), [(404, type(None)), (500, Unavailable)])
+    async def test_a_404_or_a_failure_from_before_is_not_trusted(
+        self, case: LiveCase, code: int, early: type[Any]
+    ) -> None:
+        release = asyncio.Event()
+
+        async def answer(_: web.Request) -> web.Response:
+            await release.wait()
+            return web.json_response(status(code), status=code)
+
+        case.server.answer(TYPE_PATH, answer)
+        first = case.reading(TYPE)
+        await case.asked(TYPE_PATH, 1)
+        case.server.put(INSTANCETYPES, "small", "demo")
+        late = [case.reading(TYPE) for _ in range(20)]
+        await asyncio.sleep(0)
+        release.set()
+        assert isinstance(await first, early)
+        assert all(isinstance(found, Instancetype) for found in await asyncio.gather(*late))
+        assert case.gets(TYPE_PATH) == 2
+
+    async def test_a_second_404_is_an_answer(self, case: LiveCase) -> None:
+        release = case.server.hang(TYPE_PATH)
+        readers = [case.reading(TYPE) for _ in range(3)]
+        await case.asked(TYPE_PATH, 1)
+        release.set()
+        assert await asyncio.gather(*readers) == [None, None, None]
+        assert case.gets(TYPE_PATH) == 2
+
+    async def test_closing_answers_those_who_wait(self, case: LiveCase, golden: Golden) -> None:
+        case.server.hang(TYPE_PATH)
+        reader = case.reading(TYPE)
+        await case.asked(TYPE_PATH, 1)
+        await case.cluster.close()
+        for found in (await reader, await case.read(TYPE)):
+            golden(why(found))
+
 
 TYPED = ObjectKey(REVISIONS, "demo", "r1")
 UNTYPED = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
@@ -21,66 +105,51 @@ FRESH = msgspec.structs.replace(UNTYPED, fresh=True)
 PATH = REVISIONS.path("demo", "r1")
 
 
-def put(server: FakeApiServer, name: str = "u1.small", **more: Any) -> None:
+def put(case: LiveCase, name: str = "u1.small", **more: Any) -> None:
     data = {"kind": "VirtualMachineClusterInstancetype", "metadata": {"name": name}, "spec": more}
-    server.put(REVISIONS, "r1", "demo", data=data)
+    case.server.put(REVISIONS, "r1", "demo", data=data)
 
 
-def gets(case: LiveCase) -> int:
-    return len(case.server.requests(PATH))
+async def test_the_policies_of_a_request_share_an_answer_whatever_they_read_of_it(case: LiveCase) -> None:
+    put(case)
+    first, second, third = [await case.read(key) for key in (UNTYPED, TYPED, UNTYPED)]
+    assert (type(first), type(second)) == (Unstructured, ControllerRevision)
+    assert first == third
+    assert case.gets(PATH) == 1
 
 
-async def test_the_policies_of_a_request_share_an_answer_whatever_they_read_of_it(tmp_path: Path) -> None:
-    async with live(tmp_path) as case:
-        put(case.server)
-        first, second, third = [await case.read(key) for key in (UNTYPED, TYPED, UNTYPED)]
-        assert isinstance(first, Unstructured)
-        assert isinstance(second, ControllerRevision)
-        assert first == third
-        assert gets(case) == 1
+async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(case: LiveCase) -> None:
+    put(case)
+    await case.read(UNTYPED)
+    put(case, "u1.huge")
+    old, now = await case.read(UNTYPED), await case.read(FRESH)
+    assert [found.data["metadata"]["name"] for found in (old, now)] == ["u1.small", "u1.huge"]
+    # Fresh objects are shared, too.
+    assert case.peek(UNTYPED) == now
+    case.clock.advance(SHARED_SECONDS)
+    assert case.peek(UNTYPED) is NOT_READ
+    await case.read(UNTYPED)
+    assert case.gets(PATH) == 3
 
 
-async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(tmp_path: Path) -> None:
-    async with live(tmp_path) as case:
-        put(case.server)
-        await case.read(UNTYPED)
-        put(case.server, "u1.huge")
-        old, now = await case.read(UNTYPED), await case.read(FRESH)
-        assert [found.data["metadata"]["name"] for found in (old, now)] == ["u1.small", "u1.huge"]
-        # Fresh objects are shared, too.
-        assert case.cluster.peek(UNTYPED) == now
-        case.held.advance(SHARED_SECONDS)
-        assert case.cluster.peek(UNTYPED) is NOT_READ
-        await case.read(UNTYPED)
-        assert gets(case) == 3
-
-
-async def test_absence_and_what_is_too_large_are_not_shared(tmp_path: Path) -> None:
-    async with live(tmp_path) as case:
-        assert [await case.read(UNTYPED), await case.read(UNTYPED)] == [None, None]
-        assert gets(case) == 2
-        put(case.server, fat="x" * SHARED_BYTES)
-        assert [type(await case.read(key)) for key in (UNTYPED, UNTYPED)] == [Unstructured, Unstructured]
-        assert gets(case) == 4
+async def test_absence_and_what_is_too_large_are_not_shared(case: LiveCase) -> None:
+    assert [await case.read(UNTYPED), await case.read(UNTYPED)] == [None, None]
+    assert case.gets(PATH) == 2
+    put(case, fat="x" * SHARED_BYTES)
+    assert [type(await case.read(key)) for key in (UNTYPED, UNTYPED)] == [Unstructured, Unstructured]
+    assert case.gets(PATH) == 4
 
 
 A, B, C = (("demo", name) for name in "abc")
 
 
-def test_an_answer_is_shared_for_its_time() -> None:
+def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
     recent = RecentAnswers(1.0, 100)
     recent.put(A, b"one", 10.0)
-    assert recent.get(A, 10.9) == b"one"
-    assert recent.get(B, 10.9) is None
-    assert recent.get(A, 11.0) is None
-    assert recent.get(A, 10.9) is None
-
-
-def test_the_newest_counts_and_lasts() -> None:
-    recent = RecentAnswers(1.0, 100)
-    recent.put(A, b"one", 10.0)
+    assert [recent.get(A, 10.9), recent.get(B, 10.9)] == [b"one", None]
     recent.put(A, b"two", 10.5)
     assert recent.get(A, 11.2) == b"two"
+    assert [recent.get(A, 11.5), recent.get(A, 11.4)] == [None, None]
 
 
 def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
@@ -94,13 +163,10 @@ def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
 
 def test_too_many_in_a_period() -> None:
     misses = NegativeCache(2, 1.0)
-
     assert not misses.too_many(0.0)
     misses.add(0.0)
     assert not misses.too_many(0.0)
     misses.add(0.5)
-    assert misses.too_many(0.9)
-    assert not misses.too_many(1.0)
+    assert [misses.too_many(now) for now in (0.9, 1.0)] == [True, False]
     misses.add(1.1)
-    assert misses.too_many(1.2), "the last two count"
-    assert not misses.too_many(1.5)
+    assert [misses.too_many(now) for now in (1.2, 1.5)] == [True, False], "the last two count"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.cluster.scheduler_health.pods import pod as launcher
+from tests.cluster.scheduler_pods import pod as launcher
 from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outline, put, remove
 from tests.install.schedulers.configurations import configuration
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -43,16 +44,23 @@ class TestScores:
         index = filled({"a": ["one"], "b": ["two"], "c": []}, images)
         assert scores(index, {AMD: images["one"]}) == {"a": 10, "b": 3}
         assert scores(index, {AMD: images["two"]}) == {"a": 8, "b": 10}
-
-    def test_layers_of_several_images_add_up(self) -> None:
+        # Layers of several images add up.
         images = {"one": {"L1": 50, "L2": 50}, "two": {"L2": 50, "L3": 100}}
         index = filled({"a": ["one"], "b": ["two"], "c": ["one", "two"]}, images)
         assert scores(index, {AMD: images["one"] | images["two"]}) == {"a": 5, "b": 7, "c": 10}
 
-    def test_a_score_is_never_rounded_up(self) -> None:
-        index = filled({"a": ["one"]}, {"one": {"L1": 99}})
-        assert scores(index, {AMD: {"L1": 99, "L2": 1}}) == {"a": 9}
-        assert scores(index, {AMD: {"L1": 99, "L2": 10_000}}) == {}
+    @pytest.mark.parametrize(
+        ("size", "wanted", "expected"),
+        [
+            # A score is never rounded up, and nothing is scored by nothing.
+            *((99, {"L1": 99, "L2": 1}, {"a": 9}), (99, {"L1": 99, "L2": 10_000}, {})),
+            *((0, {}, {}), (0, {"L1": 0}, {})),
+        ],
+    )
+    def test_a_score_is_never_too_high(self, size: int, wanted: dict[str, int], expected: dict[str, int]) -> None:
+        index = filled({"a": ["one"]}, {"one": {"L1": size}})
+        assert scores(index, {AMD: wanted}) == expected
+        assert scores(index, {}) == {}
 
     def test_platforms_have_layers_of_their_own(self) -> None:
         index = filled({"a": ["one"]}, {"one": {"L1": 10}})
@@ -61,12 +69,6 @@ class TestScores:
         assert scores(index, {AMD: {"L1": 10}, ARM: {"L9": 10}}) == {"a": 10, "b": 10}
         assert scores(index, {AMD: {"L9": 10}, ARM: {"L1": 10}}) == {}
         assert scores(index, {"windows/amd64": {"L1": 10}}) == {}
-
-    def test_nothing_is_scored_by_nothing(self) -> None:
-        index = filled({"a": ["one"]}, {"one": {"L1": 0}})
-        assert scores(index, {}) == {}
-        assert scores(index, {AMD: {}}) == {}
-        assert scores(index, {AMD: {"L1": 0}}) == {}
 
     @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 12))
     @settings(max_examples=60, deadline=None)
@@ -137,7 +139,8 @@ class TestAnswer:
     def test_names_are_read_only_where_few_were_sent(self) -> None:
         """Reading 5,000 names takes longer than all else together."""
         index = filled({f"n{number}": ["one"] for number in range(10)}, {"one": {"L1": 10}})
-        many, few = CountedNames(5), CountedNames(4)
+        many: Any = CountedNames(5)
+        few: Any = CountedNames(4)
         index.answer({AMD: {"L1": 10}}, many)
         index.answer({AMD: {"L1": 10}}, few)
         assert (many.read, few.read) == (0, 1)
@@ -179,7 +182,7 @@ class TestAnswer:
             index.put(f"n{number}", AMD, [])
             for size in (1, 2 + number):
                 index.answer({AMD: {"L1": size}})
-        assert [key for key in index._tables if key == ((AMD, (("L1", 1),)),)]
+        assert index._tables.get(((AMD, (("L1", 1),)),))
 
 
 class CountedNames:

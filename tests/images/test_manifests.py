@@ -14,20 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.k8s.json_values import JSON_VALUES
-from webhook.images.manifests import (
-    MAX_BYTES,
-    MAX_CHARACTERS,
-    MAX_IMAGES,
-    MAX_LAYERS,
-    ImageReference,
-    Index,
-    Layer,
-    Manifest,
-    ManifestError,
-    digest_of,
-    parse_manifest,
-    parse_reference,
-)
+from webhook.images import manifests
+from webhook.images.manifests import ImageReference, Layer, ManifestError, parse_manifest, parse_reference
 
 DIGEST = "sha256:" + "a1" * 32
 
@@ -35,23 +23,21 @@ DIGEST = "sha256:" + "a1" * 32
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("fedora", ImageReference("docker.io", "library/fedora", "latest")),
-        ("kubevirt/fedora:40", ImageReference("docker.io", "kubevirt/fedora", "40")),
-        ("index.docker.io/fedora", ImageReference("docker.io", "library/fedora", "latest")),
-        ("quay.io/containerdisks/fedora:40", ImageReference("quay.io", "containerdisks/fedora", "40")),
-        ("localhost/disk", ImageReference("localhost", "disk", "latest")),
-        ("registry:5000/disk", ImageReference("registry:5000", "disk", "latest")),
-        ("registry:5000/a/b/c:v1", ImageReference("registry:5000", "a/b/c", "v1")),
-        ("Registry.Example/disk", ImageReference("registry.example", "disk", "latest")),
-        ("[::1]:5000/disk", ImageReference("[::1]:5000", "disk", "latest")),
-        (f"quay.io/disk@{DIGEST}", ImageReference("quay.io", "disk", "", DIGEST)),
+        *(("fedora", "docker.io library/fedora latest"), ("kubevirt/fedora:40", "docker.io kubevirt/fedora 40")),
+        ("index.docker.io/fedora", "docker.io library/fedora latest"),
+        ("quay.io/containerdisks/fedora:40", "quay.io containerdisks/fedora 40"),
+        *(("localhost/disk", "localhost disk latest"), ("registry:5000/disk", "registry:5000 disk latest")),
+        *(("registry:5000/a/b/c:v1", "registry:5000 a/b/c v1"), ("[::1]:5000/disk", "[::1]:5000 disk latest")),
+        *(
+            ("Registry.Example/disk", "registry.example disk latest"),
+            ("quay.io/a__b/c-d.e", "quay.io a__b/c-d.e latest"),
+        ),
         # As kubelets and CRI-O write it: the digest decides.
-        (f"quay.io/disk:40@{DIGEST}", ImageReference("quay.io", "disk", "", DIGEST)),
-        ("quay.io/a__b/c-d.e", ImageReference("quay.io", "a__b/c-d.e", "latest")),
+        *((f"quay.io/disk{tag}@{DIGEST}", f"quay.io disk  {DIGEST}") for tag in ("", ":40")),
     ],
 )
-def test_a_reference_is_read_as_container_runtimes_read_it(text: str, expected: ImageReference) -> None:
-    assert parse_reference(text) == expected
+def test_a_reference_is_read_as_container_runtimes_read_it(text: str, expected: str) -> None:
+    assert parse_reference(text) == ImageReference(*expected.split(" "))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +48,7 @@ def test_a_reference_is_read_as_container_runtimes_read_it(text: str, expected: 
         *(f"quay.io/disk@{DIGEST}@{DIGEST}", "quay.io/../secrets", "quay.io/a/../../b", "quay.io/disk?x=1"),
         *("quay.io/disk#x", "quay.io/%2e%2e/disk", "user@quay.io/disk", "https://quay.io/disk"),
         *("quay.io/disk\r\nHost: x", "quay.io/disk\n", "quay.io:123456/disk", "-x.example/disk"),
-        *("quay.io/" + "a" * 300, "quay.io/" + "a/" * 300, "a" * (MAX_CHARACTERS + 1)),
+        *("quay.io/" + "a" * 300, "quay.io/" + "a/" * 300, "a" * (manifests.MAX_CHARACTERS + 1)),
     ],
 )
 def test_what_no_runtime_would_pull_is_not_a_reference(text: str) -> None:
@@ -117,40 +103,26 @@ def image(number: int, system: str = "linux", architecture: str = "amd64", **mor
 
 def test_an_image_has_each_layer_once() -> None:
     found = parse_manifest(manifest(layer(1, 100), layer(2, 0), layer(1, 100)))
-    assert found == Manifest((Layer(digest(1), 100), Layer(digest(2), 0)))
+    assert found == (Layer(digest(1), 100), Layer(digest(2), 0))
 
 
 def test_an_index_has_an_image_for_each_platform() -> None:
     found = parse_manifest(
         index(image(1), image(2, architecture="arm64", variant="v8"), image(3), image(4, "unknown", "unknown"))
     )
-    assert found == Index({"linux/amd64": digest(1), "linux/arm64": digest(2)})
+    assert found == {"linux/amd64": digest(1), "linux/arm64": digest(2)}
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"null",
-        b"[]",
-        b"{}",
-        b"\xff",
-        b'{"schemaVersion": 1, "layers": []}',
-        b'{"schemaVersion": 2}',
-        b'{"schemaVersion": 2, "layers": [], "manifests": []}',
-        b'{"schemaVersion": 2, "layers": 1}',
-        manifest({"digest": "sha256:abc", "size": 1}),
-        manifest({"digest": "../x", "size": 1}),
-        manifest(layer(1, -1)),
-        manifest(layer(1, 2**60)),
-        manifest(layer(1, 1.5)),
-        manifest(layer(1, "10")),
-        manifest(*map(layer, range(MAX_LAYERS + 1))),
-        index(*map(image, range(MAX_IMAGES + 1))),
-        index({"digest": "x", "size": 1}),
-        b"[" * 100_000,
-        b'{"schemaVersion": 2, "layers": [], "annotations": ' + b'{"a":' * 100_000,
-        b" " * (MAX_BYTES + 1),
+        *(b"", b"null", b"[]", b"{}", b"\xff", b'{"schemaVersion": 1, "layers": []}', b'{"schemaVersion": 2}'),
+        *(b'{"schemaVersion": 2, "layers": [], "manifests": []}', b'{"schemaVersion": 2, "layers": 1}'),
+        *(make({"digest": digest, "size": 1}) for make in (manifest, index) for digest in ("sha256:abc", "../x", "x")),
+        *(manifest(layer(1, size)) for size in (-1, 2**60, 1.5, "10")),
+        *(manifest(*map(layer, range(manifests.MAX_LAYERS + 1))), index(*map(image, range(manifests.MAX_IMAGES + 1)))),
+        *(b"[" * 100_000, b'{"schemaVersion": 2, "layers": [], "annotations": ' + b'{"a":' * 100_000),
+        b" " * (manifests.MAX_BYTES + 1),
     ],
 )
 def test_what_is_no_manifest_is_said_to_be_none(body: bytes) -> None:
@@ -164,16 +136,16 @@ def test_whatever_json_comes_there_is_a_manifest_or_an_error(value: Any) -> None
         found = parse_manifest(json.dumps(value).encode())
     except ManifestError:
         return
-    assert isinstance(found, Manifest | Index)
+    assert isinstance(found, tuple | dict)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**40)), max_size=20))
 def test_sizes_are_those_of_the_manifest(layers: list[tuple[int, int]]) -> None:
     found = parse_manifest(manifest(*(layer(number, size) for number, size in layers)))
-    assert isinstance(found, Manifest)
-    assert {each.digest for each in found.layers} == {digest(number) for number, _ in layers}
-    assert all((int(each.digest[7:], 16), each.size) in layers for each in found.layers)
+    assert isinstance(found, tuple)
+    assert {each.digest for each in found} == {digest(number) for number, _ in layers}
+    assert all((int(each.digest[7:], 16), each.size) in layers for each in found)
 
 
 def test_a_digest_is_that_of_the_bytes() -> None:
-    assert digest_of(b"x") == f"sha256:{hashlib.sha256(b'x').hexdigest()}"
+    assert manifests.digest_of(b"x") == f"sha256:{hashlib.sha256(b'x').hexdigest()}"

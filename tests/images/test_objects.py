@@ -8,17 +8,10 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
-from webhook.images.objects import (
-    IMAGES_ANNOTATION,
-    KUBELET_LIMIT,
-    MAX_NODE_IMAGES,
-    MAX_POD_IMAGES,
-    ScoredPod,
-    decode_arguments,
-    images_of,
-    references_of,
-)
+from webhook.images import objects
+from webhook.images.objects import ScoredPod, decode_arguments, images_of, references_of
 from webhook.k8s.types.core import Node
 
 REGISTRIES = {"quay.io", "docker.io"}
@@ -31,51 +24,42 @@ def digest(number: int) -> str:
 def node(*images: list[str], annotation: str = "", **status: Any) -> Node:
     info = {"architecture": "arm64", "operatingSystem": "linux"}
     written = {
-        "metadata": {"name": "a", "annotations": {IMAGES_ANNOTATION: annotation} if annotation else None},
+        "metadata": {"name": "a", "annotations": {objects.IMAGES_ANNOTATION: annotation} if annotation else None},
         "spec": {"podCIDRs": ["203.0.113.0/24"]},
         "status": {"images": [{"names": names} for names in images], "nodeInfo": info, **status},
     }
     return msgspec.json.decode(json.dumps(written).encode(), type=Node)
 
 
+FULL = [[f"quay.io/i{number}:1"] for number in range(objects.KUBELET_LIMIT)]
+
+
 def test_images_are_known_by_their_digests() -> None:
     found = node(
-        [f"quay.io/disk@{digest(1)}", "quay.io/disk:40"],
-        ["quay.io/only-a-tag:1"],
-        [f"docker.io/library/fedora@{digest(2)}"],
-        [f"other.example/disk@{digest(3)}"],
+        *([f"quay.io/disk@{digest(1)}", "quay.io/disk:40"], ["quay.io/only-a-tag:1"]),
+        *([f"docker.io/library/fedora@{digest(2)}"], [f"other.example/disk@{digest(3)}"]),
         ["<none>@<none>", "<none>:<none>"],
+        addresses=[{"type": "InternalIP", "address": "10.0.0.1"}, {}],
     )
-    assert [reference.digest for reference in references_of(found, REGISTRIES)] == [digest(1), digest(2)]
-
-
-def test_what_is_kept_of_a_node() -> None:
-    found = node([f"quay.io/disk@{digest(1)}"], addresses=[{"type": "InternalIP", "address": "10.0.0.1"}, {}])
     kept = images_of(found, list(references_of(found, REGISTRIES)))
-    assert kept.platform == "linux/arm64"
-    assert [reference.digest for reference in kept.references] == [digest(1)]
-    assert kept.addresses == ("10.0.0.1", "203.0.113.0/24")
-    assert not kept.is_cut
+    assert [reference.digest for reference in kept.references] == [digest(1), digest(2)]
+    assert (kept.platform, kept.addresses, kept.is_cut) == ("linux/arm64", ("10.0.0.1", "203.0.113.0/24"), False)
 
 
-def test_a_node_that_lists_fifty_images_probably_has_more() -> None:
-    full = [[f"quay.io/i{number}:1"] for number in range(KUBELET_LIMIT)]
-    assert images_of(node(*full), []).is_cut
-    assert not images_of(node(*full[1:]), []).is_cut
-    assert not images_of(node(*full, ["quay.io/one-more:1"]), []).is_cut
+@pytest.mark.parametrize(
+    ("images", "is_cut"), [(FULL, True), (FULL[1:], False), ([*FULL, ["quay.io/one-more:1"]], False)]
+)
+def test_a_node_that_lists_fifty_images_probably_has_more(images: list[list[str]], is_cut: bool) -> None:
+    assert images_of(node(*images), []).is_cut is is_cut
 
 
-def test_the_annotation_of_a_runtime_adds_images() -> None:
-    full = [[f"quay.io/i{number}:1"] for number in range(KUBELET_LIMIT)]
-    found = node(*full, annotation=f"quay.io/disk@{digest(7)}\nquay.io/disk@{digest(8)} junk")
+def test_the_annotation_of_a_runtime_adds_images_within_bounds() -> None:
+    found = node(*FULL, annotation=f"quay.io/disk@{digest(7)}\nquay.io/disk@{digest(8)} junk")
     references = list(references_of(found, REGISTRIES))
     assert [reference.digest for reference in references] == [digest(7), digest(8)]
     assert not images_of(found, references).is_cut
-
-
-def test_the_images_of_one_node_are_bounded() -> None:
-    found = node(*([f"quay.io/disk@{digest(number)}"] for number in range(MAX_NODE_IMAGES * 2)))
-    assert len(list(references_of(found, REGISTRIES))) == MAX_NODE_IMAGES
+    found = node(*([f"quay.io/disk@{digest(number)}"] for number in range(objects.MAX_NODE_IMAGES * 2)))
+    assert len(list(references_of(found, REGISTRIES))) == objects.MAX_NODE_IMAGES
 
 
 def test_a_node_may_have_no_status() -> None:
@@ -92,31 +76,22 @@ def pod(labels: dict[str, str] | None = None, **spec: Any) -> ScoredPod:
     return decode_arguments(json.dumps({"Pod": written, "Nodes": None, "NodeNames": ["a"]}).encode()).pod
 
 
-def container(name: str, image: str) -> dict[str, str]:
-    return {"name": name, "image": image}
+def containers(**images: str) -> list[dict[str, str]]:
+    return [{"name": name, "image": image} for name, image in images.items()]
 
 
 def test_disks_kernels_and_sidecars_count_and_the_launcher_does_not() -> None:
     found = pod(
         {"kubevirt.io": "virt-launcher"},
-        containers=[
-            container("compute", LAUNCHER),
-            container("volumedisk", DISK),
-            container("hook-sidecar-0", "quay.io/hook:1"),
-        ],
-        initContainers=[
-            container("container-disk-binary", LAUNCHER),
-            container("volumedisk-init", DISK),
-            container("volumekernel-boot-init", "quay.io/kernel:6"),
-            container("guest-console-log", LAUNCHER),
-        ],
+        containers=containers(compute=LAUNCHER, disk=DISK, sidecar="quay.io/hook:1"),
+        initContainers=containers(binary=LAUNCHER, disk=DISK, kernel="quay.io/kernel:6", console=LAUNCHER),
         volumes=[{"name": "x", "emptyDir": {}}, {"name": "y", "image": {"reference": "quay.io/volume:1"}}],
     )
     assert found.images() == [DISK, "quay.io/hook:1", "quay.io/kernel:6", "quay.io/volume:1"]
 
 
 def test_of_other_pods_all_containers_count() -> None:
-    assert pod(containers=[container("compute", LAUNCHER)]).images() == [LAUNCHER]
+    assert pod(containers=containers(compute=LAUNCHER)).images() == [LAUNCHER]
 
 
 def test_a_pod_may_have_nothing() -> None:
@@ -127,10 +102,10 @@ def test_a_pod_may_have_nothing() -> None:
 
 def test_what_one_pod_may_ask_for_is_bounded() -> None:
     many = pod(
-        containers=[container(f"c{number}", f"quay.io/i{number}") for number in range(500)],
+        containers=containers(**{f"c{number}": f"quay.io/i{number}" for number in range(500)}),
         imagePullSecrets=[{"name": f"s{number}"} for number in range(500)],
     )
-    assert len(many.images()) == MAX_POD_IMAGES
+    assert len(many.images()) == objects.MAX_POD_IMAGES
     assert len(many.pull_secrets) == 8
 
 

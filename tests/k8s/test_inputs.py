@@ -1,8 +1,10 @@
+"""Inputs that are no files, that unfold, or that are too deep: one sentence, at once, whatever reads them."""
+
 from __future__ import annotations
 
 import gzip
 import io
-import os
+import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 from certs.files import client_authorities
 from certs.source import CertificateError
 from tests.cli.runner import run
+from tests.golden_files import Golden
+from tests.k8s.client.odd_files import device, pipe
 from webhook.errors import InputError
 from webhook.k8s.client.transport import connect
 from webhook.k8s.yaml_documents import decompress, read_documents, read_file, read_limited
@@ -20,17 +24,9 @@ from webhook.settings.file import load
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: shop}\nspec: {template: {}}\n"
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def listening(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
-
-
-def device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
 
 
 def directory(path: Path) -> None:
@@ -41,67 +37,53 @@ def loop(path: Path) -> None:
     path.symlink_to(path)
 
 
-ODD = [pipe, listening, device, directory, loop]
+def every_command_refuses(path: Path) -> None:
+    commands = ("review", "expand -f", "config check", "doctor --kubeconfig", "install --dry-run --settings")
+    for command in (*commands, "explain migration shop/a --cluster-from"):
+        result = run(*command.split(), path)
+        assert result.exit_code == 2, command
+        assert "Traceback" not in result.stderr
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("make", ODD)
+@pytest.mark.parametrize("make", [pipe, listening, device, directory, loop])
 def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     make(path)
-
     for read in (lambda: read_file(path, 100), lambda: load(path), lambda: next(read_documents(path))):
         with pytest.raises(InputError) as refused:
             read()
         assert str(path) in str(refused.value)
     with pytest.raises(CertificateError):
         client_authorities(path)
-    commands: tuple[list[str | Path], ...] = (
-        ["review", path],
-        ["expand", "-f", path],
-        ["config", "check", path],
-        ["explain", "migration", "shop/a", "--cluster-from", path],
-        ["doctor", "--kubeconfig", path],
-        ["install", "--settings", path, "--dry-run"],
-    )
-    for arguments in commands:
-        result = run(*arguments)
-        assert result.exit_code == 2, arguments
-        assert "Traceback" not in result.stderr
+    every_command_refuses(path)
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [pipe, listening, device])
 def test_such_a_thing_among_a_directory_s_files_is_told_beside_the_others(
-    make: Callable[[Path], None], tmp_path: Path, golden: Callable[[str], None]
+    make: Callable[[Path], None], tmp_path: Path, golden: Golden
 ) -> None:
     make(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(VM)
     (tmp_path / "vm.yaml").write_text(VM)
-
     result = run("review", tmp_path / "vm.yaml", "--cluster-from", tmp_path)
     assert result.exit_code == 2
     golden(result.stderr)
 
 
-def test_what_is_there_is_read(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"x" * 100)
-
-    assert read_file(path, 100) == b"x" * 100
-    with pytest.raises(InputError) as refused:
-        read_file(path, 99)
-    golden(refused.value.what)
-    with pytest.raises(InputError) as refused:
-        read_file(tmp_path / "b", 99)
-    golden(refused.value.what)
+def test_what_is_there_is_read(tmp_path: Path, golden: Golden) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 100)
+    assert read_file(tmp_path / "a", 100) == b"x" * 100
+    for name in ("a", "b"):
+        with pytest.raises(InputError) as refused:
+            read_file(tmp_path / name, 99)
+        golden(refused.value.what)
     with pytest.raises(InputError, match="standard input: is larger"):
         read_limited(io.BytesIO(b"x" * 100), 99, "standard input")
 
 
-def test_a_bomb_is_put_out_before_it_has_unfolded(
-    monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
-) -> None:
+def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     bomb = gzip.compress(b"\0" * 60_000_000)
     assert len(bomb) < 60_000
     taken = 0
@@ -127,7 +109,6 @@ def test_a_bomb_is_put_out_before_it_has_unfolded(
 @pytest.mark.parametrize("name", ["a.yaml.gz", "a.json.gz"])
 def test_a_bomb_among_the_command_s_files_is_one_sentence(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b"[" * 60_000_000))
-
     for result in (run("review", tmp_path / name), run("review", tmp_path / name, "--cluster-from", tmp_path)):
         assert result.exit_code == 2
         assert len(result.stderr.splitlines()) == 1
@@ -139,30 +120,13 @@ def test_a_bomb_among_the_command_s_files_is_one_sentence(name: str, tmp_path: P
     "text", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000]
 )
 def test_depth_is_one_sentence_for_every_command(name: str, text: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_text(text)
-
-    commands: tuple[list[str | Path], ...] = (
-        ["review", path],
-        ["expand", "-f", path],
-        ["config", "check", path],
-        ["explain", "migration", "shop/a", "--cluster-from", path],
-        ["doctor", "--kubeconfig", path],
-    )
-    for arguments in commands:
-        result = run(*arguments)
-        assert result.exit_code == 2, arguments
-        assert "Traceback" not in result.stderr
+    (tmp_path / name).write_text(text)
+    every_command_refuses(tmp_path / name)
 
 
 async def test_a_kubeconfig_of_aliases_does_not_unfold(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    path.write_text(
-        "a: &a ["
-        + "x," * 10
-        + "]\n"
-        + "\n".join(f"{chr(98 + n)}: &{chr(98 + n)} [{f'*{chr(97 + n)},' * 10}]" for n in range(9))
-    )
-
+    names = "abcdefghij"
+    lines = [f"{name}: &{name} [{f'*{before},' * 10}]" for before, name in itertools.pairwise(names)]
+    (tmp_path / "config").write_text("\n".join([f"a: &a [{'x,' * 10}]", *lines]))
     with pytest.raises(InputError, match="no current context"):
-        await connect(str(path))
+        await connect(str(tmp_path / "config"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -11,33 +11,24 @@ from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
 from webhook.k8s.client.api import Forbidden, Transport, await_answer, decode
 
-S = TypeVar("S")
-
-_ACCESS: Final = "subjectaccessreviews.authorization.k8s.io"
-_TOKENS: Final = "tokenreviews.authentication.k8s.io"
+_ACCESS: Final = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview")
+_TOKENS: Final = ("authentication.k8s.io", "tokenreviews", "TokenReview")
 
 
-class _AccessStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
     allowed: bool = False
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus
-
-
-class _TokenStatus(msgspec.Struct):
     authenticated: bool = False
     user: UserInfo = UserInfo()
 
 
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus
+class _Review(msgspec.Struct):
+    status: _Status
 
 
 async def is_allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
     """Whether RBAC lets a user do something, by a SubjectAccessReview; `Unavailable` without an answer in time."""
-    answer = await _create_review(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
-    return answer if isinstance(answer, Unavailable) else answer.status.allowed
+    answer = await _create_review(transport, _ACCESS, _access(key), seconds)
+    return answer if isinstance(answer, Unavailable) else answer.allowed
 
 
 async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
@@ -45,33 +36,33 @@ async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> U
 
     A token whose user has no name is not accepted either, since RBAC cannot evaluate it.
     """
-    answer = await _create_review(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
+    answer = await _create_review(transport, _TOKENS, {"token": key.token}, seconds)
     if isinstance(answer, Unavailable):
         return answer
-    return answer.status.user if answer.status.authenticated and answer.status.user.username else None
+    return answer.user if answer.authenticated and answer.user.username else None
 
 
 async def _create_review(
-    transport: Transport, resource: str, kind: str, spec: dict[str, Any], view: type[S], seconds: float
-) -> S | Unavailable:
+    transport: Transport, resource: tuple[str, str, str], spec: dict[str, Any], seconds: float
+) -> _Status | Unavailable:
     """A review that is created is answered at once, and kept nowhere."""
-    plural, _, group = resource.partition(".")
+    group, plural, kind = resource
     review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
     answer = await await_answer(transport.post(f"/apis/{group}/v1/{plural}", review), seconds)
     if isinstance(answer, Unavailable):
         return answer
     status, body = answer
     if status == 403:
-        return Forbidden(f"the API server denied the request (403): grant create on {resource}")
+        return Forbidden(f"the API server denied the request (403): grant create on {plural}.{group}")
     if status not in (200, 201):
         return Unavailable(f"the API server answered {status} to create {plural}")
-    return decode(body, view, kind)
+    decoded = decode(body, _Review, kind)
+    return decoded if isinstance(decoded, Unavailable) else decoded.status
 
 
 def _access(key: AccessKey) -> dict[str, Any]:
-    named = {"namespace": key.namespace, "name": key.name}
     attributes = {"verb": key.verb, "group": key.group, "resource": key.resource}
-    attributes |= {name: value for name, value in named.items() if value}
+    attributes |= {name: value for name in ("namespace", "name") if (value := getattr(key, name))}
     of_path = {"nonResourceAttributes": {"verb": key.verb, "path": key.path}}
     return {
         "user": key.user,

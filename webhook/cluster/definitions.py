@@ -25,13 +25,9 @@ Versions = tuple[str, str, str]
 
 async def read_definitions(transport: Transport, seconds: float) -> Definitions | Unavailable | None:
     """What the cluster's definitions say, read in so many seconds; None where they are not there or list no fields."""
-    definitions: list[Definition] = []
-    for read in await asyncio.gather(*(fetch(transport, DEFINITIONS, "", name, seconds) for name in NAMES.values())):
-        if isinstance(read, Unavailable):
-            return read
-        if read is not None:
-            definitions.append(read)
-    return fields_of(definitions)
+    reads = await asyncio.gather(*(fetch(transport, DEFINITIONS, "", name, seconds) for name in NAMES.values()))
+    unavailable = next((read for read in reads if isinstance(read, Unavailable)), None)
+    return unavailable or fields_of(read for read in reads if isinstance(read, Definition))
 
 
 class DefinitionReader:

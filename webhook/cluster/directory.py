@@ -17,13 +17,7 @@ from webhook.k8s.types.core import NodeWithoutImages, PendingPod
 from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
 from webhook.k8s.yaml_documents import Document, format_path, mistakes_of, objects_in, read_documents
 from webhook.kubevirt.definitions import DEFINITIONS, Definition
-from webhook.kubevirt.types.views import (
-    ControllerRevision,
-    Instancetype,
-    KubeVirt,
-    VirtualMachine,
-    VirtualMachineInstance,
-)
+from webhook.kubevirt.types import views
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -62,17 +56,17 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
         Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),
-        Kind("apps", "ControllerRevision", "v1", view=ControllerRevision),
-        Kind(names.KUBEVIRT_GROUP, "KubeVirt", _KUBEVIRT_VERSIONS, view=KubeVirt),
-        Kind(names.KUBEVIRT_GROUP, "VirtualMachine", _KUBEVIRT_VERSIONS, view=VirtualMachine),
-        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstance", _KUBEVIRT_VERSIONS, view=VirtualMachineInstance),
+        Kind("apps", "ControllerRevision", "v1", view=views.ControllerRevision),
+        Kind(names.KUBEVIRT_GROUP, "KubeVirt", _KUBEVIRT_VERSIONS, view=views.KubeVirt),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachine", _KUBEVIRT_VERSIONS, view=views.VirtualMachine),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstance", _KUBEVIRT_VERSIONS, view=views.VirtualMachineInstance),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet", _KUBEVIRT_VERSIONS),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceMigration", _KUBEVIRT_VERSIONS),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstancePreset", _KUBEVIRT_VERSIONS),
         Kind("pool.kubevirt.io", "VirtualMachinePool"),
-        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineInstancetype", view=Instancetype),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineInstancetype", view=views.Instancetype),
         Kind(names.INSTANCETYPE_GROUP, "VirtualMachinePreference"),
-        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineClusterInstancetype", namespaced=False, view=Instancetype),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineClusterInstancetype", namespaced=False, view=views.Instancetype),
         Kind(names.INSTANCETYPE_GROUP, "VirtualMachineClusterPreference", namespaced=False),
         Kind(_CDI, "DataVolume"),
         Kind(_CDI, "DataSource"),
@@ -126,10 +120,7 @@ def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
 def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     """The files of YAML or JSON below a directory, or the file itself; hidden ones and linked directories are skipped.
 
-    Directories that cannot be read become mistakes.
-
-    Raises:
-        InputError: there are no such files.
+    Directories that cannot be read become mistakes; it is an `InputError` where there are no such files.
     """
     if not root.is_dir():
         return [root]
@@ -148,11 +139,7 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
 
 
 def add_object(index: Index, document: Document) -> None:
-    """Check one object and enter it.
-
-    Raises:
-        InputError: it cannot be an object of a cluster, or is one that is known already.
-    """
+    """Check one object and enter it; an `InputError` where it cannot be one of a cluster, or is known already."""
     value = document.value
     kind = _kind(document)
     metadata = value.get("metadata")

@@ -15,23 +15,11 @@ from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
-from webhook import names
+from webhook import facts, names
 from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, read_objects
 from webhook.cluster.scheduler_health import Waiting, WaitingPods, is_listed
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
-from webhook.facts import (
-    AccessKey,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    NodesKey,
-    ObjectKey,
-    SchedulerHealth,
-    SchedulerKey,
-    VmiKey,
-)
 from webhook.k8s.resources import LEASES, NAMESPACES, Resource
 from webhook.k8s.types.core import NodeWithoutImages, PendingPod
 from webhook.k8s.types.meta import Lease, Namespace, Object, unix_time
@@ -84,9 +72,7 @@ class FilesCluster(Cluster):
     ) -> FilesCluster:
         """Read every YAML and JSON file below a directory, compressed ones (``.gz``) too, or one file.
 
-        Raises:
-            InputError: there is nothing to read.
-            InputErrors: every mistake in what was read.
+        An `InputError` where there is nothing to read, `InputErrors` for every mistake in what was read.
         """
         mistakes: list[InputError] = []
         index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
@@ -98,11 +84,7 @@ class FilesCluster(Cluster):
     def of(
         cls, documents: Iterable[Document], settings: Settings, clock: Callable[[], float] = time.time
     ) -> FilesCluster:
-        """A cluster that holds the objects of some documents.
-
-        Raises:
-            InputErrors: every mistake in them.
-        """
+        """A cluster that holds the objects of some documents; `InputErrors` for every mistake in them."""
         return cls(_index_objects(documents, [], ""), settings, clock)
 
     def use(self, settings: Settings) -> None:
@@ -111,11 +93,7 @@ class FilesCluster(Cluster):
         self._installs.use(settings.kubevirt.version)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
-        """All objects of a kind as plain JSON, in the order of the files; not to be changed.
-
-        Raises:
-            KeyError: no file can hold this kind; see `KINDS`.
-        """
+        """All objects of one of `KINDS`, or a `KeyError`: plain JSON, not to be changed, in the order of the files."""
         return [entry.value for entry in self._entries(kind)]
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
@@ -123,31 +101,31 @@ class FilesCluster(Cluster):
         entry = self._index[kind].get((namespace, name))
         return entry.value if entry else None
 
-    def peek(self, key: Key[Any]) -> object:
+    def peek(self, key: facts.Key[Any]) -> object:
         """The answer; there is always one."""
         match key:
             # What nearly every review reads comes first.
-            case KubeVirtKey():
+            case facts.KubeVirtKey():
                 return self._installs.read(self.kubevirts)
-            case NamespaceKey():
+            case facts.NamespaceKey():
                 return self._view(NAMESPACES, "", key.name)
-            case SchedulerKey():
+            case facts.SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
                 return self._health(scheduler, key.namespace) if scheduler else None
-            case VmiKey():
+            case facts.VmiKey():
                 return self._view(VMIS, key.namespace, key.name)
-            case ObjectKey():
+            case facts.ObjectKey():
                 return self._view(key.resource, key.namespace, key.name)
-            case NodesKey():
+            case facts.NodesKey():
                 return self._nodes
-            case ListKey():
+            case facts.ListKey():
                 return self._list(key)
-            case AccessKey():
+            case facts.AccessKey():
                 # Files hold no roles, so every user has every permission.
                 return True
         return Unavailable(f"{type(key).__name__} cannot be read from files")
 
-    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
+    async def read(self, key: facts.Key[T], deadline: float) -> T | Unavailable | None:
         """The answer of `peek`, without any wait."""
         return cast("T | Unavailable | None", self.peek(key))
 
@@ -179,7 +157,7 @@ class FilesCluster(Cluster):
     def _views(self, kind: str, view: type[V]) -> list[V]:
         return [entry.view for entry in self._index[kind].values() if isinstance(entry.view, view)]
 
-    def _list(self, key: ListKey[Any]) -> tuple[Object, ...] | Unavailable:
+    def _list(self, key: facts.ListKey[Any]) -> tuple[Object, ...] | Unavailable:
         name, _, value = key.label.partition("=")
         views = []
         for (namespace, _), entry in self._index.get(key.resource.kind, {}).items():
@@ -187,10 +165,8 @@ class FilesCluster(Cluster):
                 view = self._view(key.resource, namespace, entry.view.meta.name or "")
                 if isinstance(view, Unavailable):
                     return view
-                kept = key.resource.keep(view) if key.resource.keep else view
-                if kept is not None:
-                    views.append(kept)
-        return tuple(views)
+                views.append(key.resource.keep(view) if key.resource.keep else view)
+        return tuple(view for view in views if view is not None)
 
     def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
         kind = KINDS.get(resource.kind)
@@ -204,22 +180,22 @@ class FilesCluster(Cluster):
         except msgspec.ValidationError as error:
             return Unavailable(f"{entry.where}: {describe_wrong_type(entry.value, error)[1]}")
 
-    def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> SchedulerHealth:
+    def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> facts.SchedulerHealth:
         health_check = scheduler.health_check
         if health_check.kind == "off":
-            return SchedulerHealth("available", "its health is not checked")
+            return facts.SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)
         if pods and (why := self._waiting_pods(scheduler.name).evidence(self._clock(), namespace)):
-            return SchedulerHealth("unavailable", why)
+            return facts.SchedulerHealth("unavailable", why)
         if health_check.kind == "pods":
-            return SchedulerHealth("available", "no pod waits unnoticed")
+            return facts.SchedulerHealth("available", "no pod waits unnoticed")
         lease = self._view(LEASES, health_check.namespace, health_check.name)
         text = f"Lease {health_check.namespace}/{health_check.name}"
         if not isinstance(lease, Lease):
-            return SchedulerHealth("unavailable", f"{text} does not exist")
+            return facts.SchedulerHealth("unavailable", f"{text} does not exist")
         if not (lease.spec and lease.spec.holder_identity):
-            return SchedulerHealth("unavailable", f"{text} has been released by its holder")
-        return SchedulerHealth("available", f"{text} is held; a snapshot shows no renewals")
+            return facts.SchedulerHealth("unavailable", f"{text} has been released by its holder")
+        return facts.SchedulerHealth("available", f"{text} is held; a snapshot shows no renewals")
 
     def _waiting_pods(self, scheduler: str) -> WaitingPods:
         """The pods that wait for a scheduler, as its health check would see them."""
@@ -240,11 +216,7 @@ class FilesCluster(Cluster):
 
 
 def _index_objects(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
-    """The objects of a source by kind, namespace and name.
-
-    Raises:
-        InputErrors: every mistake, also those of reading the documents, which are added meanwhile.
-    """
+    """The objects of a source by kind, namespace and name; `InputErrors` for all mistakes, those of reading too."""
     index: Index = {name: {} for name in KINDS}
     for document in documents:
         try:

@@ -42,15 +42,6 @@ class _Sent(Object, frozen=True):
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _EncodedEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """An object without the fields that no policy reads, encoded again as JSON."""
-
-    metadata: dict[str, str]
-    api_version: str | msgspec.UnsetType = msgspec.UNSET
-    kind: str | msgspec.UnsetType = msgspec.UNSET
-    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
 class Entry(Object, frozen=True):
     """An object as it is kept: its name, kind and spec as JSON."""
 
@@ -140,13 +131,14 @@ def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
 
 
 def _entry(sent: _Sent) -> Entry | None:
-    """What is kept of an object; None for one that is too large."""
-    spec = sent.spec
+    """What is kept of an object, without what no policy reads; None for one that is too large."""
+    meta, spec = sent.meta, sent.spec
     if isinstance(spec, msgspec.Raw) and len(memoryview(spec)) > LARGEST_BYTES:
         return None
-    meta = sent.meta
     named = {key: value for key, value in (("name", meta.name), ("namespace", meta.namespace)) if value}
-    return Entry(body=msgspec.json.encode(_EncodedEntry(named, sent.api_version, sent.kind, spec)))
+    fields = {"metadata": named, "apiVersion": sent.api_version, "kind": sent.kind, "spec": spec}
+    written = {key: value for key, value in fields.items() if value is not msgspec.UNSET}
+    return Entry(body=msgspec.json.encode(written))
 
 
 def _read(entry: Entry, resource: Resource[Any]) -> object:

@@ -15,41 +15,30 @@ import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from webhook import names
+from webhook import facts, names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
-from webhook.cluster.nodes import NodeReports, WatchedNodes
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
 from webhook.cluster.single_flight import NegativeCache, RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NOT_READ,
-    AccessKey,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    NodesKey,
-    ObjectKey,
-    SchedulerKey,
-    TokenKey,
-    VmiKey,
-)
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
-from webhook.k8s.resources import NAMESPACES
-from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.types.meta import Namespace, Object, ObjectMeta
 from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
+from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
 
 T = TypeVar("T")
@@ -72,12 +61,21 @@ _RESTART_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
-
 # The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
 _LONGEST_NAME: Final = 253
 # The size of the annotations with which a namespace is copied; one with more is read for each review.
 _NAMESPACE_BYTES: Final = 16 * 1024
 _PREFIX: Final = f"{names.DOMAIN}/"
+
+
+class _NodeReports(Protocol):
+    """What keeps more of each node than placements need; `webhook.images.registry.node_layers.NodeLayers` is one."""
+
+    @property
+    def resource(self) -> Resource[Any]: ...
+    def reduce(self, node: Any) -> Any: ...
+    def put(self, name: str, node: Any) -> None: ...
+    def remove(self, name: str) -> None: ...
 
 
 class LiveCluster(Cluster):
@@ -87,7 +85,7 @@ class LiveCluster(Cluster):
         transport: the connection to the API server; `close` closes it.
         settings: names the schedulers whose health is watched.
         on_health: runs when the state of a scheduler changes; None: nothing does.
-        reports: gets more of each node than reviews need; None: no more is read.
+        reports: gets the images of each node; None: they are not read.
         clock: the source of time, and of sleep.
         get_seconds: timeout of one GET, however long the reviews wait.
         cached_vmis: how many VMIs are kept at most.
@@ -99,7 +97,7 @@ class LiveCluster(Cluster):
         settings: Settings,
         *,
         on_health: HealthChange | None = None,
-        reports: NodeReports | None = None,
+        reports: _NodeReports | None = None,
         clock: Clock = REAL_TIME,
         get_seconds: float = GET_SECONDS,
         cached_vmis: int = CACHED_VMIS,
@@ -121,8 +119,17 @@ class LiveCluster(Cluster):
             on_restore=self._start_over,
             clock=clock,
         )
-        self._nodes = WatchedNodes(transport, reports=reports, on_restore=self._start_over, clock=clock)
-        self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
+        self._reports = reports
+        self._index = NodeIndex()
+        self._nodes: Reflector[Any] = Reflector(
+            transport,
+            reports.resource if reports else NODES,
+            transform=self._trim_node,
+            on_change=self._on_node,
+            on_restore=self._start_over,
+            clock=clock,
+        )
+        self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = SingleFlight(transport, get_seconds, clock)
@@ -164,26 +171,24 @@ class LiveCluster(Cluster):
         self._installs.use(settings.kubevirt.version)
         # Policies that needed these copies may be off now.
         self._instancetypes.stop()
-        wanted = settings.scheduling.schedulers
-        for name, monitor in list(self._monitors.items()):
-            if name not in wanted or wanted[name].health_check != monitor.settings:
-                del self._monitors[name]
-                if task := self._monitor_tasks.pop(name, None):
-                    task.cancel()
-        for name, scheduler in wanted.items():
-            if name not in self._monitors:
-                monitor = self._monitors[name] = SchedulerMonitor(
-                    self._transport,
-                    name,
-                    scheduler.health_check,
-                    opted_in=self._has_opted_in,
-                    on_change=self._on_health,
-                    on_restore=self._start_over,
-                    on_doubt=self._doubt,
-                    clock=self._clock,
-                )
-                if self._started:
-                    self._run_monitor(monitor)
+        wanted = {name: scheduler.health_check for name, scheduler in settings.scheduling.schedulers.items()}
+        for name in [name for name, monitor in self._monitors.items() if wanted.get(name) != monitor.settings]:
+            del self._monitors[name]
+            if task := self._monitor_tasks.pop(name, None):
+                task.cancel()
+        for name in [name for name in wanted if name not in self._monitors]:
+            monitor = self._monitors[name] = SchedulerMonitor(
+                self._transport,
+                name,
+                wanted[name],
+                opted_in=self._has_opted_in,
+                on_change=self._on_health,
+                on_restore=self._start_over,
+                on_doubt=self._doubt,
+                clock=self._clock,
+            )
+            if self._started:
+                self._run_monitor(monitor)
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready.
@@ -195,16 +200,12 @@ class LiveCluster(Cluster):
             if age < CURRENT_SECONDS or self._unreachable is None:
                 return ()
             return (f"namespaces: nothing heard from the API server for {age:.0f} s: {self._unreachable.why}",)
-        missing = [
-            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}"
-            for copy in self._copies
-            if not copy.has_synced
-        ]
+        unlisted = (copy for copy in self._copies if not copy.has_synced)
+        missing = [f"{copy.resource.plural}: {copy.problem or 'not listed yet'}" for copy in unlisted]
         if not missing and not self._definitions.is_current:
             missing.append("customresourcedefinitions: not read yet")
-        for name, monitor in self._monitors.items():
-            if lack := monitor.waiting_for():
-                missing.append(f"scheduler {name}: {lack}")
+        lacks = ((name, monitor.waiting_for()) for name, monitor in self._monitors.items())
+        missing += [f"scheduler {name}: {lack}" for name, lack in lacks if lack]
         self._ready = not missing
         return tuple(missing)
 
@@ -270,13 +271,12 @@ class LiveCluster(Cluster):
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
         """Seconds since each watch was last known to be current, for those that answer these keys from memory."""
-        now = self._clock.now()
-        watches = {}
-        for key in keys:
-            if (copy := self._copy(key)) is not None:
-                name = _pods_of(key.name) if isinstance(key, SchedulerKey) else copy.resource.plural
-                watches[name] = copy.staleness(now)
-        return watches
+        now, copies = self._clock.now(), [(key, self._copy(key)) for key in keys]
+        return {
+            _pods_of(key.name) if isinstance(key, SchedulerKey) else copy.resource.plural: copy.staleness(now)
+            for key, copy in copies
+            if copy is not None
+        }
 
     def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
         """The informer that answers a key; None for what is cached because it cannot change."""
@@ -288,7 +288,7 @@ class LiveCluster(Cluster):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
             return self._instancetypes.copy(key)
-        return self._nodes.copy if isinstance(key, NodesKey) else None
+        return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
         """The watch of the pods that wait for a scheduler; None where its health check has none."""
@@ -311,14 +311,14 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             monitor = self._monitors.get(key.name)
             return monitor.health(key.namespace) if monitor else None
-        if isinstance(key, VmiKey):
+        if isinstance(key, facts.VmiKey):
             vmi = self._vmis.get(key.uid)
             if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
                 return NOT_READ
             self._vmis.move_to_end(key.uid)
             return vmi
-        if isinstance(key, NodesKey):
-            return _not_listed(self._nodes.copy) or self._nodes.index
+        if isinstance(key, facts.NodesKey):
+            return _not_listed(self._nodes) or self._index
         if isinstance(key, ObjectKey | ListKey):
             copied = self._instancetypes.peek(key) if self._started else NOT_READ
             return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
@@ -350,7 +350,7 @@ class LiveCluster(Cluster):
         return cast("T | Unavailable | None", known)
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
-        if isinstance(key, VmiKey):
+        if isinstance(key, facts.VmiKey):
             answer = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
             return self._remember(answer) if isinstance(answer, VirtualMachineInstance) else answer
         if isinstance(key, NamespaceKey):
@@ -363,9 +363,9 @@ class LiveCluster(Cluster):
             listed = await self._requests.list(ListKey(KUBEVIRTS, ""), deadline)
             return listed if isinstance(listed, Unavailable) else self._installs.read(cast("Any", listed))
         left = max(0.0, deadline - asyncio.get_running_loop().time())
-        if isinstance(key, AccessKey):
+        if isinstance(key, facts.AccessKey):
             return await is_allowed(self._transport, key, left)
-        if isinstance(key, TokenKey):
+        if isinstance(key, facts.TokenKey):
             return await authenticate(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster")
 
@@ -400,6 +400,22 @@ class LiveCluster(Cluster):
             if len(self._vmis) > self._cached_vmis:
                 self._vmis.popitem(last=False)
         return kept
+
+    def _trim_node(self, view: Any) -> _TrimmedNode:
+        node, images = Node.of(view), self._reports.reduce(view) if self._reports else None
+        return _TrimmedNode(metadata=ObjectMeta(name=node.name), node=node, images=images)
+
+    def _on_node(self, old: _TrimmedNode | None, new: _TrimmedNode | None) -> None:
+        name = (new or old or _TrimmedNode()).meta.name or ""
+        if new is None:
+            self._index.remove(name)
+            if self._reports:
+                self._reports.remove(name)
+            return
+        if new.node and (old is None or old.node != new.node):
+            self._index.put(new.node)
+        if self._reports and (old is None or old.images != new.images):
+            self._reports.put(name, new.images)
 
     def _has_opted_in(self, name: str) -> bool:
         """Whether a namespace, as the copy knows it, has opted in to scheduling."""
@@ -437,6 +453,13 @@ class LiveCluster(Cluster):
                 await self._clock.sleep(_RESTART_SECONDS)
             else:
                 return
+
+
+class _TrimmedNode(Object, frozen=True):
+    """What is kept of a node: its name, for the watch, what placements need, and its images if they are read."""
+
+    node: Node | None = None
+    images: Any = None
 
 
 def _reduce_namespace(namespace: Namespace) -> Namespace | None:

@@ -62,12 +62,9 @@ _PAGE: Final = 500
 async def listed(
     api: Transport, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY, *, seconds: float
 ) -> AsyncGenerator[V, None]:
-    """All objects of a resource, in the API server's order; none where the cluster does not have the resource.
+    """All objects of a resource, of a namespace or of all, in the API server's order; none where it is not served.
 
-    Without a namespace, of all; a page takes so many seconds at most.
-
-    Raises:
-        READ_ERRORS: the objects cannot be listed.
+    A page takes so many seconds at most; raises `READ_ERRORS`.
     """
     listing = pages(api, resource, quote(namespace, safe=""), query, limit=_PAGE, seconds=seconds)
     try:
@@ -92,11 +89,7 @@ async def list_all(api: Transport, resource: Resource[V], seconds: float) -> lis
 async def all_of(
     api: Transport, resource: Resource[Any], namespace: str = "", query: Mapping[str, str] = NO_QUERY
 ) -> AsyncGenerator[Any, None]:
-    """`listed`, for commands that end with a sentence where a list cannot be read.
-
-    Raises:
-        InputError: the objects cannot be listed.
-    """
+    """`listed`, for commands; an `InputError` where a list cannot be read."""
     try:
         async with aclosing(listed(api, resource, namespace, query, seconds=_COMMAND_SECONDS)) as objects:
             async for one in objects:

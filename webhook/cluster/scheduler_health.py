@@ -93,7 +93,9 @@ class LeaseState:
         self._held = bool(spec.holder_identity)
         self._duration = float(max(spec.lease_duration_seconds or 0, 0) or DEFAULT_LEASE_SECONDS)
         if first_sight or spec.renew_time != self._renewed:
-            self._proven = not first_sight or self._is_plausible(spec.renew_time, wall)
+            renewed = unix_time(spec.renew_time)
+            left = -1.0 if renewed is None else renewed + self._duration - wall
+            self._proven = not first_sight or 0 < left <= self._duration + _CLOCK_SKEW
             self._changed_at = now
         self._renewed = spec.renew_time
 
@@ -129,10 +131,6 @@ class LeaseState:
     def _memory(self) -> float:
         """Seconds for which what was read last still counts. A released Lease has a duration of one second."""
         return max(self._duration, float(DEFAULT_LEASE_SECONDS))
-
-    def _is_plausible(self, renewed: str | None, wall: float) -> bool:
-        moment = unix_time(renewed)
-        return moment is not None and 0 < moment + self._duration - wall <= self._duration + _CLOCK_SKEW
 
 
 UNNOTICED_SECONDS: Final = 30.0
@@ -322,15 +320,11 @@ logger = logging.getLogger(__name__)
 
 
 class HealthEvidence:
-    """The health of one scheduler, from what was observed. No clock, no I/O.
+    """The health of one scheduler, from what was observed of its Lease and its pods. No clock, no I/O.
 
     Args:
         settings: what counts as evidence.
         opted_in: whether a namespace has opted in to scheduling.
-
-    Attributes:
-        lease: what was read of the Lease.
-        pods: those that wait for the scheduler.
     """
 
     def __init__(self, settings: SchedulerHealthSettings, opted_in: Callable[[str], bool]) -> None:

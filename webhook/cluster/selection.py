@@ -61,11 +61,7 @@ async def open_cluster(
 
 @asynccontextmanager
 async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Cluster]:
-    """A source for a few reads, without watches and the permissions for them; by default the cluster that kubectl uses.
-
-    Raises:
-        InputError: the files or the kubeconfig cannot be used.
-    """
+    """As `open_cluster`, for a few reads, without watches and the permissions for them."""
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
         from webhook.cluster.files import FilesCluster
@@ -80,11 +76,7 @@ async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> Asyn
 
 @asynccontextmanager
 async def objects(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Objects | None]:
-    """A source of unstructured objects; None if no source is selected.
-
-    Raises:
-        InputError: the files or the kubeconfig cannot be used.
-    """
+    """A source of unstructured objects; None if none is selected, an `InputError` if it cannot be used."""
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
         from webhook.cluster.files import FilesCluster

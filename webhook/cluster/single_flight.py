@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from webhook.k8s.client.list_pages import fetch_list
 from webhook.k8s.client.reflector import ObjectName
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import REVISIONS
+from webhook.lru import LruCache
 
 
 class NegativeCache:
@@ -54,7 +55,7 @@ SHARED_BYTES: Final = 1024 * 1024
 
 
 class RecentAnswers:
-    """Answers to GETs of a moment ago.
+    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock.
 
     Args:
         seconds: how old an answer may be.
@@ -63,44 +64,24 @@ class RecentAnswers:
 
     def __init__(self, seconds: float = SHARED_SECONDS, most: int = SHARED_BYTES) -> None:
         self._seconds: Final = seconds
-        self._most: Final = most
-        self._answers: Final[OrderedDict[ObjectName, tuple[float, bytes]]] = OrderedDict()
-        self._size = 0
+        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](most, lambda answer: len(answer[1]))
 
     def get(self, name: ObjectName, now: float) -> bytes | None:
-        """The answer, on a monotonic clock; None where there is none that is young enough."""
-        self._forget(now)
+        """The answer; None where there is none that is young enough."""
         answer = self._answers.get(name)
+        if answer and now - answer[0] >= self._seconds:
+            self._answers.drop(name)
+            return None
         return answer[1] if answer else None
 
     def put(self, name: ObjectName, body: bytes, now: float) -> None:
         """Keep an answer for a moment."""
-        self._remove(name)
-        self._answers[name] = now, body
-        self._size += len(body)
-        self._forget(now)
+        self._answers.put(name, (now, body))
 
     def clear(self) -> None:
         """Keep nothing."""
         self._answers.clear()
-        self._size = 0
 
-    def _forget(self, now: float) -> None:
-        """Remove what is too old, and the oldest of what is too much."""
-        while self._answers:
-            name, (since, _) = next(iter(self._answers.items()))
-            if now - since < self._seconds and self._size <= self._most:
-                return
-            self._remove(name)
-
-    def _remove(self, name: ObjectName) -> None:
-        answer = self._answers.pop(name, None)
-        if answer:
-            self._size -= len(answer[1])
-
-
-Listed = tuple[Object, ...] | Unavailable
-Found = Object | Unavailable | None
 
 # Lists that are read at the same time: each may have a page of several MiB in memory.
 _LISTS: Final = 4
@@ -145,23 +126,25 @@ class SingleFlight:
         body = self._recent.get((key.namespace, key.name), self._clock.now())
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
-    async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
+    async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
         """One object, by GET, before a deadline on the running loop's clock; past it the answer is `Unavailable`.
 
         A GET that began before this call may have missed what was created since. So its 404, its failure and, where the
         UID of the expected object is given, another UID do not count as an answer.
         """
 
-        def is_positive(answer: Found) -> bool:
+        def is_positive(answer: object) -> bool:
             return isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
 
-        return cast("Found", await self._join(key, deadline, is_positive))
+        found: Object | Unavailable | None = await self._join(key, deadline, is_positive)
+        return found
 
-    async def list(self, key: ListKey[Any], deadline: float) -> Listed:
+    async def list(self, key: ListKey[Any], deadline: float) -> tuple[Object, ...] | Unavailable:
         """All objects of a list, from a request that began after this call: an earlier one may lack what is new."""
-        return cast("Listed", await self._join(key, deadline, lambda _: False))
+        listed: tuple[Object, ...] | Unavailable = await self._join(key, deadline, lambda _: False)
+        return listed
 
-    async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]) -> object:
+    async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[object], bool]) -> Any:
         """Join the request for ``key`` that is on its way, or start one; two suffice, since the next begins after this.
 
         An answer whose request began before this call is used if it ``counts``.
@@ -184,7 +167,7 @@ class SingleFlight:
                 return Unavailable("the server is being stopped")
             answer = flight.task.result()
             if flight.started > arrived or counts(answer):
-                return cast("object", answer)
+                return answer
 
     def _launch(self, key: ObjectKey[Any] | ListKey[Any]) -> _InFlightGet:
         async def fly() -> object:

@@ -6,16 +6,17 @@ nodes takes a few operations on such integers for each layer, not 5,000.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import compress
 from operator import or_
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from webhook.images.manifests import Layer
+from webhook.images.objects import NodeNames
+from webhook.lru import LruCache
 
 # kube-scheduler's MaxExtenderPriority (k8s.io/kube-scheduler/extender/v1).
 MAX_SCORE: Final = 10
@@ -59,28 +60,12 @@ class _Node(msgspec.Struct, gc=False):
     images: frozenset[PlatformImage]
 
 
-class SentNames(Protocol):
-    """The names of nodes in a request; `webhook.images.objects.NodeNames` decodes them only when they are iterated."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[str]: ...
-
-
 class _KnownTable(msgspec.Struct):
-    """The answers for one pod.
+    """The answers for one pod."""
 
-    Attributes:
-        version: of the names of nodes.
-        scores: a byte for each position.
-        nodes: how many have a score above 0.
-        blocks: the text of `_BLOCK` positions each, with a comma before each entry; empty: not made yet.
-    """
-
-    version: int
-    scores: bytes
-    nodes: int
-    blocks: list[bytes]
+    version: int  # of the names of nodes
+    scores: bytes  # a byte for each position
+    blocks: list[bytes]  # the text of `_BLOCK` positions each, with a comma before each entry; empty: not made yet
 
 
 class LayerIndex:
@@ -101,7 +86,7 @@ class LayerIndex:
         self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
         self._images: Final[dict[str, set[PlatformImage]]] = {}
         self._holders: Final[dict[str, int]] = {}
-        self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
+        self._tables: Final[LruCache[object, _KnownTable]] = LruCache(_CACHED_TABLES)
         self._version = 0
         self._kept_layers = 0
         self.denied = 0
@@ -125,11 +110,7 @@ class LayerIndex:
         return len(self._on) - len(self._layers)
 
     def put(self, name: str, platform: str, digests: Collection[str]) -> list[PlatformImage]:
-        """Add a node with the digests of its images, or replace what is known of it.
-
-        Returns:
-            Those of its new images whose layers are not known.
-        """
+        """Add a node with the digests of its images, or replace it; returns its new images whose layers are unknown."""
         node = self._nodes.get(name)
         if node is None or node.platform != platform:
             if node is not None:
@@ -190,21 +171,22 @@ class LayerIndex:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
 
-    def answer(self, wanted: Wanted, names: SentNames | None = None) -> bytes:
-        """The scores of nodes, as kube-scheduler expects them: a HostPriorityList as JSON.
+    def answer(self, wanted: Wanted, names: NodeNames | Sequence[str] | None = None) -> bytes:
+        """The scores of some nodes, or of all, as kube-scheduler expects them: a HostPriorityList as JSON.
 
         It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
-        has sent most nodes, the answer has all of them: most of that text is known already.
-
-        Args:
-            wanted: the sizes of a pod's layers, by digest, for each platform.
-            names: the nodes to score; None: all.
+        has sent most nodes, the answer has all of them: most of that text is known already. ``wanted`` is the sizes of
+        a pod's layers, by digest, for each platform.
         """
         known = self._known(wanted)
-        if not known.nodes:
+        nodes = len(known.scores) - known.scores.count(0)
+        if not nodes:
             return b"[]"
-        if names is not None and len(names) * _MOST < known.nodes:
-            return _list_of([self._chosen(known.scores, names)])
+        if names is not None and len(names) * _MOST < nodes:
+            # Names of other nodes are passed over.
+            positions = [node.position for node in filter(None, map(self._nodes.get, names))]
+            scores = bytes([known.scores[each] for each in positions])
+            return _list_of([_entries([self._heads[each] for each in positions], scores)])
         if not known.blocks:
             starts = range(0, len(known.scores), _BLOCK)
             known.blocks = [self._block(known.scores, start) for start in starts]
@@ -215,25 +197,20 @@ class LayerIndex:
         scores = self._scores(wanted)
         known = self._tables.get(key)
         if known is None or known.version != self._version:
-            known = self._tables[key] = _KnownTable(self._version, scores, _above_zero(scores), [])
-        self._tables.move_to_end(key)
-        if len(self._tables) > _CACHED_TABLES:
-            self._tables.popitem(last=False)
+            known = _KnownTable(self._version, scores, [])
+            self._tables.put(key, known)
         if known.scores != scores:
             if known.blocks:
                 # From one pod to the next, a few nodes have pulled an image.
-                for number in {position // _BLOCK for position in _differing(known.scores, scores)}:
+                changed = int.from_bytes(known.scores, "little") ^ int.from_bytes(scores, "little")
+                positions = compress(range(len(scores)), changed.to_bytes(len(scores), "little"))
+                for number in {position // _BLOCK for position in positions}:
                     known.blocks[number] = self._block(scores, number * _BLOCK)
-            known.scores, known.nodes = scores, _above_zero(scores)
+            known.scores = scores
         return known
 
     def _block(self, scores: bytes, start: int) -> bytes:
         return _entries(self._heads[start : start + _BLOCK], scores[start : start + _BLOCK])
-
-    def _chosen(self, scores: bytes, names: Iterable[str]) -> bytes:
-        """The entries of some nodes; names of others are passed over."""
-        positions = [node.position for node in filter(None, map(self._nodes.get, names))]
-        return _entries([self._heads[each] for each in positions], bytes([scores[each] for each in positions]))
 
     def _scores(self, wanted: Wanted) -> bytes:
         """The scores of all nodes, a byte for each position."""
@@ -300,16 +277,6 @@ def _list_of(texts: Iterable[bytes]) -> bytes:
         return b"[]"
     filled[0] = b"[" + filled[0][1:]
     return b"".join((*filled, b"]"))
-
-
-def _above_zero(scores: bytes) -> int:
-    return len(scores) - scores.count(0)
-
-
-def _differing(old: bytes, new: bytes) -> Iterator[int]:
-    """The positions at which two texts of equal length differ."""
-    difference = int.from_bytes(old, "little") ^ int.from_bytes(new, "little")
-    return compress(range(len(new)), difference.to_bytes(len(new), "little"))
 
 
 def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]]:

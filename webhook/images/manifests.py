@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -38,8 +38,8 @@ class ImageReference(msgspec.Struct, frozen=True):
 
     Attributes:
         registry: ``HOST`` or ``HOST:PORT`` in lower case; ``docker.io`` for Docker Hub.
-        repository: the path of the repository in the registry.
-        tag: the tag; empty where there is a digest, which then decides.
+        repository: its path in the registry.
+        tag: empty where there is a digest, which then decides.
         digest: ``sha256:`` and 64 hexadecimal digits; empty where there is none.
     """
 
@@ -116,24 +116,10 @@ class Layer(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-class Manifest(msgspec.Struct, frozen=True, gc=False):
-    """An image for one platform.
-
-    Attributes:
-        layers: each layer once.
-    """
-
-    layers: tuple[Layer, ...]
-
-
-class Index(msgspec.Struct, frozen=True, gc=False):
-    """An image for several platforms.
-
-    Attributes:
-        images: the digest of the manifest by platform, ``OS/ARCHITECTURE``; of several variants the first.
-    """
-
-    images: dict[str, str]
+# The layers of an image for one platform, each once.
+Manifest: TypeAlias = tuple[Layer, ...]
+# The digests of an image's manifests by platform, ``OS/ARCHITECTURE``; of several variants the first.
+Index: TypeAlias = dict[str, str]
 
 
 class _Platform(msgspec.Struct, gc=False):
@@ -149,7 +135,6 @@ class _Descriptor(msgspec.Struct, gc=False):
 
 class _Document(msgspec.Struct, rename="camel", gc=False):
     schema_version: int = 0
-    media_type: str | None = None
     layers: list[_Descriptor] | None = None
     manifests: list[_Descriptor] | None = None
 
@@ -163,11 +148,7 @@ def digest_of(body: bytes) -> str:
 
 
 def parse_manifest(body: bytes) -> Manifest | Index:
-    """The manifest or index in bytes.
-
-    Raises:
-        ManifestError: the bytes are neither.
-    """
+    """The manifest or index in bytes; a `ManifestError` where they are neither."""
     if len(body) > MAX_BYTES:
         raise ManifestError(f"it is larger than {MAX_BYTES // 1024 // 1024} MiB")
     try:
@@ -177,9 +158,7 @@ def parse_manifest(body: bytes) -> Manifest | Index:
     if document.schema_version != 2 or (document.layers is None) == (document.manifests is None):
         # Both at once would be an image to some programs and an index to others.
         raise ManifestError("it is neither an image manifest nor an index of schema version 2")
-    if document.manifests is not None:
-        return _index(document.manifests)
-    return _manifest(document.layers or [])
+    return _manifest(document.layers or []) if document.manifests is None else _index(document.manifests)
 
 
 def _manifest(descriptors: list[_Descriptor]) -> Manifest:
@@ -190,7 +169,7 @@ def _manifest(descriptors: list[_Descriptor]) -> Manifest:
         if not is_digest(descriptor.digest) or not 0 <= descriptor.size <= MAX_LAYER_BYTES:
             raise ManifestError("a layer has an invalid digest or size")
         sizes.setdefault(descriptor.digest, descriptor.size)
-    return Manifest(tuple(Layer(digest, size) for digest, size in sizes.items()))
+    return tuple(Layer(digest, size) for digest, size in sizes.items())
 
 
 def _index(descriptors: list[_Descriptor]) -> Index:
@@ -204,4 +183,4 @@ def _index(descriptors: list[_Descriptor]) -> Index:
         # Attestations stand beside the images, with the platform unknown/unknown.
         if platform and platform.os and platform.architecture and platform.os != "unknown":
             images.setdefault(f"{platform.os}/{platform.architecture}"[:128], descriptor.digest)
-    return Index(images)
+    return images

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -49,7 +50,8 @@ def references_of(node: Node, registries: Collection[str]) -> Iterator[ImageRefe
     """The references with a digest to a node's images, those of its annotation first."""
     prefixes = tuple(f"{registry}/" for registry in registries)
     found = 0
-    for name in _names(node):
+    listed = chain.from_iterable(image.names or () for image in node.images)
+    for name in chain((node.meta.annotation(IMAGES_ANNOTATION) or "").split(), listed):
         # Most names are of other registries, or tags.
         if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS and (reference := _parse(name)):
             found += 1
@@ -69,12 +71,6 @@ def images_of(node: Node, references: Collection[ImageReference]) -> NodeImages:
     return NodeImages(sys.intern(platform), tuple(references), (*addresses, *ranges), is_cut)
 
 
-def _names(node: Node) -> Iterator[str]:
-    yield from (node.meta.annotation(IMAGES_ANNOTATION) or "").split()
-    for image in node.images:
-        yield from image.names or ()
-
-
 # Nodes list the same images.
 @lru_cache(maxsize=16_384)
 def _parse(name: str) -> ImageReference | None:
@@ -85,9 +81,6 @@ def _parse(name: str) -> ImageReference | None:
 # A launcher pod has a container for each containerDisk, and a few of its own.
 MAX_POD_IMAGES: Final = 64
 MAX_PULL_SECRETS: Final = 8
-_LAUNCHER_CONTAINER: Final = "compute"
-_LAUNCHER_LABEL: Final = "kubevirt.io"
-_ARCHITECTURE: Final = "kubernetes.io/arch"
 # The name of a Secret: a DNS subdomain.
 _is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
@@ -136,7 +129,7 @@ class ScoredPod(Object, frozen=True):
     def architecture(self) -> str:
         """The architecture of the nodes that the pod selects; empty: any. KubeVirt selects that of the VM."""
         selector = (self.spec.node_selector if self.spec else None) or {}
-        return selector.get(_ARCHITECTURE, "")
+        return selector.get("kubernetes.io/arch", "")
 
     @property
     def pull_secrets(self) -> tuple[str, ...]:
@@ -150,22 +143,12 @@ class ScoredPod(Object, frozen=True):
 
         The image of virt-launcher is left out: every node that runs VMs has it.
         """
-        launcher = self._launcher_image()
-        found = dict.fromkeys(image for image in self._references() if image and image != launcher)
-        return list(found)[:MAX_POD_IMAGES]
-
-    def _references(self) -> Iterator[str | None]:
         spec = self.spec or ScoredPodSpec()
-        for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-            yield container.image
-        for volume in spec.volumes or ():
-            yield volume.image.reference if volume.image else None
-
-    def _launcher_image(self) -> str | None:
-        if self.meta.label(_LAUNCHER_LABEL) != "virt-launcher":
-            return None
-        containers = (self.spec.containers if self.spec else None) or []
-        return next((container.image for container in containers if container.name == _LAUNCHER_CONTAINER), None)
+        containers, is_launcher = spec.containers or (), self.meta.label("kubevirt.io") == "virt-launcher"
+        launcher = next((each.image for each in containers if is_launcher and each.name == "compute"), None)
+        found = [each.image for each in (*containers, *(spec.init_containers or ()))]
+        found += [each.image.reference for each in spec.volumes or () if each.image]
+        return list(dict.fromkeys(image for image in found if image and image != launcher))[:MAX_POD_IMAGES]
 
 
 class NodeNames:

@@ -150,11 +150,7 @@ def lookup(root: object, path: Sequence[str]) -> object:
 
 
 def count_present(root: object, path: Sequence[str]) -> int:
-    """How many leading segments of a path lead to a value; all of them if the whole path does.
-
-    Raises:
-        TypeError: the path leads through a value that is neither an object nor null.
-    """
+    """How many leading segments of a path lead to a value; a `TypeError` through what is neither object nor null."""
     value: Any = root
     depth = 0
     for segment in path:

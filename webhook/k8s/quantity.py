@@ -135,10 +135,8 @@ def _scale_down(nanos: int) -> int:
 
 def _binary(value: int) -> str:
     exponent = 0
-    if value == -_MAX - 1:
-        # Go can't turn its sign, and so finds nothing to divide.
-        return str(value)
-    while value % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
+    # Go can't turn the sign of the least int64, and so finds nothing to divide.
+    while value != -_MAX - 1 and value % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
         value //= 1024
         exponent += 10
     return f"{value}{_BINARY_SUFFIX[exponent]}"
@@ -161,12 +159,9 @@ class Computed(str):
 # The same few amounts everywhere; what is too long to be one raises, and so isn't kept.
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Quantity:
-    """The quantity that a text stands for.
+    """The quantity that a text stands for; an `InputError` where it is none, or absurdly long.
 
     Kubernetes keeps a text that it takes for canonical at a glance, so that ``+4Gi`` and ``03Gi`` stay; so does this.
-
-    Raises:
-        InputError: the text is none, or absurdly long.
     """
     match = _TEXT.fullmatch(text) if 0 < len(text) <= _MAX_LENGTH else None
     if match is None:

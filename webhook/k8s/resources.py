@@ -62,5 +62,4 @@ EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Partial
 POLICY_REPORTS: Final = Resource(
     "wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, PartialObjectMetadata
 )
-# As the background scan reads them.
 UNSTRUCTURED_PODS: Final = PODS.decoded_as(Unstructured)

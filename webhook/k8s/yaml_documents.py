@@ -37,15 +37,9 @@ _SPLIT: Final = "split it into several files"
 
 
 def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> bytes:
-    """The content of a regular file.
+    """The content of a regular file of at most so many bytes; ``fix`` is what to do about a larger one.
 
-    Args:
-        path: the file.
-        most: limit of its size, in bytes.
-        fix: what to do about a larger one.
-
-    Raises:
-        InputError: it cannot be read, is a named pipe, a device or another thing that is not a file, or is larger.
+    An `InputError` where it cannot be read, is larger, or is a named pipe, a device or another thing that is no file.
     """
     where = os.fspath(path)
     try:
@@ -68,11 +62,7 @@ def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> 
 
 
 def decompress(data: bytes, most: int, where: str) -> bytes:
-    """What a gzip file holds.
-
-    Raises:
-        InputError: it is not a whole gzip file, or unfolds to more than ``most`` bytes or `MAX_RATIO` times its size.
-    """
+    """What a whole gzip file holds, of ``most`` bytes or `MAX_RATIO` times its size at most; else an `InputError`."""
     allowed = min(most, max(len(data) * MAX_RATIO, _ANY_RATIO_BYTES))
     result = bytearray()
     try:
@@ -396,9 +386,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     """Read a file of YAML or JSON (``.json``), either of them compressed (``.gz``), as `parse_documents` does.
 
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
-
-    Raises:
-        InputError: a document has mistakes; the file cannot be read, is not a regular or gzip file, or is too large.
+    An `InputError` also where the file cannot be read, is not a regular or gzip file, or is too large.
     """
     file = os.fspath(path)
     data = read_file(file, MAX_BYTES)
@@ -441,11 +429,7 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
 
 
 def is_deep(source: str | bytes) -> bool:
-    """Whether YAML has more than `MAX_DEPTH` levels of collections: PyYAML's own parser takes the square of them.
-
-    Raises:
-        yaml.YAMLError: it is not YAML.
-    """
+    """Whether YAML, or else a `yaml.YAMLError`, has more levels than `MAX_DEPTH`: PyYAML takes the square of them."""
     levels = 0
     for event in yaml.parse(source, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

@@ -6,8 +6,8 @@ import asyncio
 import gzip
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
@@ -16,18 +16,43 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.images.registry.asking import ANN, BASIC, cause_of
 from tests.images.registry.fake_registry import FakeRegistry, client_of, manifest
 from webhook.images.manifests import MAX_BYTES, ImageReference, digest_of
-from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, parse_challenges
+from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, RegistryError, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
 from webhook.settings.model import RegistrySettings
 
+ANN = RegistryCredentials("ann", "secret")
+BASIC = "Basic " + b64encode(b"ann:secret").decode()
+MINE = manifest()
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
 
-async def cause(opened: AbstractAsyncContextManager[RegistryClient], *asked: Any) -> str:
+
+async def cause_of(
+    client: RegistryClient, reference: ImageReference, credentials: RegistryCredentials | None = None
+) -> str:
+    with pytest.raises(RegistryError) as caught:
+        await client.manifest(reference, credentials)
+    assert "secret" not in caught.value.why
+    return caught.value.cause
+
+
+async def cause(
+    registry: FakeRegistry, version: str = "40", credentials: RegistryCredentials | None = None, **options: Any
+) -> str:
     """Why a registry has no manifest."""
-    async with opened as client:
-        return await cause_of(client, *asked)
+    async with client_of(registry, **options) as client:
+        return await cause_of(client, registry.reference(version), credentials)
+
+
+def answering(status: int = 200, body: bytes = b"", **headers: str) -> Answer:
+    """Answers each request in the same way."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, body=body, headers=named)
+
+    return answer
 
 
 REALM = "https://auth.example/token"
@@ -38,27 +63,21 @@ REALM = "https://auth.example/token"
     [
         (
             f'Bearer realm="{REALM}",service="registry.example",scope="repository:a/b:pull"',
-            [Challenge("bearer", {"realm": REALM, "service": "registry.example", "scope": "repository:a/b:pull"})],
+            [("bearer", {"realm": REALM, "service": "registry.example", "scope": "repository:a/b:pull"})],
         ),
-        ('Basic realm="x"', [Challenge("basic", {"realm": "x"})]),
-        ("Basic", [Challenge("basic", {})]),
-        ('Negotiate, Basic realm="x y"', [Challenge("negotiate", {}), Challenge("basic", {"realm": "x y"})]),
+        *(('Basic realm="x"', [("basic", {"realm": "x"})]), ("Basic", [("basic", {})])),
+        ('Negotiate, Basic realm="x y"', [("negotiate", {}), ("basic", {"realm": "x y"})]),
         (
             'Basic realm="x", BEARER Realm=plain , service = "q\\"uoted, and comma"',
-            [
-                Challenge("basic", {"realm": "x"}),
-                Challenge("bearer", {"realm": "plain", "service": 'q"uoted, and comma'}),
-            ],
+            [("basic", {"realm": "x"}), ("bearer", {"realm": "plain", "service": 'q"uoted, and comma'})],
         ),
-        ('Bearer realm="a",realm="b"', [Challenge("bearer", {"realm": "a"})]),
-        ("", []),
-        ("=", []),
-        ('Bearer realm="open', [Challenge("bearer", {})]),
+        *(('Bearer realm="a",realm="b"', [("bearer", {"realm": "a"})]), ('Bearer realm="open', [("bearer", {})])),
+        *(("", []), ("=", [])),
     ],
 )
-def test_a_header_has_challenges(header: str, expected: list[Challenge]) -> None:
+def test_a_header_has_challenges(header: str, expected: list[tuple[str, dict[str, str]]]) -> None:
     found = parse_challenges([header])
-    assert found[: len(expected)] == expected
+    assert found[: len(expected)] == [Challenge(*each) for each in expected]
 
 
 def test_several_headers_add_up() -> None:
@@ -84,44 +103,33 @@ def test_what_is_written_is_read(scheme: str, parameters: dict[str, str]) -> Non
 
 class TestManifests:
     async def test_by_tag_and_by_digest(self, registry: FakeRegistry) -> None:
-        digest = registry.add(manifest(), "40")
+        digest = registry.add(MINE, "40")
         async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("40")) == manifest()
-            assert await client.manifest(registry.reference(digest)) == manifest()
+            assert await client.manifest(registry.reference("40")) == MINE
+            assert await client.manifest(registry.reference(digest)) == MINE
         assert registry.paths == [f"/v2/disks/fedora/manifests/{version}" for version in ("40", digest)]
         assert "application/vnd.oci.image.index.v1+json" in registry.requests[0].headers["Accept"]
         assert registry.authorizations() == [None, None]
 
     @pytest.mark.parametrize(
-        ("status", "cause"),
+        ("status", "expected"),
         [(404, "absent"), (403, "denied"), (401, "denied"), (429, "limited"), (503, "unavailable"), (418, "invalid")],
     )
-    async def test_other_answers_are_errors(self, registry: FakeRegistry, status: int, cause: str) -> None:
-        async def refuse(_: web.BaseRequest) -> web.Response:
-            return web.Response(status=status, text="password is secret")
-
-        registry.handler = refuse
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40")) == cause
+    async def test_other_answers_are_errors(self, registry: FakeRegistry, status: int, expected: str) -> None:
+        registry.handler = answering(status, b"password is secret")
+        assert await cause(registry) == expected
 
     async def test_a_tag_has_a_digest(self, registry: FakeRegistry) -> None:
-        headers = {"Docker-Content-Digest": digest_of(manifest())}
-
-        async def answer(request: web.BaseRequest) -> web.Response:
-            assert request.method == "HEAD"
-            return web.Response(body=manifest(), headers=headers)
-
-        registry.handler = answer
         async with client_of(registry) as client:
-            assert await client.digest(registry.reference("40")) == digest_of(manifest())
-            for wrong in ("", "sha256:x", "../x"):
-                headers["Docker-Content-Digest"] = wrong
-                assert await client.digest(registry.reference("40")) == ""
+            for told, digest in ((digest_of(MINE), digest_of(MINE)), ("", ""), ("sha256:x", ""), ("../x", "")):
+                registry.handler = answering(body=MINE, Docker_Content_Digest=told)
+                assert await client.digest(registry.reference("40")) == digest
+        assert {request.method for request in registry.requests} == {"HEAD"}
 
-    async def test_a_registry_that_is_away(self, registry: FakeRegistry) -> None:
+    async def test_a_registry_that_is_away(self) -> None:
         away = FakeRegistry()
         away.address = "127.0.0.1:1"
-        assert await cause(client_of(away), away.reference("40")) == "unavailable"
+        assert await cause(away) == "unavailable"
 
 
 class TestHostileRegistries:
@@ -131,23 +139,18 @@ class TestHostileRegistries:
     async def goes_on(self, registry: FakeRegistry) -> AsyncIterator[None]:
         yield
         registry.handler = None
-        registry.add(manifest(), "afterwards")
+        registry.add(MINE, "afterwards")
         async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("afterwards")) == manifest()
+            assert await client.manifest(registry.reference("afterwards")) == MINE
 
-    async def test_wrong_digest(self, registry: FakeRegistry) -> None:
+    async def test_wrong_digest_and_huge(self, registry: FakeRegistry) -> None:
         digest = digest_of(b"something else")
-        registry.contents[digest] = manifest()
-        assert await cause(client_of(registry), registry.reference(digest)) == "invalid"
-
-    async def test_a_header_does_not_replace_the_check(self, registry: FakeRegistry) -> None:
-        digest = digest_of(b"something else")
-
-        async def lie(_: web.BaseRequest) -> web.Response:
-            return web.Response(body=manifest(), headers={"Docker-Content-Digest": digest})
-
-        registry.handler = lie
-        assert await cause(client_of(registry), registry.reference(digest)) == "invalid"
+        registry.contents[digest] = MINE
+        assert await cause(registry, digest) == "invalid"
+        registry.handler = answering(body=MINE, Docker_Content_Digest=digest)
+        assert await cause(registry, digest) == "invalid", "a header does not replace the check"
+        registry.handler = answering(body=b" " * (MAX_BYTES + 1))
+        assert await cause(registry) == "invalid"
 
     async def test_slow(self, registry: FakeRegistry) -> None:
         end = asyncio.Event()
@@ -157,10 +160,17 @@ class TestHostileRegistries:
             return web.Response()
 
         registry.handler = dawdle
-        assert await cause(client_of(registry, seconds=0.1), registry.reference("40")) == "unavailable"
+        assert await cause(registry, seconds=0.1) == "unavailable"
         end.set()
 
-    async def test_endless(self, registry: FakeRegistry) -> None:
+    @pytest.mark.parametrize(
+        ("size", "pause", "seconds", "expected"),
+        [(65_536, 0.0, 5.0, "invalid"), (1, 0.02, 0.2, "unavailable")],
+        ids=["endless", "dripping"],
+    )
+    async def test_endless(
+        self, registry: FakeRegistry, size: int, pause: float, seconds: float, expected: str
+    ) -> None:
         sent = 0
 
         async def pour(request: web.BaseRequest) -> web.StreamResponse:
@@ -168,65 +178,38 @@ class TestHostileRegistries:
             response = web.StreamResponse()
             await response.prepare(request)
             while True:
-                sent += 65_536
-                await response.write(b" " * 65_536)
+                sent += size
+                await response.write(b" " * size)
+                await asyncio.sleep(pause)
 
         registry.handler = pour
-        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
+        assert await cause(registry, seconds=seconds) == expected
         # The buffers of both ends bound the bytes that were on their way.
         assert sent < MAX_BYTES + 32 * 1024 * 1024
 
-    async def test_dripping(self, registry: FakeRegistry) -> None:
-        async def drip(request: web.BaseRequest) -> web.StreamResponse:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            while True:
-                await response.write(b" ")
-                await asyncio.sleep(0.02)
-
-        registry.handler = drip
-        assert await cause(client_of(registry, seconds=0.2), registry.reference("40")) == "unavailable"
-
-    async def test_huge(self, registry: FakeRegistry) -> None:
-        registry.contents["40"] = b" " * (MAX_BYTES + 1)
-        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
-
     async def test_a_small_body_stays_small(self, registry: FakeRegistry) -> None:
         bomb = gzip.compress(b" " * 50_000_000)
-
-        async def send(request: web.BaseRequest) -> web.Response:
-            assert request.headers["Accept-Encoding"] == "identity"
-            return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
-
-        registry.handler = send
+        registry.handler = answering(body=bomb, Content_Encoding="gzip")
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40")) == bomb
+        assert registry.requests[0].headers["Accept-Encoding"] == "identity"
 
     async def test_cookies_are_not_kept(self, registry: FakeRegistry) -> None:
-        async def give(_: web.BaseRequest) -> web.Response:
-            return web.Response(body=manifest(), headers={"Set-Cookie": "a=b"})
-
-        registry.handler = give
+        registry.handler = answering(body=MINE, Set_Cookie="a=b")
         async with client_of(registry) as client:
-            await client.manifest(registry.reference("40"))
-            await client.manifest(registry.reference("41"))
+            for version in ("40", "41"):
+                await client.manifest(registry.reference(version))
         assert "Cookie" not in registry.requests[1].headers
 
 
 class TestAddresses:
     @pytest.mark.parametrize(
-        "host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1", "127.1", "2130706433", "0177.0.0.1"]
+        "host",
+        # Without a list of addresses, localhost is a name like another, as after a change of its DNS records.
+        ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1", "127.1", "2130706433", "0177.0.0.1", "localhost:{port}"],
     )
-    async def test_no_address_inside_is_contacted(self, host: str) -> None:
-        client = RegistryClient(host, RegistrySettings(plain_http=True))
-        try:
-            assert await cause_of(client, ImageReference(host, "a", "b")) == "denied"
-        finally:
-            await client.close()
-
-    async def test_a_name_for_an_address_inside_is_not_followed(self, registry: FakeRegistry) -> None:
-        # No list of addresses: localhost is a name like another, as after a change of its DNS records.
-        name = f"localhost:{registry.address.rpartition(':')[2]}"
+    async def test_no_address_inside_is_contacted(self, registry: FakeRegistry, host: str) -> None:
+        name = host.replace("{port}", registry.address.rpartition(":")[2])
         client = RegistryClient(name, RegistrySettings(plain_http=True))
         try:
             assert await cause_of(client, ImageReference(name, "a", "b")) == "denied"
@@ -238,9 +221,9 @@ class TestAddresses:
         self, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        registry.add(manifest(), "40")
+        registry.add(MINE, "40")
         async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("40")) == manifest()
+            assert await client.manifest(registry.reference("40")) == MINE
 
 
 class TestTls:
@@ -261,26 +244,32 @@ class TestTls:
     async def test_a_private_ca_is_trusted_for_its_registry_alone(
         self, registry: FakeRegistry, trusted: ssl.SSLContext
     ) -> None:
-        registry.add(manifest(), "40")
+        registry.add(MINE, "40")
         async with client_of(registry, plain_http=False, tls=trusted) as client:
-            assert await client.manifest(registry.reference("40")) == manifest()
-        assert await cause(client_of(registry, plain_http=False), registry.reference("40"), ANN) == "unavailable"
+            assert await client.manifest(registry.reference("40")) == MINE
+        assert await cause(registry, credentials=ANN, plain_http=False) == "unavailable"
         assert len(registry.requests) == 1
 
     async def test_a_redirect_to_plain_http_is_not_followed(
         self, registry: FakeRegistry, trusted: ssl.SSLContext
     ) -> None:
-        async def away(_: web.BaseRequest) -> web.Response:
-            return web.Response(status=307, headers={"Location": f"http://{registry.address}/v2/x/manifests/40"})
+        registry.handler = answering(307, Location=f"http://{registry.address}/v2/x/manifests/40")
+        assert await cause(registry, credentials=ANN, plain_http=False, tls=trusted) == "denied"
 
-        registry.handler = away
-        assert (
-            await cause(client_of(registry, plain_http=False, tls=trusted), registry.reference("40"), ANN) == "denied"
-        )
+
+def demanding_basic(then: Answer) -> Answer:
+    """Answers only who authenticates."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse | None:
+        if request.headers.get("Authorization") != BASIC:
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+        return await then(request)
+
+    return answer
 
 
 class TestRedirects:
-    async def redirect(self, registry: FakeRegistry, location: str) -> None:
+    def redirect(self, registry: FakeRegistry, location: str) -> None:
         async def away(request: web.BaseRequest) -> web.Response | None:
             if request.path.startswith("/v2/disks/fedora/manifests/40"):
                 return web.Response(status=307, headers={"Location": location})
@@ -296,50 +285,35 @@ class TestRedirects:
         ],
     )
     async def test_to_hosts_that_are_not_listed(self, registry: FakeRegistry, location: str) -> None:
-        await self.redirect(registry, location.replace("{own}", registry.address))
-        async with client_of(registry) as client:
-            assert await cause_of(client, registry.reference("40")) in ("denied", "invalid")
+        self.redirect(registry, location.replace("{own}", registry.address))
+        assert await cause(registry) in ("denied", "invalid")
 
     async def test_within_the_registry(self, registry: FakeRegistry) -> None:
-        registry.add(manifest(), "41")
-        await self.redirect(registry, "/v2/other/manifests/41")
+        registry.add(MINE, "41")
+        self.redirect(registry, "/v2/other/manifests/41")
         async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("40")) == manifest()
+            assert await client.manifest(registry.reference("40")) == MINE
 
     async def test_to_a_listed_host_without_credentials(self, registry: FakeRegistry, other: FakeRegistry) -> None:
-        other.add(manifest(), "41")
-
-        async def guard(request: web.BaseRequest) -> web.Response:
-            if request.headers.get("Authorization") != BASIC:
-                return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
-            return web.Response(status=307, headers={"Location": f"http://{other.address}/x/41"})
-
-        registry.handler = guard
+        other.add(MINE, "41")
+        registry.handler = demanding_basic(answering(307, Location=f"http://{other.address}/x/41"))
         async with client_of(registry, redirect_hosts=(other.address,)) as client:
-            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+            assert await client.manifest(registry.reference("40"), ANN) == MINE
         assert registry.authorizations() == [None, BASIC]
         assert other.authorizations() == [None]
 
     async def test_in_a_circle(self, registry: FakeRegistry) -> None:
-        await self.redirect(registry, "/v2/disks/fedora/manifests/40")
-        assert await cause(client_of(registry), registry.reference("40")) == "invalid"
+        self.redirect(registry, "/v2/disks/fedora/manifests/40")
+        assert await cause(registry) == "invalid"
         assert len(registry.requests) == MAX_REDIRECTS + 1
 
 
-class TestBasic:
-    async def test_credentials_are_sent_when_they_are_asked_for(self, registry: FakeRegistry) -> None:
-        registry.add(manifest(), "40")
-
-        async def guard(request: web.BaseRequest) -> web.Response | None:
-            if request.headers.get("Authorization") == BASIC:
-                return None
-            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
-
-        registry.handler = guard
-        async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("40"), ANN) == manifest()
-            assert await cause_of(client, registry.reference("40")) == "denied"
-            assert await cause_of(client, registry.reference("40"), RegistryCredentials("ann", "wrong")) == "denied"
+async def test_credentials_are_sent_when_they_are_asked_for(registry: FakeRegistry) -> None:
+    registry.handler = demanding_basic(answering(body=MINE))
+    async with client_of(registry) as client:
+        assert await client.manifest(registry.reference("40"), ANN) == MINE
+        for credentials in (None, RegistryCredentials("ann", "wrong")):
+            assert await cause_of(client, registry.reference("40"), credentials) == "denied"
 
 
 def guarded(registry: FakeRegistry, realm: str, token: str = "t0ken", **parameters: str) -> None:
@@ -353,56 +327,41 @@ def guarded(registry: FakeRegistry, realm: str, token: str = "t0ken", **paramete
             return None
         return web.Response(status=401, headers={"WWW-Authenticate": f"Bearer {challenge}"})
 
+    registry.add(MINE, "40")
     registry.handler = guard
 
 
 class TestBearer:
-    async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry) -> None:
-        registry.add(manifest(), "40")
-        registry.add(manifest(), "41")
-        # A registry that requests more does not get more.
-        guarded(registry, f"http://{registry.address}/token", service="reg", scope="repository:other/private:push,pull")
+    @pytest.mark.parametrize("query", ["", "?scope=repository:other/private:push,pull&service=other&account=root"])
+    async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry, query: str) -> None:
+        """A registry that requests more does not get more, and a realm chooses no scope either."""
+        registry.add(MINE, "41")
+        scope = "repository:other/private:push,pull"
+        guarded(registry, f"http://{registry.address}/token{query}", service="reg", scope=scope)
         async with client_of(registry) as client:
-            assert await client.manifest(registry.reference("40"), ANN) == manifest()
-            assert await client.manifest(registry.reference("41"), ANN) == manifest()
-        tokens = [request for request in registry.requests if request.path == "/token"]
-        assert [dict(request.query) for request in tokens] == [
-            {"scope": "repository:disks/fedora:pull", "service": "reg"}
-        ]
-        assert tokens[0].headers["Authorization"] == BASIC
-
-    async def test_a_realm_chooses_no_scope_either(self, registry: FakeRegistry) -> None:
-        registry.add(manifest(), "40")
-        realm = f"http://{registry.address}/token?scope=repository:other/private:push,pull&service=other&account=root"
-        guarded(registry, realm, service="reg")
-        async with client_of(registry) as client:
-            await client.manifest(registry.reference("40"), ANN)
+            for version in ("40", "41"):
+                assert await client.manifest(registry.reference(version), ANN) == MINE
         (token,) = [request for request in registry.requests if request.path == "/token"]
         assert list(token.query.items()) == [("scope", "repository:disks/fedora:pull"), ("service", "reg")]
+        assert token.headers["Authorization"] == BASIC
 
     async def test_tokens_of_others_are_not_used(self, registry: FakeRegistry) -> None:
-        registry.add(manifest(), "40")
         guarded(registry, f"http://{registry.address}/token")
         async with client_of(registry) as client:
-            await client.manifest(registry.reference("40"), ANN)
-            await client.manifest(registry.reference("40"))
-            await client.manifest(registry.reference("40"), RegistryCredentials("bob", "x"))
+            for credentials in (ANN, None, RegistryCredentials("bob", "x")):
+                await client.manifest(registry.reference("40"), credentials)
         assert registry.paths.count("/token") == 3
 
-    async def test_a_token_server_on_another_host_gets_nothing(
+    async def test_a_token_server_on_another_host_gets_nothing_unless_it_is_listed(
         self, registry: FakeRegistry, other: FakeRegistry
     ) -> None:
         guarded(registry, f"http://{other.address}/token")
-        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
+        assert await cause(registry, credentials=ANN) == "denied"
         assert other.requests == []
         assert registry.authorizations() == [None]
-
-    async def test_unless_it_is_listed(self, registry: FakeRegistry, other: FakeRegistry) -> None:
-        registry.add(manifest(), "40")
-        guarded(registry, f"http://{other.address}/token")
         guarded(other, "unused")
         async with client_of(registry, token_hosts=(other.address,)) as client:
-            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+            assert await client.manifest(registry.reference("40"), ANN) == MINE
         assert other.authorizations() == [BASIC]
 
     @pytest.mark.parametrize(
@@ -410,7 +369,7 @@ class TestBearer:
     )
     async def test_realms_that_are_none(self, registry: FakeRegistry, realm: str) -> None:
         guarded(registry, realm.replace("{own}", registry.address))
-        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
+        assert await cause(registry, credentials=ANN) == "denied"
 
     @pytest.mark.parametrize(
         "token",
@@ -419,10 +378,19 @@ class TestBearer:
     )
     async def test_tokens_that_are_none(self, registry: FakeRegistry, token: str) -> None:
         guarded(registry, f"http://{registry.address}/token", token)
-        assert await cause(client_of(registry), registry.reference("40"), ANN) == "invalid"
+        assert await cause(registry, credentials=ANN) == "invalid"
 
-    @pytest.mark.parametrize("body", [b"", b"[]", b"[" * 60_000, b'{"token": 1}', b" " * 70_000])
-    async def test_answers_of_token_servers_that_are_none(self, registry: FakeRegistry, body: bytes) -> None:
+    @pytest.mark.parametrize(
+        ("body", "expected"),
+        [
+            *((b"", "invalid"), (b"[]", "invalid"), (b"[" * 60_000, "invalid"), (b'{"token": 1}', "invalid")),
+            # A token that is not accepted is asked for once.
+            *((b" " * 70_000, "invalid"), (b'{"access_token": "t"}', "denied")),
+        ],
+    )
+    async def test_answers_of_token_servers_that_are_none(
+        self, registry: FakeRegistry, body: bytes, expected: str
+    ) -> None:
         guarded(registry, f"http://{registry.address}/token")
         usual = registry.handler
         assert usual
@@ -431,23 +399,12 @@ class TestBearer:
             return web.Response(body=body) if request.path == "/token" else await usual(request)
 
         registry.handler = answer
-        assert await cause(client_of(registry), registry.reference("40"), ANN) == "invalid"
-
-    async def test_a_token_that_is_not_accepted_is_asked_for_once(self, registry: FakeRegistry) -> None:
-        async def never(request: web.BaseRequest) -> web.Response:
-            if request.path == "/token":
-                return web.Response(body=b'{"access_token": "t"}')
-            challenge = f'Bearer realm="http://{registry.address}/token"'
-            return web.Response(status=401, headers={"WWW-Authenticate": challenge})
-
-        registry.handler = never
-        assert await cause(client_of(registry), registry.reference("40"), ANN) == "denied"
-        assert len(registry.requests) == 3
+        assert await cause(registry, credentials=ANN) == expected
+        assert registry.paths.count("/token") == 1
 
 
 async def test_docker_hub_has_its_own_hosts() -> None:
-    async with AsyncExitStack() as ends:
-        client = RegistryClient("docker.io", RegistrySettings())
-        ends.push_async_callback(client.close)
-        assert client._base.geturl() == "https://registry-1.docker.io"
-        assert client._token_hosts == {"registry-1.docker.io", "auth.docker.io"}
+    client = RegistryClient("docker.io", RegistrySettings())
+    await client.close()
+    assert client._base.geturl() == "https://registry-1.docker.io"
+    assert client._token_hosts == {"registry-1.docker.io", "auth.docker.io"}

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.k8s.json_values import JSON_VALUES
+from webhook.images.registry import credentials as module
 from webhook.images.registry.credentials import (
     DOCKER_CONFIG,
     DOCKER_CONFIG_JSON,
-    KEPT_SECONDS,
-    MAX_ENTRIES,
     Keyring,
-    PullSecrets,
     RegistryCredentials,
     entries_of,
 )
@@ -35,42 +33,40 @@ def secret(auths: Any) -> dict[str, str]:
     return {".dockerconfigjson": encoded({"auths": auths})}
 
 
-def entry(user: str = "ann", password: str = "secret") -> dict[str, str]:
-    return {"auth": b64encode(f"{user}:{password}".encode()).decode()}
+ENTRY = {"auth": b64encode(b"ann:secret").decode()}
+PLAIN = {"username": "ann", "password": "secret"}
+MINE = secret({"quay.io": ENTRY})
 
 
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        (DOCKER_CONFIG_JSON, secret({"quay.io": entry()})),
-        (DOCKER_CONFIG_JSON, secret({"quay.io": {"username": "ann", "password": "secret"}})),
-        (DOCKER_CONFIG, {".dockercfg": encoded({"quay.io": entry()})}),
+        *((DOCKER_CONFIG_JSON, MINE), (DOCKER_CONFIG_JSON, secret({"quay.io": PLAIN}))),
+        (DOCKER_CONFIG, {".dockercfg": encoded({"quay.io": ENTRY})}),
     ],
 )
 def test_both_kinds_of_pull_secrets_are_read(kind: str, data: dict[str, str]) -> None:
     assert entries_of(kind, data) == [("quay.io", ANN)]
 
 
+@pytest.mark.parametrize("kind", ["Opaque", "kubernetes.io/tls", DOCKER_CONFIG])
+def test_no_secret_of_another_kind_is_read(kind: str) -> None:
+    assert entries_of(kind, MINE) == []
+
+
 @pytest.mark.parametrize(
-    ("kind", "data"),
+    "data",
     [
-        # No secret of another kind is read, whatever it holds.
-        ("Opaque", secret({"quay.io": entry()})),
-        ("kubernetes.io/tls", secret({"quay.io": entry()})),
-        (DOCKER_CONFIG, secret({"quay.io": entry()})),
-        (DOCKER_CONFIG_JSON, {}),
-        (DOCKER_CONFIG_JSON, {".dockerconfigjson": "%%%"}),
-        (DOCKER_CONFIG_JSON, {".dockerconfigjson": b64encode(b"[" * 100_000).decode()}),
-        (DOCKER_CONFIG_JSON, {".dockerconfigjson": encoded([])}),
-        (DOCKER_CONFIG_JSON, secret([])),
-        (DOCKER_CONFIG_JSON, secret({"quay.io": "x"})),
-        (DOCKER_CONFIG_JSON, secret({"quay.io": {"auth": "%%%"}})),
-        (DOCKER_CONFIG_JSON, secret({"quay.io": {"auth": b64encode(b"no-colon").decode()}})),
-        (DOCKER_CONFIG_JSON, secret({"quay.io": {"username": 1, "password": 2}})),
+        *({}, {".dockerconfigjson": "%%%"}, {".dockerconfigjson": b64encode(b"[" * 100_000).decode()}),
+        *({".dockerconfigjson": encoded([])}, secret([]), secret({"quay.io": "x"})),
+        *(secret({"quay.io": {"auth": auth}}) for auth in ("%%%", b64encode(b"no-colon").decode())),
+        *(secret({"quay.io": {"username": name, "password": 2}}) for name in (1, "ann")),
+        # The length of credentials is bounded.
+        *(secret({"quay.io": PLAIN | {part: "a" * 20_000}}) for part in PLAIN),
     ],
 )
-def test_what_is_no_pull_secret_has_no_credentials(kind: str, data: dict[str, str]) -> None:
-    assert entries_of(kind, data) == []
+def test_what_is_no_pull_secret_has_no_credentials(data: dict[str, str]) -> None:
+    assert entries_of(DOCKER_CONFIG_JSON, data) == []
 
 
 @given(JSON_VALUES, st.sampled_from([DOCKER_CONFIG, DOCKER_CONFIG_JSON]))
@@ -80,8 +76,8 @@ def test_whatever_a_secret_holds_it_is_read_or_left_out(value: Any, kind: str) -
 
 
 def test_the_number_of_entries_is_bounded() -> None:
-    many = secret({f"r{number}.example": entry() for number in range(MAX_ENTRIES * 2)})
-    assert len(entries_of(DOCKER_CONFIG_JSON, many)) == MAX_ENTRIES
+    many = secret({f"r{number}.example": ENTRY for number in range(module.MAX_ENTRIES * 2)})
+    assert len(entries_of(DOCKER_CONFIG_JSON, many)) == module.MAX_ENTRIES
 
 
 @pytest.mark.parametrize(
@@ -118,14 +114,6 @@ def test_a_key_that_no_registry_can_match_is_not_looked_at() -> None:
     assert fnmatch._compile_pattern.cache_info().currsize == 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    "entry", [{"username": "a" * 20_000, "password": "b"}, {"username": "a", "password": "b" * 20_000}]
-)
-def test_the_length_of_credentials_is_bounded(entry: dict[str, str]) -> None:
-    data = {".dockerconfigjson": b64encode(json.dumps({"auths": {"quay.io": entry}}).encode()).decode()}
-    assert entries_of("kubernetes.io/dockerconfigjson", data) == []
-
-
 def test_no_text_shows_a_password() -> None:
     assert "secret" not in repr(ANN)
     assert "secret" not in str([ANN])
@@ -133,17 +121,12 @@ def test_no_text_shows_a_password() -> None:
     assert not Keyring()
 
 
-def secret_body(kind: str = DOCKER_CONFIG_JSON) -> bytes:
-    auths = {"auths": {"quay.io": {"username": "ann", "password": "secret"}}}
-    data = {".dockerconfigjson": b64encode(json.dumps(auths).encode()).decode()}
-    return json.dumps({"type": kind, "data": data}).encode()
-
-
 class ApiOfSecrets:
-    def __init__(self, status: int = 200, body: bytes = b"") -> None:
-        self.status, self.body = status, body or secret_body()
+    def __init__(self, status: int = 200, body: bytes = b"", kind: str = DOCKER_CONFIG_JSON) -> None:
+        self.status, self.body = status, body or json.dumps({"type": kind, "data": MINE}).encode()
         self.paths: list[str] = []
         self.now = 0.0
+        self.secrets = module.PullSecrets(self, lambda: self.now)
 
     async def request(self, method: str, path: str, *_: Any, **__: Any) -> tuple[int, bytes]:
         assert method == "GET"
@@ -152,15 +135,12 @@ class ApiOfSecrets:
             raise ApiConnectionError("no connection")
         return self.status, self.body
 
-    def clock(self) -> float:
-        return self.now
 
-
-async def test_the_secrets_of_the_pods_own_namespace_are_read() -> None:
+async def test_the_secrets_of_the_pods_own_namespace_are_read_and_names_are_escaped() -> None:
     api = ApiOfSecrets()
-    keyring = await PullSecrets(api, api.clock).keyring("shop", ("one", "two"))
+    keyring = await api.secrets.keyring("shop", ("one", "two", "a?x=1#y"))
     assert keyring.find("quay.io", "a") == ANN
-    assert api.paths == [f"/api/v1/namespaces/shop/secrets/{name}" for name in ("one", "two")]
+    assert api.paths == [f"/api/v1/namespaces/shop/secrets/{name}" for name in ("one", "two", "a%3Fx%3D1%23y")]
 
 
 @pytest.mark.parametrize(
@@ -169,14 +149,8 @@ async def test_the_secrets_of_the_pods_own_namespace_are_read() -> None:
 )
 async def test_no_name_leaves_the_namespace(namespace: str, name: str) -> None:
     api = ApiOfSecrets()
-    assert not await PullSecrets(api, api.clock).keyring(namespace, (name,))
+    assert not await api.secrets.keyring(namespace, (name,))
     assert api.paths == []
-
-
-async def test_names_are_escaped() -> None:
-    api = ApiOfSecrets()
-    await PullSecrets(api, api.clock).keyring("shop", ("a?x=1#y",))
-    assert api.paths == ["/api/v1/namespaces/shop/secrets/a%3Fx%3D1%23y"]
 
 
 @pytest.mark.parametrize(
@@ -184,30 +158,22 @@ async def test_names_are_escaped() -> None:
 )
 async def test_what_cannot_be_read_is_counted_and_done_without(status: int, body: bytes) -> None:
     api = ApiOfSecrets(status, body)
-    secrets = PullSecrets(api, api.clock)
-    assert not await secrets.keyring("shop", ("one",))
-    assert secrets.failures == 1
+    assert not await api.secrets.keyring("shop", ("one",))
+    assert api.secrets.failures == 1
 
 
 async def test_a_secret_of_another_type_is_not_used() -> None:
-    api = ApiOfSecrets(body=secret_body("Opaque"))
-    assert not await PullSecrets(api, api.clock).keyring("shop", ("one",))
+    assert not await ApiOfSecrets(kind="Opaque").secrets.keyring("shop", ("one",))
 
 
-async def test_a_secret_is_kept_for_a_while_for_its_namespace() -> None:
+async def test_a_secret_is_kept_for_a_while_for_its_namespace_within_bounds() -> None:
     api = ApiOfSecrets()
-    secrets = PullSecrets(api, api.clock)
     for namespace in ("shop", "shop", "other"):
-        await secrets.keyring(namespace, ("one",))
+        await api.secrets.keyring(namespace, ("one",))
     assert len(api.paths) == 2
-    api.now += KEPT_SECONDS
-    await secrets.keyring("shop", ("one",))
+    api.now += module.KEPT_SECONDS
+    await api.secrets.keyring("shop", ("one",))
     assert len(api.paths) == 3
-
-
-async def test_what_is_kept_is_bounded() -> None:
-    api = ApiOfSecrets()
-    secrets = PullSecrets(api, api.clock)
     for number in range(600):
-        await secrets.keyring("shop", (f"s{number}",))
-    assert len(secrets._kept) == 256
+        await api.secrets.keyring("shop", (f"s{number}",))
+    assert len(api.secrets._kept) == 256

@@ -24,133 +24,109 @@ def job(version: str, scope: PullScope = NO_SCOPE) -> FetchJob:
     return FetchJob(ImageReference("quay.io", "a", "" if digest else version, digest), scope)
 
 
-async def test_jobs_are_taken_in_their_order_and_once() -> None:
-    queue = FetchQueue()
-    for version in ("1", "2", "1"):
-        queue.add(job(version), "")
-    assert len(queue) == 2
-    assert [await queue.take(), await queue.take()] == [job("1"), job("2")]
-    assert len(queue) == 0
+class TestQueue:
+    async def test_jobs_are_taken_in_their_order_and_once(self) -> None:
+        queue = FetchQueue()
+        for version in ("1", "2", "1"):
+            queue.add(job(version), "")
+        assert len(queue) == 2
+        assert [await queue.take(), await queue.take()] == [job("1"), job("2")]
+        waiting = asyncio.ensure_future(queue.take())
+        await asyncio.sleep(0)
+        queue.add(job("3"), "")
+        assert await waiting == job("3"), "a job wakes who waits"
+        assert len(queue) == 0
 
+    async def test_one_digest_is_fetched_once_at_a_time(self) -> None:
+        queue = FetchQueue()
+        first, other = job("1"), job("1", PullScope("shop", ("secret",)))
+        for each, namespace in ((first, ""), (other, "shop"), (job("2"), "")):
+            queue.add(each, namespace)
+        assert [await queue.take(), await queue.take()] == [first, job("2")]
+        waiting = asyncio.ensure_future(queue.take())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        queue.done(first)
+        assert await waiting == other
 
-async def test_one_digest_is_fetched_once_at_a_time() -> None:
-    queue = FetchQueue()
-    first, other = job("1"), job("1", PullScope("shop", ("secret",)))
-    queue.add(first, "")
-    queue.add(other, "shop")
-    queue.add(job("2"), "")
-    assert [await queue.take(), await queue.take()] == [first, job("2")]
-    waiting = asyncio.ensure_future(queue.take())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.done(first)
-    assert await waiting == other
+    async def test_a_namespace_has_its_share_and_nodes_fill_the_queue(self) -> None:
+        queue = FetchQueue(most=5, most_of_a_namespace=2)
+        for number in range(4):
+            queue.add(job(f"greedy-{number}"), "greedy")
+        queue.add(job("modest"), "modest")
+        assert (len(queue), queue.dropped) == (3, 2)
+        await queue.take()
+        queue.add(job("greedy-9"), "greedy")
+        assert (len(queue), queue.dropped) == (3, 2)
+        for number in range(9):
+            queue.add(job(f"node-{number}"), "")
+        assert (len(queue), queue.dropped) == (5, 9)
 
-
-async def test_a_namespace_has_its_share() -> None:
-    queue = FetchQueue(most=5, most_of_a_namespace=2)
-    for number in range(4):
-        queue.add(job(f"greedy-{number}"), "greedy")
-    queue.add(job("modest"), "modest")
-    assert (len(queue), queue.dropped) == (3, 2)
-    await queue.take()
-    queue.add(job("greedy-9"), "greedy")
-    assert (len(queue), queue.dropped) == (3, 2)
-
-
-async def test_nodes_fill_the_queue_and_no_more() -> None:
-    queue = FetchQueue(most=5, most_of_a_namespace=2)
-    for number in range(9):
-        queue.add(job(f"node-{number}"), "")
-    assert (len(queue), queue.dropped) == (5, 4)
-
-
-async def test_a_job_wakes_who_waits() -> None:
-    queue = FetchQueue()
-    waiting = asyncio.ensure_future(queue.take())
-    await asyncio.sleep(0)
-    queue.add(job("1"), "")
-    assert await waiting == job("1")
-
-
-@pytest.mark.parametrize(
-    ("scope", "expected"), [(PullScope("shop"), NO_SCOPE), (PullScope("shop", ("s",)), PullScope("shop", ("s",)))]
-)
-def test_without_secrets_all_namespaces_are_one(scope: PullScope, expected: PullScope) -> None:
-    assert scope.credentials == expected
+    def test_without_secrets_all_namespaces_are_one(self) -> None:
+        scope = PullScope("shop", ("s",))
+        assert (PullScope("shop").credentials, scope.credentials) == (NO_SCOPE, scope)
 
 
 LIMIT = 16 * 4096
 
 
-def test_what_was_written_is_read_after_a_restart(tmp_path: Path) -> None:
-    ManifestFiles(tmp_path, LIMIT).write(digest_of(b"x"), b"x")
-    again = ManifestFiles(tmp_path, LIMIT)
-    assert again.read(digest_of(b"x")) == b"x"
-    assert again.read(digest_of(b"y")) is None
-    assert again.size == 4096
+class TestFiles:
+    def test_what_was_written_is_read_after_a_restart(self, tmp_path: Path) -> None:
+        ManifestFiles(tmp_path, LIMIT).write(digest_of(b"x"), b"x")
+        again = ManifestFiles(tmp_path, LIMIT)
+        assert (again.read(digest_of(b"x")), again.read(digest_of(b"y")), again.size) == (b"x", None, 4096)
 
+    @pytest.mark.parametrize("change", [lambda path: path.write_bytes(b"something else"), Path.unlink])
+    def test_a_file_that_was_changed_or_is_gone_is_not_believed(
+        self, tmp_path: Path, change: Callable[[Path], Any]
+    ) -> None:
+        files = ManifestFiles(tmp_path, LIMIT)
+        files.write(digest_of(b"x"), b"x")
+        change(next(tmp_path.iterdir()))
+        assert files.read(digest_of(b"x")) is None
+        assert (list(tmp_path.iterdir()), files.size) == ([], 0)
 
-def test_a_file_that_was_changed_is_not_believed(tmp_path: Path) -> None:
-    files = ManifestFiles(tmp_path, LIMIT)
-    files.write(digest_of(b"x"), b"x")
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(b"something else")
-    assert files.read(digest_of(b"x")) is None
-    assert list(tmp_path.iterdir()) == []
-    assert files.size == 0
+    def test_the_oldest_make_room(self, tmp_path: Path) -> None:
+        files = ManifestFiles(tmp_path, LIMIT)
+        bodies = [bytes([number]) * 4096 for number in range(40)]
+        for body in bodies:
+            files.write(digest_of(body), body)
+        assert files.size <= LIMIT
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= LIMIT
+        assert [files.read(digest_of(body)) is not None for body in bodies] == [False] * 24 + [True] * 16
+        files.write(digest_of(b"x" * LIMIT * 2), b"x" * LIMIT * 2)
+        assert files.read(digest_of(bodies[-1])) is not None
 
+    def test_after_a_restart_the_oldest_go_first(self, tmp_path: Path) -> None:
+        first = ManifestFiles(tmp_path, LIMIT)
+        for number in range(16):
+            first.write(digest_of(bytes([number])), bytes([number]))
+            os.utime(next(tmp_path.glob(f"*{digest_of(bytes([number]))[7:]}")), (number, number))
+        again = ManifestFiles(tmp_path, LIMIT)
+        again.write(digest_of(b"new"), b"new")
+        assert again.read(digest_of(bytes([0]))) is None
+        assert again.read(digest_of(bytes([1]))) is not None
 
-def test_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
-    files = ManifestFiles(tmp_path, LIMIT)
-    files.write(digest_of(b"x"), b"x")
-    next(tmp_path.iterdir()).unlink()
-    assert files.read(digest_of(b"x")) is None
+    def test_what_does_not_belong_there_is_left_alone(self, tmp_path: Path) -> None:
+        link = tmp_path / f"sha256-{'a' * 64}"
+        (tmp_path / "README").write_text("x")
+        link.symlink_to("/etc/passwd")
+        (tmp_path / ".new-abandoned").write_text("x")
+        files = ManifestFiles(tmp_path, LIMIT)
+        assert (files.size, files.read(f"sha256:{'a' * 64}")) == (0, None)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["README", link.name]
 
-
-def test_the_oldest_make_room(tmp_path: Path) -> None:
-    files = ManifestFiles(tmp_path, LIMIT)
-    bodies = [bytes([number]) * 4096 for number in range(40)]
-    for body in bodies:
-        files.write(digest_of(body), body)
-    assert files.size <= LIMIT
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= LIMIT
-    assert [files.read(digest_of(body)) is not None for body in bodies] == [False] * 24 + [True] * 16
-    files.write(digest_of(b"x" * LIMIT * 2), b"x" * LIMIT * 2)
-    assert files.read(digest_of(bodies[-1])) is not None
-
-
-def test_after_a_restart_the_oldest_go_first(tmp_path: Path) -> None:
-    first = ManifestFiles(tmp_path, LIMIT)
-    for number in range(16):
-        first.write(digest_of(bytes([number])), bytes([number]))
-        os.utime(next(tmp_path.glob(f"*{digest_of(bytes([number]))[7:]}")), (number, number))
-    again = ManifestFiles(tmp_path, LIMIT)
-    again.write(digest_of(b"new"), b"new")
-    assert again.read(digest_of(bytes([0]))) is None
-    assert again.read(digest_of(bytes([1]))) is not None
-
-
-def test_what_does_not_belong_there_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "README").write_text("x")
-    (tmp_path / f"sha256-{'a' * 64}").symlink_to("/etc/passwd")
-    (tmp_path / ".new-abandoned").write_text("x")
-    files = ManifestFiles(tmp_path, LIMIT)
-    assert files.size == 0
-    assert files.read(f"sha256:{'a' * 64}") is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README", f"sha256-{'a' * 64}"]
-
-
-def test_a_directory_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
-    files = ManifestFiles(tmp_path / "missing", LIMIT)
-    files.write(digest_of(b"x"), b"x")
-    files.write(digest_of(b"y"), b"y")
-    assert files.read(digest_of(b"x")) is None
+    def test_a_directory_that_cannot_be_written_to_is_done_without(self, tmp_path: Path) -> None:
+        files = ManifestFiles(tmp_path / "missing", LIMIT)
+        for body in (b"x", b"y"):
+            files.write(digest_of(body), body)
+        assert files.read(digest_of(b"x")) is None
 
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 ANN = RegistryCredentials("ann", "secret")
-L1 = (Layer(digest_of(b"L1"), 100),)
+L1, L2 = (Layer(digest_of(b"L1"), 100),), (Layer(digest_of(b"L2"), 7),)
+SHOP = PullScope("shop", ("secret",))
 
 
 def index(**images: bytes) -> bytes:
@@ -165,8 +141,8 @@ def tagged(tag: str = "40", registry: str = "quay.io") -> ImageReference:
     return ImageReference(registry, "disk", tag)
 
 
-def pinned(body: bytes) -> ImageReference:
-    return ImageReference("quay.io", "disk", "", digest_of(body))
+def pinned(body: bytes, registry: str = "quay.io") -> ImageReference:
+    return ImageReference(registry, "disk", "", digest_of(body))
 
 
 class ImageSource:
@@ -181,9 +157,7 @@ class ImageSource:
         self.tells_digests = False
 
     async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
-        if not self.tells_digests:
-            return ""
-        return digest_of(await self.manifest(reference, credentials))
+        return digest_of(await self.manifest(reference, credentials)) if self.tells_digests else ""
 
     def add(self, body: bytes, tag: str = "") -> bytes:
         self.contents[digest_of(body)] = body
@@ -201,9 +175,6 @@ class ImageSource:
             raise RegistryError("absent", "there is none")
         return self.contents[reference.version]
 
-    def clock(self) -> float:
-        return self.now
-
 
 class FakeKeyrings:
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
@@ -220,13 +191,24 @@ async def running(
 ) -> AsyncIterator[Images]:
     clients: Any = {"quay.io": source} | ({"other.example": other} if other else {})
     keyrings: Any = FakeKeyrings()
-    images = Images(clients, files=files, keyrings=keyrings, on_manifest=on_manifest, clock=source.clock)
+    images = Images(clients, files=files, keyrings=keyrings, on_manifest=on_manifest, clock=lambda: source.now)
     task = asyncio.create_task(images.run())
     try:
         yield images
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def source() -> ImageSource:
+    return ImageSource()
+
+
+@pytest.fixture
+async def images(source: ImageSource) -> AsyncIterator[Images]:
+    async with running(source) as images:
+        yield images
 
 
 async def settle(images: Images) -> None:
@@ -246,218 +228,81 @@ async def fetched(images: Images, *image: Any) -> tuple[Layer, ...] | None:
 
 
 class TestLayers:
-    async def test_what_is_unknown_is_none_and_known_the_next_time(self) -> None:
-        source = ImageSource()
+    async def test_what_is_unknown_is_none_and_known_the_next_time(self, source: ImageSource) -> None:
         source.add(manifest(), "40")
-        async with running(source) as images:
+        heard: list[str] = []
+        async with running(source, on_manifest=heard.append) as images:
             assert await fetched(images, tagged(), AMD) is None
-            assert images.layers(tagged(), AMD) == L1
-            assert images.layers(pinned(manifest()), AMD) == L1
+            assert images.layers(tagged(), AMD) == images.layers(pinned(manifest()), AMD) == L1
             assert source.asked == [("40", None)]
+        assert heard == [digest_of(manifest())], "everybody who waits hears of a manifest"
 
-    async def test_an_index_has_an_image_for_each_platform(self) -> None:
-        source = ImageSource()
+    async def test_an_index_has_an_image_for_each_platform(self, source: ImageSource, images: Images) -> None:
         one, two = source.add(manifest()), source.add(manifest({"L2": 7}))
         whole = source.add(index(amd64=one, arm64=two), "40")
-        async with running(source) as images:
-            for _ in range(3):
-                await fetched(images, tagged(), AMD)
-            assert images.layers(tagged(), AMD) == L1
-            assert images.lacking(digest_of(whole), ARM) == digest_of(two)
-            assert await fetched(images, tagged(), ARM) is None
-            assert images.layers(tagged(), ARM) == (Layer(digest_of(b"L2"), 7),)
-            assert images.layers(tagged(), "linux/s390x") == ()
+        for _ in range(3):
+            await fetched(images, tagged(), AMD)
+        assert images.layers(tagged(), AMD) == L1
+        assert images.lacking(digest_of(whole), ARM) == digest_of(two)
+        assert await fetched(images, tagged(), ARM) is None
+        assert images.layers(tagged(), ARM) == L2
+        assert images.layers(tagged(), "linux/s390x") == ()
 
-    async def test_an_index_in_an_index_is_not_followed(self) -> None:
-        source = ImageSource()
+    async def test_an_index_in_an_index_is_not_followed(self, source: ImageSource, images: Images) -> None:
         inner = source.add(index(amd64=source.add(manifest())))
         source.add(index(amd64=inner), "40")
-        async with running(source) as images:
-            for _ in range(4):
-                assert await fetched(images, tagged(), AMD) is None
+        assert [await fetched(images, tagged(), AMD) for _ in range(4)] == [None] * 4
         assert len(source.asked) == 2
 
-    async def test_a_registry_that_is_not_listed_is_not_contacted(self) -> None:
-        source = ImageSource()
-        async with running(source) as images:
-            reference = tagged(registry="evil.example")
-            assert not images.is_listed(reference)
-            assert images.layers(reference, AMD) is None
-            assert images.waiting == 0
+    async def test_a_registry_that_is_not_listed_is_not_contacted(self, images: Images) -> None:
+        reference = tagged(registry="evil.example")
+        assert not images.is_listed(reference)
+        assert (images.layers(reference, AMD), images.waiting) == (None, 0)
 
-    async def test_a_digest_is_fetched_once(self) -> None:
-        source = ImageSource()
+    async def test_a_digest_is_fetched_once(self, source: ImageSource, images: Images) -> None:
         body = source.add(manifest())
         source.gate = asyncio.Event()
-        async with running(source) as images:
-            for namespace in ("shop", "other", "third"):
-                for _ in range(100):
-                    assert images.layers(pinned(body), AMD, PullScope(namespace)) is None
-                    await asyncio.sleep(0)
-            source.gate.set()
-            await settle(images)
-            assert images.layers(pinned(body), AMD) == L1
+        for namespace in ("shop", "other", "third"):
+            for _ in range(100):
+                assert images.layers(pinned(body), AMD, PullScope(namespace)) is None
+                await asyncio.sleep(0)
+        source.gate.set()
+        await settle(images)
+        assert images.layers(pinned(body), AMD) == L1
         assert len(source.asked) == 1
 
-    async def test_also_where_several_tags_point_to_it(self) -> None:
-        source = ImageSource()
+    async def test_also_where_several_tags_point_to_it(self, source: ImageSource, images: Images) -> None:
         source.tells_digests = True
-        body = source.add(manifest(), "40")
-        source.contents["latest"] = body
-        async with running(source) as images:
-            for reference in (tagged("40"), tagged("latest"), pinned(body)):
-                images.layers(reference, AMD, PullScope("shop"))
-            await settle(images)
-            assert images.layers(tagged("latest"), AMD) == L1
+        source.contents["latest"] = body = source.add(manifest(), "40")
+        for reference in (tagged("40"), tagged("latest"), pinned(body)):
+            images.layers(reference, AMD, PullScope("shop"))
+        await settle(images)
+        assert images.layers(tagged("latest"), AMD) == L1
         assert images.results["fetched"] == 1
 
-    async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(self) -> None:
-        source = ImageSource()
+    async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(
+        self, source: ImageSource, images: Images
+    ) -> None:
         source.add(manifest(), "40")
-        async with running(source) as images:
-            await fetched(images, tagged(), AMD)
-            source.add(manifest({"L2": 7}), "40")
-            assert images.layers(tagged(), AMD) == L1
-            assert images.waiting == 0
-            source.now += TAG_SECONDS
-            assert await fetched(images, tagged(), AMD) == L1
-            assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
+        await fetched(images, tagged(), AMD)
+        source.add(manifest({"L2": 7}), "40")
+        assert (images.layers(tagged(), AMD), images.waiting) == (L1, 0)
+        source.now += TAG_SECONDS
+        assert await fetched(images, tagged(), AMD) == L1
+        assert images.layers(tagged(), AMD) == L2
 
-    async def test_a_tag_that_has_not_moved_costs_no_pull(self) -> None:
-        source = ImageSource()
+    async def test_a_tag_that_has_not_moved_costs_no_pull(self, source: ImageSource, images: Images) -> None:
         source.tells_digests = True
         body = source.add(manifest(), "40")
-        async with running(source) as images:
-            for _ in range(3):
-                await fetched(images, tagged(), AMD)
-                assert images.layers(tagged(), AMD) == L1
-                source.now += TAG_SECONDS
+        for _ in range(3):
+            await fetched(images, tagged(), AMD)
+            assert images.layers(tagged(), AMD) == L1
+            source.now += TAG_SECONDS
         # The first time the manifest follows; then it is there.
         assert [version for version, _ in source.asked] == ["40", digest_of(body), "40", "40"]
         assert images.results["fetched"] == 1
 
-    async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
-        source = ImageSource()
-        heard: list[str] = []
-        source.add(manifest(), "40")
-        async with running(source, on_manifest=heard.append) as images:
-            await fetched(images, tagged(), AMD)
-        assert heard == [digest_of(manifest())]
-
-
-class TestFailures:
-    async def test_a_failure_is_remembered(self) -> None:
-        source = ImageSource()
-        async with running(source) as images:
-            for cause, seconds in RETRY_SECONDS.items():
-                source.error = RegistryError(cause, "because")
-                source.asked.clear()
-                for _ in range(5):
-                    assert await fetched(images, tagged(cause), AMD) is None
-                assert len(source.asked) == 1
-                source.now += seconds
-                await fetched(images, tagged(cause), AMD)
-                assert len(source.asked) == 2
-            assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
-
-    async def test_what_is_no_manifest_is_remembered_too(self) -> None:
-        source = ImageSource()
-        source.contents["40"] = b"{}"
-        async with running(source) as images:
-            for _ in range(3):
-                assert await fetched(images, tagged(), AMD) is None
-        assert len(source.asked) == 1
-        assert images.results["invalid"] == 1
-
-    async def test_a_bug_does_not_end_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("webhook.images.registry.images._RESTART_SECONDS", 0.0)
-        source = ImageSource()
-        source.add(manifest(), "41")
-        async with running(source) as images:
-            source.error = KeyError("bug")
-            for number in range(8):
-                images.layers(tagged(f"x{number}"), AMD)
-            await settle(images)
-            source.error = None
-            await fetched(images, tagged("41"), AMD)
-            assert images.layers(tagged("41"), AMD) == L1
-
-    async def test_a_registry_that_never_answers_holds_up_its_own_alone(self) -> None:
-        hangs, works = ImageSource(), ImageSource()
-        hangs.gate = asyncio.Event()
-        body = works.add(manifest(), "40")
-        async with running(hangs, other=works) as images:
-            for number in range(50):
-                images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
-            # A digest belongs to no namespace: the first that names it must not keep others from reading it elsewhere.
-            images.layers(pinned(body), AMD, PullScope("mallory"))
-            reference = ImageReference("other.example", "disk", "", digest_of(body))
-            assert images.layers(reference, AMD, PullScope("mallory")) is None
-            for _ in range(500):
-                await asyncio.sleep(0.002)
-                if found := images.layers(reference, AMD):
-                    break
-            assert found == L1
-
-    async def test_the_layers_that_are_kept_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By their number, since one manifest of a tenant may have hundreds."""
-        monkeypatch.setattr("webhook.images.registry.images.MAX_LAYERS", 1000)
-        source = ImageSource()
-        bodies = [manifest({f"{image}-{layer}": 1 for layer in range(300)}) for image in range(10)]
-        async with running(source) as images:
-            for body in bodies:
-                await fetched(images, pinned(source.add(body)), AMD)
-            known = [body for body in bodies if images._manifests.get(digest_of(body))]
-            assert known == bodies[-3:]
-            # An index counts by its images.
-            await fetched(images, pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
-            assert images._manifests.weight <= 1000
-
-    async def test_a_registry_that_answers_too_late_is_unavailable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("webhook.images.registry.images.JOB_SECONDS", 0.05)
-        source = ImageSource()
-        source.gate = asyncio.Event()
-        async with running(source) as images:
-            for number in range(6):
-                images.layers(tagged(f"x{number}"), AMD)
-            await settle(images)
-        assert images.results["unavailable"] == 6
-
-
-class TestCredentials:
-    async def test_they_are_those_of_the_pods_own_secrets(self) -> None:
-        source = ImageSource()
-        source.add(manifest(), "40")
-        async with running(source) as images:
-            await fetched(images, tagged(), AMD, PullScope("other", ("secret",)))
-            await fetched(images, tagged(), AMD, PullScope("shop", ("secret",)))
-        assert source.asked == [("40", None), ("40", ANN)]
-
-    async def test_the_failure_of_one_namespace_is_not_that_of_another(self) -> None:
-        source = ImageSource()
-        body = manifest()
-        async with running(source) as images:
-            source.error = RegistryError("denied", "no")
-            await fetched(images, pinned(body), AMD, PullScope("mallory"))
-            source.error = None
-            source.add(body)
-            assert await fetched(images, pinned(body), AMD, PullScope("shop", ("secret",))) is None
-            assert images.layers(pinned(body), AMD, PullScope("shop", ("secret",))) == L1
-        assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
-
-    async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(self) -> None:
-        source = ImageSource()
-        source.add(manifest(), "40")
-        async with running(source) as images:
-            await fetched(images, tagged(), AMD, PullScope("shop", ("secret",)))
-            source.error = RegistryError("denied", "no")
-            assert images.layers(tagged(), AMD, PullScope("mallory")) is None
-            assert images.layers(tagged(), AMD, PullScope("mallory", ("secret",))) is None
-
-
-class TestLayerFiles:
-    async def test_what_was_fetched_once_is_read_from_its_file(self, tmp_path: Path) -> None:
-        source = ImageSource()
+    async def test_what_was_fetched_once_is_read_from_its_file(self, source: ImageSource, tmp_path: Path) -> None:
         body = source.add(manifest())
         for result in ("fetched", "file"):
             async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:
@@ -465,3 +310,105 @@ class TestLayerFiles:
                 assert images.layers(pinned(body), AMD) == L1
                 assert images.results[result] == 1
         assert len(source.asked) == 1
+
+
+class TestFailures:
+    async def test_a_failure_is_remembered(self, source: ImageSource, images: Images) -> None:
+        for cause, seconds in RETRY_SECONDS.items():
+            source.error = RegistryError(cause, "because")
+            source.asked.clear()
+            for _ in range(5):
+                assert await fetched(images, tagged(cause), AMD) is None
+            assert len(source.asked) == 1
+            source.now += seconds
+            await fetched(images, tagged(cause), AMD)
+            assert len(source.asked) == 2
+        assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
+
+    async def test_what_is_no_manifest_is_remembered_too(self, source: ImageSource, images: Images) -> None:
+        source.contents["40"] = b"{}"
+        assert [await fetched(images, tagged(), AMD) for _ in range(3)] == [None] * 3
+        assert (len(source.asked), images.results["invalid"]) == (1, 1)
+
+    async def test_a_bug_does_not_end_the_others(
+        self, source: ImageSource, images: Images, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.images.registry.images._RESTART_SECONDS", 0.0)
+        source.add(manifest(), "41")
+        source.error = KeyError("bug")
+        for number in range(8):
+            images.layers(tagged(f"x{number}"), AMD)
+        await settle(images)
+        source.error = None
+        await fetched(images, tagged("41"), AMD)
+        assert images.layers(tagged("41"), AMD) == L1
+
+    async def test_a_registry_that_never_answers_holds_up_its_own_alone(self, source: ImageSource) -> None:
+        works = ImageSource()
+        source.gate = asyncio.Event()
+        body = works.add(manifest(), "40")
+        async with running(source, other=works) as images:
+            for number in range(50):
+                images.layers(tagged(f"x{number}"), AMD, PullScope("mallory"))
+            # A digest belongs to no namespace: the first that names it must not keep others from reading it elsewhere.
+            images.layers(pinned(body), AMD, PullScope("mallory"))
+            reference = pinned(body, "other.example")
+            assert images.layers(reference, AMD, PullScope("mallory")) is None
+            for _ in range(500):
+                await asyncio.sleep(0.002)
+                if found := images.layers(reference, AMD):
+                    break
+            assert found == L1
+
+    async def test_the_layers_that_are_kept_are_bounded(
+        self, source: ImageSource, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By their number, since one manifest of a tenant may have hundreds."""
+        monkeypatch.setattr("webhook.images.registry.images.MAX_LAYERS", 1000)
+        bodies = [manifest({f"{image}-{layer}": 1 for layer in range(300)}) for image in range(10)]
+        async with running(source) as images:
+            for body in bodies:
+                await fetched(images, pinned(source.add(body)), AMD)
+            assert [body for body in bodies if images._manifests.get(digest_of(body))] == bodies[-3:]
+            # An index counts by its images.
+            await fetched(images, pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
+            assert images._manifests.weight <= 1000
+
+    async def test_a_registry_that_answers_too_late_is_unavailable(
+        self, source: ImageSource, images: Images, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.images.registry.images.JOB_SECONDS", 0.05)
+        source.gate = asyncio.Event()
+        for number in range(6):
+            images.layers(tagged(f"x{number}"), AMD)
+        await settle(images)
+        assert images.results["unavailable"] == 6
+
+
+class TestCredentials:
+    async def test_they_are_those_of_the_pods_own_secrets(self, source: ImageSource, images: Images) -> None:
+        source.add(manifest(), "40")
+        for scope in (PullScope("other", ("secret",)), SHOP):
+            await fetched(images, tagged(), AMD, scope)
+        assert source.asked == [("40", None), ("40", ANN)]
+
+    async def test_the_failure_of_one_namespace_is_not_that_of_another(
+        self, source: ImageSource, images: Images
+    ) -> None:
+        body = manifest()
+        source.error = RegistryError("denied", "no")
+        await fetched(images, pinned(body), AMD, PullScope("mallory"))
+        source.error = None
+        source.add(body)
+        assert await fetched(images, pinned(body), AMD, SHOP) is None
+        assert images.layers(pinned(body), AMD, SHOP) == L1
+        assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
+
+    async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(
+        self, source: ImageSource, images: Images
+    ) -> None:
+        source.add(manifest(), "40")
+        await fetched(images, tagged(), AMD, SHOP)
+        source.error = RegistryError("denied", "no")
+        for scope in (PullScope("mallory"), PullScope("mallory", ("secret",))):
+            assert images.layers(tagged(), AMD, scope) is None

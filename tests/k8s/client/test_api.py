@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
-from webhook.k8s.client.api import NO_QUERY, fetch_body
+from tests.cluster.fake_apiserver import FakeApiServer
+from webhook.k8s.client.api import fetch_body
 from webhook.k8s.client.list_pages import fetch_list
+from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import PENDING_PODS
 
 LONGEST = 253
 
 
-class Recorder:
-    """A transport that has no object, and remembers its requests."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-
-    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
-        self.paths.append(path)
-        return 404, b"{}"
-
-
-@pytest.mark.parametrize("name", ["x" * (LONGEST + 1), "x" * 1_000_000, "\u00e9" * (LONGEST + 1)])
-async def test_no_object_has_a_name_so_long_so_nobody_is_asked(name: str) -> None:
-    transport: Any = Recorder()
-
-    assert await fetch_body(transport, PENDING_PODS, "demo", name, 1.0) is None
-    assert await fetch_body(transport, PENDING_PODS, name, "pod", 1.0) is None
-    assert await fetch_list(transport, PENDING_PODS, name, "", 1.0) == ()
-    assert transport.paths == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x" * (LONGEST + 1), "x" * 1_000_000, "\u00e9" * (LONGEST + 1), "", ".", "..", "a%2Fb", "a/b"),
+        "../../../../api/v1/namespaces/kube-system/secrets/x",
+    ],
+)
+async def test_names_that_no_object_can_have_are_not_asked_for(
+    server: FakeApiServer, transport: KubernetesTransport, name: str
+) -> None:
+    assert await fetch_body(transport, PENDING_PODS, "demo", name, 5.0) is None
+    assert await fetch_body(transport, PENDING_PODS, name, "pod", 5.0) is None
+    # Without a namespace, a list is of all.
+    assert not name or await fetch_list(transport, PENDING_PODS, name, "", 5.0) == ()
+    assert server.asked == []
 
 
-async def test_the_longest_name_is_asked_for() -> None:
-    transport: Any = Recorder()
-
-    assert await fetch_body(transport, PENDING_PODS, "demo", "x" * LONGEST, 1.0) is None
-    assert transport.paths == [f"/api/v1/namespaces/demo/pods/{'x' * LONGEST}"]
+async def test_the_longest_name_is_asked_for(server: FakeApiServer, transport: KubernetesTransport) -> None:
+    assert await fetch_body(transport, PENDING_PODS, "demo", "x" * LONGEST, 5.0) is None
+    assert [asked.path for asked in server.asked] == [PENDING_PODS.path("demo", "x" * LONGEST)]

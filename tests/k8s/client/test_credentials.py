@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
+from tests.k8s.client.odd_files import ODD_FILES
+from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import credentials
-from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.client.credentials import CredentialsError, ServiceAccount
-from webhook.k8s.client.transport import KubernetesTransport, connect
+from webhook.k8s.client.identity import Impersonation, Kubeconfig
+from webhook.k8s.client.transport import connect
 
 
 @pytest.fixture
@@ -28,35 +28,24 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@asynccontextmanager
-async def serving(account: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+@pytest.fixture
+async def server(account: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     authority = trustme.CA()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(account / "ca.crt")
-    server = FakeApiServer()
-    async with running(server, context):
+    async with running(FakeApiServer(), tls_of(authority)) as server:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
         yield server
 
 
-async def status(transport: KubernetesTransport) -> int:
-    return (await transport.get("/version"))[0]
-
-
-async def test_a_new_token_is_read_when_the_old_one_is_denied(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(account, monkeypatch) as server:
-        transport = await connect()
-        server.token = "t0"
-        assert await status(transport) == 200
-        server.token = "t1"
-        assert await status(transport) == 401
-        (account / "token").write_text("t1")
-        assert await status(transport) == 200
-        (account / "token").unlink()
-        server.token = "t2"
-        assert await status(transport) == 401
-        await transport.close()
+async def test_a_new_token_is_read_when_the_old_one_is_denied(account: Path, server: FakeApiServer) -> None:
+    transport = await connect()
+    codes = []
+    for accepted, written in (("t0", "t0"), ("t1", "t0"), ("t1", "t1"), ("t2", None)):
+        server.token = accepted
+        (account / "token").write_text(written) if written else (account / "token").unlink()
+        codes.append(await code_of(transport, "/version"))
+    assert codes == [200, 401, 200, 401]
+    await transport.close()
 
 
 async def test_token_and_authority_are_read_every_minute(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +54,6 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     (account / "token").write_text("t1")
     assert (await mine.authorization(), mine.tls) == ("Bearer t0", before)
-
     monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
     assert await mine.authorization() == "Bearer t1"
     assert mine.tls is not before
@@ -75,17 +63,17 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     await mine.close()
 
 
-async def test_a_new_authority_counts_for_new_connections(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_authority_counts_for_new_connections(
+    account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
-    async with serving(account, monkeypatch):
-        right = (account / "ca.crt").read_bytes()
-        trustme.CA().cert_pem.write_to_path(account / "ca.crt")
-        transport = await connect()
-        with pytest.raises(ApiConnectionError):
-            await transport.get("/version")
-        (account / "ca.crt").write_bytes(right)
-        assert await status(transport) == 200
-        await transport.close()
+    right = (account / "ca.crt").read_bytes()
+    trustme.CA().cert_pem.write_to_path(account / "ca.crt")
+    transport = await connect()
+    assert await failure(transport.get("/version"))
+    (account / "ca.crt").write_bytes(right)
+    assert await code_of(transport, "/version") == 200
+    await transport.close()
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
@@ -99,12 +87,13 @@ async def test_a_token_that_is_none(account: Path, monkeypatch: pytest.MonkeyPat
     await mine.close()
 
 
-@pytest.mark.parametrize("host", ["10.96.0.1", "fd00::1"])
-async def test_hosts(account: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "url"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
+)
+async def test_hosts(account: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-
     mine = ServiceAccount()
-    assert mine.host == f"https://[{host}]:443".replace("[10.96.0.1]", "10.96.0.1")
+    assert mine.host == url
     await mine.close()
 
 
@@ -112,3 +101,20 @@ async def test_no_port(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
     with pytest.raises(InputError, match="KUBERNETES_SERVICE_PORT is empty"):
         await connect()
+
+
+async def test_impersonation(account: Path) -> None:
+    transport = await connect(Kubeconfig(impersonation=Impersonation("bob")))
+    assert transport._credentials.impersonation == [("Impersonate-User", "bob")]
+    await transport.close()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", ODD_FILES)
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+async def test_files_that_have_no_end_are_not_read(account: Path, name: str, make: Callable[[Path], None]) -> None:
+    (account / name).unlink()
+    make(account / name)
+    with pytest.raises(InputError) as caught:
+        ServiceAccount(account)
+    assert str(account / name) in caught.value.what

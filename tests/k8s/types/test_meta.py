@@ -25,22 +25,24 @@ def test_group_of_an_owner(api_version: str | None, group: str) -> None:
     assert OwnerReference(api_version=api_version).group == group
 
 
+OF_ADMISSION = """
+configmaps "a" is forbidden: exceeded quota: q, requested: count/configmaps=1
+pods "a" is forbidden: failed quota: q: must specify limits.cpu for: webhook
+pods "a" is forbidden: maximum memory usage per Container is 64Mi, but limit is 512Mi
+pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true
+deployments.apps "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no
+admission webhook "p.example.org" denied the request: no
+"""
+OF_THE_ACCOUNT = """
+namespaces "a" is forbidden: User "bob" cannot get resource "namespaces" in API group ""
+clusterroles "a" is forbidden: user "bob" is attempting to grant RBAC permissions not currently held
+Unauthorized
+"""
+
+
 @pytest.mark.parametrize(
     ("message", "is_of_admission"),
-    [
-        ('configmaps "a" is forbidden: exceeded quota: q, requested: count/configmaps=1', True),
-        ('pods "a" is forbidden: failed quota: q: must specify limits.cpu for: webhook', True),
-        ('pods "a" is forbidden: maximum memory usage per Container is 64Mi, but limit is 512Mi', True),
-        ('pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', True),
-        (
-            "deployments.apps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
-            True,
-        ),
-        ('admission webhook "p.example.org" denied the request: no', True),
-        ('namespaces "a" is forbidden: User "bob" cannot get resource "namespaces" in API group ""', False),
-        ('clusterroles "a" is forbidden: user "bob" is attempting to grant RBAC permissions not currently held', False),
-        ("Unauthorized", False),
-    ],
+    [(line, told is OF_ADMISSION) for told in (OF_ADMISSION, OF_THE_ACCOUNT) for line in told.strip().split("\n")],
 )
 def test_what_another_account_may_not_do_either(message: str, is_of_admission: bool) -> None:
     body = json.dumps({"kind": "Status", "status": "Failure", "message": message}).encode()

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -42,13 +42,7 @@ class AddressDenied(OSError):  # noqa: N818 - a state of affairs, which aiohttp 
     """A name that has only addresses to which the client must not connect."""
 
 
-class Addresses(Protocol):
-    """A set of addresses."""
-
-    def __contains__(self, address: object) -> bool: ...
-
-
-class OwnAddresses(Addresses):
+class OwnAddresses:
     """The cluster's own addresses as far as they are public: those of nodes, and of the pods on them."""
 
     def __init__(self) -> None:
@@ -84,7 +78,7 @@ def _network(text: str) -> Network | None:
         return None
 
 
-def is_allowed(address: Address, networks: Collection[Network], own: Addresses = ()) -> bool:
+def is_allowed(address: Address, networks: Collection[Network], own: Container[object] = ()) -> bool:
     """Whether the client may connect to an address.
 
     It may to public unicast addresses that are not the cluster's own, and to those in networks that an admin allows.
@@ -108,7 +102,7 @@ def _embedded(address: Address) -> Address:
     return address.ipv4_mapped or address.sixtofour or teredo or address
 
 
-def is_literal_denied(host: str, networks: Collection[Network], own: Addresses = ()) -> bool:
+def is_literal_denied(host: str, networks: Collection[Network], own: Container[object] = ()) -> bool:
     """Whether a host is an IP address to which the client must not connect; aiohttp resolves no addresses.
 
     It takes ``127.1`` and ``2130706433`` for addresses as well, as the C library does, so these are denied.
@@ -129,31 +123,20 @@ class CheckedResolver(AbstractResolver):
         own: the cluster's own addresses.
     """
 
-    def __init__(self, networks: Collection[Network], own: Addresses = ()) -> None:
+    def __init__(self, networks: Collection[Network], own: Container[object] = ()) -> None:
         self._networks: Final = networks
         self._own: Final = own
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The allowed addresses of a host.
-
-        Raises:
-            AddressDenied: it has others only.
-            OSError: it has none.
-        """
+        """The allowed addresses of a host; an `AddressDenied` where it has only others, an `OSError` if it has none."""
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
+        found = [(str(each[4][0]), each[0], each[2]) for each in await in_thread(look_up)]
         results = [
-            ResolveResult(
-                hostname=host,
-                host=str(sockaddr[0]),
-                port=port,
-                family=found,
-                proto=protocol,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for found, _, protocol, _, sockaddr in await in_thread(look_up)
-            if self._passes(str(sockaddr[0]))
+            ResolveResult(hostname=host, host=text, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
+            for text, kind, proto in found
+            if self._passes(text)
         ]
         if not results:
             raise AddressDenied(f"{host} has only addresses that are not public and not in its list of addresses")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
@@ -19,17 +18,11 @@ import aiohttp
 import msgspec
 
 from webhook import __version__
-from webhook.images.manifests import (
-    DOCKER_HUB,
-    INDEX_TYPES,
-    MANIFEST_TYPES,
-    MAX_BYTES,
-    ImageReference,
-    digest_of,
-    is_digest,
-)
-from webhook.images.registry.addresses import AddressDenied, Addresses, CheckedResolver, is_literal_denied
+from webhook.images import manifests
+from webhook.images.manifests import ImageReference
+from webhook.images.registry.addresses import AddressDenied, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
+from webhook.lru import LruCache
 from webhook.settings.model import RegistrySettings
 
 Cause = Literal["absent", "denied", "limited", "unavailable", "invalid"]
@@ -68,12 +61,7 @@ _SEPARATOR: Final = re.compile(r"[ \t,]*+")
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """One way to authenticate.
-
-    Attributes:
-        scheme: in lower case, for example ``bearer``.
-        parameters: by their names in lower case.
-    """
+    """One way to authenticate: its scheme, and its parameters by their names, all of these in lower case."""
 
     scheme: str
     parameters: dict[str, str]
@@ -114,7 +102,7 @@ _MAX_TOKENS: Final = 512
 _TOKEN_SECONDS: Final = 60.0
 _MAX_TOKEN_SECONDS: Final = 300.0
 _CONNECTIONS: Final = 4
-_ACCEPT: Final = ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))
+_ACCEPT: Final = ", ".join((*manifests.INDEX_TYPES, *manifests.MANIFEST_TYPES))
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _DIGEST_HEADER: Final = "Docker-Content-Digest"
 _HUB_API: Final = "registry-1.docker.io"
@@ -148,19 +136,19 @@ class RegistryClient:
         settings: RegistrySettings,
         *,
         tls: ssl.SSLContext | None = None,
-        own: Addresses = (),
+        own: Container[object] = (),
         clock: Callable[[], float] = time.monotonic,
         seconds: float = TOTAL_SECONDS,
     ) -> None:
-        host = _HUB_API if name == DOCKER_HUB else name
+        host = _HUB_API if name == manifests.DOCKER_HUB else name
         self._base: Final = urlsplit(f"{'http' if settings.plain_http else 'https'}://{host}")
         self._settings: Final = settings
         self._own: Final = own
         self._clock: Final = clock
-        hub = (_HUB_TOKENS,) if name == DOCKER_HUB else ()
+        hub = (_HUB_TOKENS,) if name == manifests.DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
-        self._tokens: Final[OrderedDict[tuple[str, RegistryCredentials | None], tuple[str, float]]] = OrderedDict()
+        self._tokens: Final[LruCache[tuple[str, RegistryCredentials | None], tuple[str, float]]] = LruCache(_MAX_TOKENS)
         self._session: Final = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS,
@@ -183,27 +171,20 @@ class RegistryClient:
         await self._session.close()
 
     async def manifest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> bytes:
-        """The bytes of a manifest or an index of this registry; those of a reference with a digest have that digest.
-
-        Raises:
-            RegistryError: there is none, or it cannot be read.
-        """
+        """The bytes of a manifest or an index, with the digest of a reference that has one; else a `RegistryError`."""
         _, body = await self._ask("GET", reference, credentials)
-        if reference.digest and digest_of(body) != reference.digest:
+        if reference.digest and manifests.digest_of(body) != reference.digest:
             raise RegistryError("invalid", "the manifest does not have the digest that was asked for")
         return body
 
     async def digest(self, reference: ImageReference, credentials: RegistryCredentials | None = None) -> str:
-        """The digest to which a tag points; empty where the registry does not say it.
+        """The digest to which a tag points, or a `RegistryError`; empty where the registry does not say it.
 
         Registries that limit the number of pulls, Docker Hub among them, do not count this request.
-
-        Raises:
-            RegistryError: there is no such tag, or it cannot be read.
         """
         headers, _ = await self._ask("HEAD", reference, credentials)
         digest = headers.get(_DIGEST_HEADER, "")
-        return digest if is_digest(digest) else ""
+        return digest if manifests.is_digest(digest) else ""
 
     async def _ask(
         self, method: str, reference: ImageReference, credentials: RegistryCredentials | None
@@ -211,9 +192,10 @@ class RegistryClient:
         """Headers and body of the answer about a manifest, authenticated if the registry asks for it."""
         path = f"/v2/{reference.repository}/manifests/{reference.version}"
         key = (reference.repository, credentials)
-        status, headers, body = await self._follow(method, path, self._known_token(key))
+        token, until = self._tokens.get(key) or ("", 0.0)
+        status, headers, body = await self._follow(method, path, token if self._clock() < until else "")
         if status == 401:
-            self._tokens.pop(key, None)
+            self._tokens.drop(key)
             challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
             authorization = await self._authorize(challenges, reference.repository, credentials)
             status, headers, body = await self._follow(method, path, authorization)
@@ -227,7 +209,7 @@ class RegistryClient:
         for _ in range(MAX_REDIRECTS + 1):
             mine = url.netloc == self._base.netloc
             headers = {"Accept": _ACCEPT, **({"Authorization": authorization} if authorization and mine else {})}
-            status, answered, body = await self._send(method, url, headers, MAX_BYTES)
+            status, answered, body = await self._send(method, url, headers, manifests.MAX_BYTES)
             if status not in _REDIRECTS:
                 return status, answered, body
             url = self._redirect_target(url, answered.get("Location", ""))
@@ -281,14 +263,8 @@ class RegistryClient:
             raise RegistryError("invalid", "the token server's answer is not a token")
         authorization = f"Bearer {token}"
         seconds = min(max(answer.expires_in, _TOKEN_SECONDS), _MAX_TOKEN_SECONDS)
-        self._tokens[repository, credentials] = authorization, self._clock() + seconds * 0.9
-        if len(self._tokens) > _MAX_TOKENS:
-            self._tokens.popitem(last=False)
+        self._tokens.put((repository, credentials), (authorization, self._clock() + seconds * 0.9))
         return authorization
-
-    def _known_token(self, key: tuple[str, RegistryCredentials | None]) -> str:
-        token, until = self._tokens.get(key, ("", 0.0))
-        return token if self._clock() < until else ""
 
     async def _send(
         self, method: str, url: SplitResult, headers: Mapping[str, str], most: int

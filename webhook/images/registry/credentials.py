@@ -14,7 +14,6 @@ import binascii
 import fnmatch
 import time
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,6 +22,7 @@ import msgspec
 
 from webhook.images.manifests import DOCKER_HUB
 from webhook.k8s.client.api import ApiConnectionError, Requests, is_segment
+from webhook.lru import LruCache
 
 DOCKER_CONFIG_JSON: Final = "kubernetes.io/dockerconfigjson"
 DOCKER_CONFIG: Final = "kubernetes.io/dockercfg"
@@ -50,12 +50,6 @@ class RegistryCredentials(msgspec.Struct, frozen=True):
         return "Basic " + b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    host: str
-    path: str
-    credentials: RegistryCredentials
-
-
 class Keyring:
     """The credentials of one or several pull secrets.
 
@@ -64,18 +58,19 @@ class Keyring:
     """
 
     def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
-        split = (_Entry(*_split(key), credentials) for key, credentials in entries)
-        kept = [entry for entry in split if len(entry.host) <= _MAX_HOST]
-        self._entries: Final = sorted(kept, key=lambda entry: len(entry.path), reverse=True)
+        split = [(*_split(key), credentials) for key, credentials in entries]
+        kept = [entry for entry in split if len(entry[0]) <= _MAX_HOST]
+        # By host, path and credentials.
+        self._entries: Final = sorted(kept, key=lambda entry: len(entry[1]), reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def find(self, registry: str, repository: str) -> RegistryCredentials | None:
         """The credentials for a repository; None where the secrets have none."""
-        for entry in self._entries:
-            if _host_matches(entry.host, registry) and _path_matches(entry.path, repository):
-                return entry.credentials
+        for host, path, credentials in self._entries:
+            if _host_matches(host, registry) and (not path or f"{repository}/".startswith(f"{path}/")):
+                return credentials
         return None
 
 
@@ -86,7 +81,7 @@ def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCr
         return []
     try:
         decoded = msgspec.json.decode(b64decode(data.get(key, "")))
-    except (msgspec.DecodeError, UnicodeDecodeError, binascii.Error, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return []
     auths = decoded.get("auths") if isinstance(decoded, dict) and kind == DOCKER_CONFIG_JSON else decoded
     if not isinstance(auths, dict):
@@ -127,10 +122,6 @@ def _host_matches(pattern: str, registry: str) -> bool:
     return all(fnmatch.fnmatchcase(part, glob) for part, glob in zip(parts, pattern_parts, strict=True))
 
 
-def _path_matches(prefix: str, repository: str) -> bool:
-    return not prefix or repository == prefix or repository.startswith(f"{prefix}/")
-
-
 _SECONDS: Final = 5.0
 # How long credentials are kept: a replaced secret counts after that.
 KEPT_SECONDS: Final = 60.0
@@ -148,7 +139,7 @@ _decode: Final = msgspec.json.Decoder(_PullSecret).decode
 
 
 class PullSecrets:
-    """Reads pull secrets. It needs the permission to get these Secrets.
+    """Reads pull secrets, which it needs the permission to get.
 
     Args:
         api: the connection to the API server.
@@ -161,7 +152,7 @@ class PullSecrets:
     def __init__(self, api: Requests, clock: Callable[[], float] = time.monotonic) -> None:
         self._api: Final = api
         self._clock: Final = clock
-        self._kept: Final[OrderedDict[tuple[str, str], tuple[float, Entries]]] = OrderedDict()
+        self._kept: Final[LruCache[tuple[str, str], tuple[float, Entries]]] = LruCache(_MAX_KEPT)
         self.failures = 0
 
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
@@ -169,15 +160,12 @@ class PullSecrets:
         return Keyring([entry for name in names for entry in await self._entries(namespace, name)])
 
     async def _entries(self, namespace: str, name: str) -> Entries:
-        until, entries = self._kept.get((namespace, name), (0.0, []))
-        if self._clock() < until:
-            return entries
-        entries = await self._read(namespace, name)
-        self._kept[namespace, name] = self._clock() + KEPT_SECONDS, entries
-        self._kept.move_to_end((namespace, name))
-        if len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
-        return entries
+        kept = self._kept.get((namespace, name))
+        if kept is None or self._clock() >= kept[0]:
+            entries = await self._read(namespace, name)
+            kept = self._clock() + KEPT_SECONDS, entries
+            self._kept.put((namespace, name), kept)
+        return kept[1]
 
     async def _read(self, namespace: str, name: str) -> Entries:
         if not is_segment(namespace) or not is_segment(name):

@@ -19,34 +19,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 
-from webhook.images.manifests import (
-    MAX_BYTES,
-    ImageReference,
-    Index,
-    Layer,
-    Manifest,
-    ManifestError,
-    digest_of,
-    is_digest,
-    parse_manifest,
-)
+from webhook.images import manifests
+from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials
+from webhook.lru import LruCache
 
 MAX_JOBS: Final = 2000
 MAX_JOBS_OF_A_NAMESPACE: Final = 100
 
 
 class PullScope(msgspec.Struct, frozen=True):
-    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets.
-
-    Images that nodes list are read for no namespace, and without credentials.
-    """
+    """On whose behalf an image is read: a namespace, and the names of a pod's pull secrets; for nodes, neither."""
 
     namespace: str = ""
     secrets: tuple[str, ...] = ()
@@ -163,10 +152,10 @@ class ManifestFiles:
                 return None
             try:
                 with self._path(digest).open("rb") as file:
-                    body = file.read(MAX_BYTES + 1)
+                    body = file.read(manifests.MAX_BYTES + 1)
             except OSError:
                 body = b""
-            if digest_of(body) == digest:
+            if manifests.digest_of(body) == digest:
                 return body
             self._drop(digest)
             return None
@@ -203,7 +192,7 @@ class ManifestFiles:
                     Path(entry.path).unlink()
                 continue
             digest = entry.name.replace("-", ":", 1)
-            if is_digest(digest) and entry.is_file(follow_symlinks=False):
+            if manifests.is_digest(digest) and entry.is_file(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
                 found.append((status.st_mtime, digest, _blocks(status.st_size)))
         for _, digest, size in sorted(found):
@@ -223,9 +212,6 @@ def _blocks(size: int) -> int:
     return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 # Of all manifests in memory: 200 bytes each. What was used longest ago is read again, from its file if there are files.
 MAX_LAYERS: Final = 100_000
 _MANIFEST_ITSELF: Final = 10
@@ -238,38 +224,6 @@ TAG_SECONDS: Final = 600.0
 # All of one fetch: requests, redirects and authentication.
 JOB_SECONDS: Final = 30.0
 _RESTART_SECONDS: Final = 5.0
-
-
-class _Recent(Generic[K, V]):
-    """A mapping of the most recently used keys.
-
-    Args:
-        most: the weight of all values at most.
-        weigh: the weight of a value, at least 1; by default 1.
-
-    Attributes:
-        weight: that of all values.
-    """
-
-    def __init__(self, most: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
-        self._most: Final = most
-        self._weigh: Final = weigh
-        self._kept: Final[OrderedDict[K, V]] = OrderedDict()
-        self.weight = 0
-
-    def get(self, key: K) -> V | None:
-        value = self._kept.get(key)
-        if value is not None:
-            self._kept.move_to_end(key)
-        return value
-
-    def put(self, key: K, value: V) -> None:
-        before = self._kept.pop(key, None)
-        self.weight += self._weigh(value) - (0 if before is None else self._weigh(before))
-        self._kept[key] = value
-        while self.weight > self._most:
-            _, oldest = self._kept.popitem(last=False)
-            self.weight -= self._weigh(oldest)
 
 
 class Images:
@@ -302,11 +256,11 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         # The weight of a manifest is what it takes, in layers.
-        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(
-            MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each.layers if isinstance(each, Manifest) else each.images)
+        self._manifests: Final = LruCache[str, manifests.Manifest | manifests.Index](
+            MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each)
         )
-        self._tags: Final[_Recent[FetchJob, tuple[str, float]]] = _Recent(MAX_TAGS)
-        self._retries: Final[_Recent[FetchJob, float]] = _Recent(MAX_FAILURES)
+        self._tags: Final = LruCache[FetchJob, tuple[str, float]](MAX_TAGS)
+        self._retries: Final = LruCache[FetchJob, float](MAX_FAILURES)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
 
@@ -331,22 +285,27 @@ class Images:
         """
         if not self.is_listed(reference):
             return None
-        digest = reference.digest or self._digest_of_tag(reference, scope)
+        digest = reference.digest
         if not digest:
-            return None
+            job = FetchJob(reference, scope.credentials)
+            digest, until = self._tags.get(job) or ("", 0.0)
+            if self._clock() >= until:
+                self._want(job, scope)
+            if not digest:
+                return None
         found = self._manifest(_pin(reference, digest), scope)
-        if isinstance(found, Index):
-            inner = found.images.get(platform)
+        if isinstance(found, dict):
+            inner = found.get(platform)
             if inner is None:
                 return ()
             found = self._manifest(_pin(reference, inner), scope)
         # An index in an index would be one hop more for its author to choose.
-        return found.layers if isinstance(found, Manifest) else None
+        return found if isinstance(found, tuple) else None
 
     def lacking(self, digest: str, platform: str) -> str:
         """The digest of the manifest that is missing, where `layers` returned None for a reference with a digest."""
         found = self._manifests.get(digest)
-        return found.images.get(platform, digest) if isinstance(found, Index) else digest
+        return found.get(platform, digest) if isinstance(found, dict) else digest
 
     async def run(self) -> None:
         """Fetch what is queued until cancelled."""
@@ -355,14 +314,7 @@ class Images:
                 for _ in range(WORKERS):
                     workers.create_task(self._work(queue))
 
-    def _digest_of_tag(self, reference: ImageReference, scope: PullScope) -> str:
-        job = FetchJob(reference, scope.credentials)
-        digest, until = self._tags.get(job) or ("", 0.0)
-        if self._clock() >= until:
-            self._want(job, scope)
-        return digest
-
-    def _manifest(self, reference: ImageReference, scope: PullScope) -> Manifest | Index | None:
+    def _manifest(self, reference: ImageReference, scope: PullScope) -> manifests.Manifest | manifests.Index | None:
         found = self._manifests.get(reference.digest)
         if found is None:
             self._want(FetchJob(reference, scope.credentials), scope)
@@ -424,11 +376,11 @@ class Images:
             body = await self._clients[reference.registry].manifest(reference, credentials)
             self.results["fetched"] += 1
             if self._files is not None:
-                await in_thread(partial(self._files.write, digest_of(body), body))
-        digest = digest_of(body)
+                await in_thread(partial(self._files.write, manifests.digest_of(body), body))
+        digest = manifests.digest_of(body)
         try:
-            self._manifests.put(digest, parse_manifest(body))
-        except ManifestError as error:
+            self._manifests.put(digest, manifests.parse_manifest(body))
+        except manifests.ManifestError as error:
             raise RegistryError("invalid", str(error)) from None
         return digest
 

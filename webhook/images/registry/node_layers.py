@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Final, cast
+from typing import Final
 
 from webhook.images.index import LayerIndex, PlatformImage
 from webhook.images.manifests import ImageReference
@@ -12,7 +12,7 @@ from webhook.images.objects import NodeImages, images_of, references_of
 from webhook.images.registry.addresses import OwnAddresses
 from webhook.images.registry.images import Images
 from webhook.k8s.resources import NODES
-from webhook.k8s.types.core import Node, NodeWithoutImages
+from webhook.k8s.types.core import Node
 
 # Between two looks at images whose layers are still unknown: fetches fail, and may succeed later.
 SWEEP_SECONDS: Final = 30.0
@@ -21,7 +21,7 @@ _TURN: Final = 200
 
 
 class NodeLayers:
-    """Fills an index of layers from the watch of nodes; `webhook.cluster.nodes.NodeReports`.
+    """Fills an index of layers from the watch of nodes of `webhook.cluster.live.LiveCluster`.
 
     Args:
         registries: the registries whose images are of interest.
@@ -38,7 +38,7 @@ class NodeLayers:
         self._references: Final[dict[str, ImageReference]] = {}
         self._waiting: Final[dict[str, set[PlatformImage]]] = {}
         self._images: Images | None = None
-        self.resource: Final = NODES.decoded_as(cast("type[NodeWithoutImages]", Node))
+        self.resource: Final = NODES.decoded_as(Node)
         self.index: Final = LayerIndex()
         self.own: Final = OwnAddresses()
         self.cut: Final[set[str]] = set()
@@ -52,14 +52,12 @@ class NodeLayers:
         """Images on nodes whose layers are not known."""
         return self.index.unknown_images
 
-    def reduce(self, view: NodeWithoutImages) -> object:
-        """What is kept of a node; see `NodeImages`."""
-        node = cast("Node", view)
+    def reduce(self, node: Node) -> NodeImages:
+        """What is kept of a node."""
         return images_of(node, list(references_of(node, self._registries)))
 
-    def put(self, name: str, kept: object) -> None:
-        """A node is there, or has changed."""
-        node = cast("NodeImages", kept)
+    def put(self, name: str, node: NodeImages) -> None:
+        """A node is there, or what is kept of it has changed."""
         self.own.put(name, node.addresses)
         (self.cut.add if node.is_cut else self.cut.discard)(name)
         references = {reference.digest: reference for reference in node.references}

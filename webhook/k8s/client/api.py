@@ -77,26 +77,15 @@ class Transport(Protocol):
     async def get(
         self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
     ) -> tuple[int, bytes]:
-        """The HTTP status, whatever it is, and the whole body, of ``most`` bytes at most.
-
-        Raises:
-            ApiConnectionError: there was no answer.
-            TooLargeError: the body is larger than ``most``.
-        """
+        """The HTTP status, whatever it is, and the whole body; `ApiConnectionError` without, or over ``most`` bytes."""
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to plain JSON.
-
-        Raises:
-            ApiConnectionError: there was no answer.
-        """
+        """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one."""
 
     def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
 
-        Raises:
-            ApiError: the answer has another status.
-            ApiConnectionError: there was no answer, or the connection broke.
+        An `ApiError` for another status; an `ApiConnectionError` without an answer, or where the connection breaks.
         """
 
     async def close(self) -> None:
@@ -116,18 +105,13 @@ class Requests(Protocol):
         *,
         seconds: float = ...,
     ) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to plain JSON.
-
-        Raises:
-            ApiConnectionError: there was no answer.
-        """
+        """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one."""
 
 
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
     """Why an answer to an RBAC verb is not the expected one, without a quotation of anything that a person wrote.
 
-    Returns:
-        `Forbidden` for 403, which names the missing permission; `Unavailable` for all others.
+    It is `Forbidden` for 403, and names the missing permission.
     """
     if status == 403:
         where = f" in namespace {namespace}" if namespace else ""
@@ -179,13 +163,10 @@ async def fetch(
 async def fetch_body(
     transport: Transport, resource: Resource[Any], namespace: str, name: str, seconds: float
 ) -> bytes | Unavailable | None:
-    """One object by GET, as the bytes that the API server sent. Never raises for what fails on the way.
+    """One object by GET, as the JSON that the API server sent, by any text as its name.
 
-    The name may be any text; of cluster-scoped resources the namespace is not used.
-
-    Returns:
-        The object as encoded JSON; None for 404 and for names that no object can have; `Forbidden` for 403; else
-        `Unavailable`.
+    None for 404, and for names that no object can have; `Forbidden` for 403; `Unavailable` for all else that fails on
+    the way. Of cluster-scoped resources the namespace is not used.
     """
     if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None

@@ -69,11 +69,9 @@ class Credentials(Protocol):
         """Read the credentials again, because the API server denied some with 401; whether there are others now."""
 
     async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
-        """The head of the answer; the body is read, or the response released, by the caller.
+        """The head of the answer, whose body the caller reads or releases.
 
-        Raises:
-            aiohttp.ClientError, OSError: there was no answer.
-            ValueError: a header or the URL is invalid.
+        An `aiohttp.ClientError` or `OSError` where there was none; a `ValueError` for an invalid header or URL.
         """
 
     async def close(self) -> None:
@@ -81,14 +79,11 @@ class Credentials(Protocol):
 
 
 class ServiceAccount(Credentials):
-    """The service account of the pod, whose files are read again every minute.
+    """The service account of the pod, whose files are read again every minute; an `InputError` if they are no use.
 
     Args:
-        directory: the directory of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
+        directory: that of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
         impersonation: the user as whom requests are evaluated.
-
-    Raises:
-        InputError: they cannot be used.
     """
 
     def __init__(self, directory: Path | None = None, impersonation: Impersonation = NOT_IMPERSONATED) -> None:

@@ -18,12 +18,7 @@ _HEADER_PUNCTUATION: Final = "!#$&'*+-.^_`|~"
 class Impersonation(msgspec.Struct, frozen=True):
     """The user as whom requests are evaluated, instead of the owner of the credentials.
 
-    Its fields are those of ``rest.ImpersonationConfig`` in client-go.
-
-    Attributes:
-        user: the name; empty: requests are not impersonated.
-        uid: the UID; empty: none.
-        extra: further attributes of the user, each with its values.
+    Its fields are those of ``rest.ImpersonationConfig`` in client-go; without a user, requests are not impersonated.
     """
 
     user: str = ""
@@ -38,17 +33,10 @@ class Impersonation(msgspec.Struct, frozen=True):
         )
 
     def headers(self) -> list[tuple[str, str]]:
-        """The headers ``Impersonate-…``, one for each value.
-
-        Raises:
-            InputError: no user goes with the other fields, or a value does not fit into a header.
-        """
+        """The headers ``Impersonate-…``, one for each value; an `InputError` without a user or for an invalid value."""
         named = [("User", self.user), ("Uid", self.uid), *(("Group", group) for group in self.groups)]
-        named += [
-            (f"Extra-{quote(key, safe=_HEADER_PUNCTUATION)}", value)
-            for key, values in self.extra.items()
-            for value in values
-        ]
+        for key, values in self.extra.items():
+            named += [(f"Extra-{quote(key, safe=_HEADER_PUNCTUATION)}", value) for value in values]
         # No user and no UID are empty; an empty group is sent.
         headers = [(f"Impersonate-{name}", value) for name, value in named if value or name not in ("User", "Uid")]
         if headers and not self.user:
@@ -64,10 +52,7 @@ NOT_IMPERSONATED: Final = Impersonation()
 
 
 class Kubeconfig(msgspec.Struct, frozen=True):
-    """How a command reaches its cluster where its options say so: the path of a kubeconfig, and what replaces its user.
-
-    Without a path, as without the option.
-    """
+    """How a command reaches its cluster: the path of a kubeconfig, if any, and who replaces its user."""
 
     path: str = ""
     impersonation: Impersonation = NOT_IMPERSONATED

@@ -49,13 +49,7 @@ _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 # What kubernetes_asyncio raises over a kubeconfig that isn't what it should be.
 _CONFIG_ERRORS: Final = (
-    config.ConfigException,
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    AssertionError,
+    *(config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, AssertionError),
 )
 
 
@@ -65,11 +59,8 @@ class KubeconfigUser(Credentials):
     Args:
         context: the current context.
         impersonation: headers of the user as whom requests are evaluated.
-        path: the path of the kubeconfig, which is read again when its token is denied.
-        configuration: the library's configuration of the context.
-
-    Raises:
-        OSError: a certificate file cannot be read or holds no certificate (``ssl.SSLError``).
+        path: of the kubeconfig, which is read again when its token is denied.
+        configuration: the library's, of the context; an `OSError` where its certificates cannot be read.
     """
 
     def __init__(
@@ -118,7 +109,7 @@ class KubeconfigUser(Credentials):
         client: Any = self._client
         response: aiohttp.ClientResponse = await client.request(
             request.method,
-            f"{self._client.configuration.host}{request.path}",
+            f"{client.configuration.host}{request.path}",
             query_params=dict(request.query),
             headers=headers,
             body=msgspec.to_builtins(request.body),
@@ -134,11 +125,7 @@ class KubeconfigUser(Credentials):
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
-    """The user of a kubeconfig, or of several, separated as in ``$KUBECONFIG`` and merged.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """The user of a kubeconfig, or of several, separated as in ``$KUBECONFIG`` and merged; else an `InputError`."""
     context = _read(path)
     headers = _impersonation(context, impersonation).headers()
     try:
@@ -193,12 +180,11 @@ def _document(file: str) -> dict[str, Any]:
         raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
     try:
         # The parser takes the square of the depth.
-        deep = is_deep(text)
-        document = None if deep else yaml.safe_load(text)
+        if is_deep(text):
+            raise InputError(f"the kubeconfig {TOO_DEEP_TEXT}", file, "name another with --kubeconfig")
+        document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
-    if deep:
-        raise InputError(f"the kubeconfig {TOO_DEEP_TEXT}", file, "name another with --kubeconfig")
     if not isinstance(document, dict):
         raise InputError("not a kubeconfig", file, "name another with --kubeconfig")
     return document
@@ -376,16 +362,13 @@ def _fields(answer: Mapping[str, Any], version: Any) -> dict[str, str]:
     """The fields of a user for an ExecCredential; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
     if answer["apiVersion"] != version:
         raise ValueError
-    status, fields = answer["status"], {}
-    if token := status.get("token"):
-        fields["token"] = str(token)
-    certificate, key = (status.get(name) for name in ("clientCertificateData", "clientKeyData"))
-    if bool(certificate) != bool(key) or not (fields or certificate):
+    status = answer["status"]
+    token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
+    if bool(certificate) != bool(key) or not (token or certificate):
         raise ValueError
-    if certificate and key:
-        for name, text in (("client-certificate-data", certificate), ("client-key-data", key)):
-            fields[name] = base64.b64encode(text.encode()).decode()
-    return fields
+    pair = {"client-certificate-data": certificate, "client-key-data": key} if certificate else {}
+    fields = {name: base64.b64encode(text.encode()).decode() for name, text in pair.items()}
+    return fields | ({"token": str(token)} if token else {})
 
 
 def _cluster_info(context: _Context) -> dict[str, Any]:

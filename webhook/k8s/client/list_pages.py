@@ -15,16 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    NO_QUERY,
-    READ_ERRORS,
-    ApiError,
-    TooLargeError,
-    Transport,
-    is_segment,
-    list_failure,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import NO_QUERY, ApiError, TooLargeError, Transport
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
@@ -50,9 +42,7 @@ class ListMeta(View, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class _RawPage(View, frozen=True):
-    """A part of a list as it is sent, its objects not yet decoded."""
-
+class _RawPage(View, frozen=True):  # a part of a list as it is sent, its objects not yet decoded
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
 
@@ -77,15 +67,9 @@ async def pages(
     limit: int,
     seconds: float,
 ) -> AsyncGenerator[Page[V], None]:
-    """All objects of a resource; all pages show the moment of the first.
+    """All objects of a resource, in a namespace or in all; all pages show the moment of the first.
 
-    Args:
-        transport: the connection to the API server.
-        resource: the resource to list.
-        namespace: empty for all.
-        query: selectors.
-        limit: objects in a page at most.
-        seconds: timeout of one page.
+    A page has ``limit`` objects at most, and takes so many seconds.
 
     Raises:
         ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.
@@ -117,7 +101,9 @@ async def raw_pages(
         asked["limit"] = str(fits)
         try:
             async with asyncio.timeout(seconds):
-                status, body = await transport.get(path, asked, most=PAGE_BYTES if fits > 1 else LARGEST_ANSWER_BYTES)
+                status, body = await transport.get(
+                    path, asked, most=PAGE_BYTES if fits > 1 else api.LARGEST_ANSWER_BYTES
+                )
             if status != 200:
                 raise ApiError(status, body)
             raw = _decode_page(body)
@@ -163,13 +149,12 @@ _PAGE_LIMIT: Final = 100
 async def fetch_list(
     transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
 ) -> tuple[V, ...] | Unavailable:
-    """The objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any. Never raises for what goes wrong.
+    """What ``resource.keep`` keeps of the objects of a namespace, or of all, with a label ``KEY=VALUE``, or with any.
 
-    Returns:
-        What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large, or where all
-        pages together take more than so many seconds.
+    `Unavailable` also where they are too many or too large, or where all pages together take more than so many seconds;
+    nothing is raised for what goes wrong.
     """
-    if namespace and not is_segment(namespace):
+    if namespace and not api.is_segment(namespace):
         return ()
     room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
     query = {"labelSelector": label} if label else NO_QUERY
@@ -188,7 +173,7 @@ async def fetch_list(
                 if read > room or held > KEPT_BYTES:
                     return Unavailable(f"the list of {resource.plural} is too large to be read")
                 await asyncio.sleep(0)
-    except READ_ERRORS as error:
+    except api.READ_ERRORS as error:
         missing = isinstance(error, ApiError) and error.status == 404
-        return () if missing else list_failure(error, resource, namespace, seconds)
+        return () if missing else api.list_failure(error, resource, namespace, seconds)
     return tuple(kept)

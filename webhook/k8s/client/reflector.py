@@ -1,12 +1,11 @@
 """An informer's store of one resource, kept in step with the API server: list, then watch, indefinitely.
 
-The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
-resourceVersion of every event and bookmark is where the next watch continues; 410 Gone means that it is too old and
-everything must be listed again. Reviews share the event loop, so pages are small, and other tasks get their turn.
+The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes").
+Reviews share the event loop, so pages are small, and other tasks get their turn.
 
-client-go has no rule for etcd that is restored from an older copy: it asks operators to restart every component
-("Operating etcd clusters for Kubernetes"). Until etcd has reached the resourceVersion of a watch again, such a watch
-brings neither an event nor an error (k8s.io/apiserver, ``cacheWatcher.process``). The rules here:
+client-go has no rule for etcd that is restored from an older copy: it asks operators to restart every component. Until
+etcd has reached the resourceVersion of a watch again, such a watch brings neither an event nor an error
+(k8s.io/apiserver, ``cacheWatcher.process``). The rules here:
 
 * A resourceVersion is a revision of etcd (API concepts, "Resource versions"; KEP-5504 lets clients compare them). Only
   those of one resource are compared, because ``--etcd-servers-overrides`` may put others into another etcd. What is not
@@ -38,17 +37,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    UNDECODABLE,
-    ApiConnectionError,
-    ApiError,
-    Forbidden,
-    TooLargeError,
-    Transport,
-    await_answer,
-    explain,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError, Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
@@ -64,7 +54,7 @@ class ObjectStore(Generic[V]):
     """Where a `Reflector` keeps its objects, by name, up to a number; each list begins with a new one.
 
     Args:
-        most: objects; what comes beyond is not kept.
+        most: their number; what comes beyond is not kept.
     """
 
     def __init__(self, most: int = sys.maxsize) -> None:
@@ -154,14 +144,12 @@ class ByteLimitedStore(ObjectStore[V]):
         """Forget an object that the API server has deleted, and free its bytes."""
         namespace = name[0]
         kept = self._inside.get(namespace) or {}
-        view = kept.pop(name[1], None)
-        if view is None:
-            return None
-        cost = self._cost(view)
-        self.size -= cost
-        self._sizes[namespace] -= cost
-        if not kept:
-            del self._inside[namespace], self._sizes[namespace]
+        if (view := kept.pop(name[1], None)) is not None:
+            cost = self._cost(view)
+            self.size -= cost
+            self._sizes[namespace] -= cost
+            if not kept:
+                del self._inside[namespace], self._sizes[namespace]
         return view
 
     def reject(self, name: ObjectName) -> None:
@@ -199,13 +187,10 @@ class Timing(msgspec.Struct, frozen=True):
         page_limit: objects in a page of a list, which are decoded without a turn for other tasks.
         slice: objects of a list that are reduced, reported, or put into an index, without a turn for other tasks.
         list_timeout: timeout of one page.
-        watch_shortest: lower bound of the ``timeoutSeconds`` that a watch requests; the value is random, so that
-            replicas do not return in step.
-        watch_longest: upper bound of the requested ``timeoutSeconds``.
-        watch_margin: how long a watch may outlast its ``timeoutSeconds`` before it is cut: its connection is broken by
-            then.
-        silence: how long a watch may bring neither an event nor a bookmark before it is cut; API servers send a
-            bookmark every minute.
+        watch_shortest: of the ``timeoutSeconds`` that a watch requests, at random: replicas do not return in step.
+        watch_longest: the other bound of it.
+        watch_margin: how long a watch may outlast its ``timeoutSeconds``: its connection is broken by then.
+        silence: how long a watch may bring neither an event nor a bookmark, which API servers send every minute.
         absent_retry: pause before the next LIST of a resource that the API server does not serve.
         backoff_first: pause after the first failure, doubled after each further one.
         backoff_longest: upper bound of that pause.
@@ -246,20 +231,16 @@ _TRANSIENT: Final = frozenset({429, 502, 503})
 _EVENT_LEVELS: Final = MAX_LEVELS + 2
 
 
-class WatchEvent(View, frozen=True):
-    """One event of a watch (metav1.WatchEvent in apimachinery); the object is decoded later, by its type."""
-
+class _WatchEvent(View, frozen=True):  # metav1.WatchEvent; the object is decoded later, by its type
     type: str
     object: msgspec.Raw
 
 
-class _Versioned(View, frozen=True):
-    """What even the object of a bookmark has."""
-
+class _Versioned(View, frozen=True):  # what even the object of a bookmark has
     metadata: ListMeta | None = None
 
 
-_decode_event: Final = msgspec.json.Decoder(WatchEvent).decode
+_decode_event: Final = msgspec.json.Decoder(_WatchEvent).decode
 _decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
 
 
@@ -270,17 +251,13 @@ class LineBuffer:
         most: bytes that a line may have.
     """
 
-    def __init__(self, most: int = LARGEST_ANSWER_BYTES) -> None:
+    def __init__(self, most: int = api.LARGEST_ANSWER_BYTES) -> None:
         self._most: Final = most
         self._open: list[bytes] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that ``chunk`` ends, without their newlines; what follows the last one is kept for later.
-
-        Raises:
-            TooLargeError: what is kept is longer than a line may be.
-        """
+        """The lines that ``chunk`` ends, without their newlines; what follows is kept, or a `TooLargeError`."""
         *ended, rest = chunk.split(b"\n")
         if ended and self._open:
             ended[0] = b"".join((*self._open, ended[0]))
@@ -305,16 +282,14 @@ class Reflector(Generic[V]):
     Args:
         transport: the connection to the API server.
         resource: what to keep; ``resource.view`` says which of its fields.
-        namespace: only this one; empty for all.
         field_selector: a field selector of the API, for example ``status.phase=Pending``.
-        label_selector: a label selector of the API.
         largest: bytes of an object's JSON; a larger object is not kept.
         store: makes an empty store for the objects, which may deny some; these are not kept.
         transform: what to keep of a view; None: nothing.
-        on_change: called with the old and the new view, as kept (None: there was, or is, none), after the store has
-            changed; for the first list still before `has_synced`. Must neither block nor raise.
-        on_restore: called when etcd turns out to have been restored from an older copy, with this reflector and a
-            clause about it. Must neither block nor raise.
+        on_change: gets the old and the new view, as kept (None: there was, or is, none), after the store has changed;
+            for the first list still before `has_synced`. Must neither block nor raise.
+        on_restore: gets this reflector, and a clause, when etcd turns out to have been restored from an older copy.
+            Must neither block nor raise.
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
@@ -325,10 +300,8 @@ class Reflector(Generic[V]):
         transport: Transport,
         resource: Resource[V],
         *,
-        namespace: str = "",
         field_selector: str = "",
-        label_selector: str = "",
-        largest: int = LARGEST_ANSWER_BYTES,
+        largest: int = api.LARGEST_ANSWER_BYTES,
         store: Callable[[], ObjectStore[V]] = ObjectStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
@@ -340,10 +313,7 @@ class Reflector(Generic[V]):
         self.resource: Final = resource
         self._title = f"{resource.plural} ({field_selector})" if field_selector else resource.plural
         self._transport = transport
-        self._namespace = namespace
-        self._path = resource.path(namespace)
-        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        self._query = {name: selector for name, selector in selectors.items() if selector}
+        self._query = {"fieldSelector": field_selector} if field_selector else {}
         self._largest = largest
         self._make_store = store
         self._transform = transform
@@ -393,17 +363,14 @@ class Reflector(Generic[V]):
     @property
     def is_forbidden(self) -> bool:
         """Whether the problem is a 403, which waiting does not change."""
-        return isinstance(self._trouble, Forbidden)
+        return isinstance(self._trouble, api.Forbidden)
 
     def is_current(self, now: float) -> bool:
         """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
         return self._synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
 
     def staleness(self, now: float) -> float:
-        """Seconds since the API server last said something of the objects: a page of a list, an event or a bookmark.
-
-        A watch that begins and brings nothing says nothing. Infinity if it never was. In monotonic seconds.
-        """
+        """Monotonic seconds since the last page of a list, event or bookmark came; infinity if none ever did."""
         return math.inf if self._heard_at is None else now - self._heard_at
 
     async def run(self) -> None:
@@ -413,10 +380,7 @@ class Reflector(Generic[V]):
                 await self._clock.sleep(pause)
 
     async def verify(self) -> Unavailable | None:
-        """Ask etcd whether it has reached the store's resourceVersion, and list everything again if not.
-
-        `Unavailable` where there is no answer; None for any answer.
-        """
+        """Ask etcd whether it has reached the store's resourceVersion, else list; `Unavailable` without an answer."""
         version = self._version
         if version is None or not version.isdecimal():
             return None
@@ -430,14 +394,11 @@ class Reflector(Generic[V]):
         return None
 
     async def _has_reached(self, version: str) -> bool | Unavailable:
-        namespace = self._namespace or ("default" if self.resource.namespaced else "")
+        namespace = "default" if self.resource.namespaced else ""
         # An object of this name need not exist: only the version counts.
-        query = {
-            "fieldSelector": "metadata.name=kubevirt-webhook",
-            "resourceVersion": version,
-            "resourceVersionMatch": "Exact",
-        }
-        answer = await await_answer(self._transport.get(self.resource.path(namespace), query), _VERIFY_SECONDS)
+        query = {"fieldSelector": "metadata.name=kubevirt-webhook", "resourceVersionMatch": "Exact"}
+        request = self._transport.get(self.resource.path(namespace), query | {"resourceVersion": version})
+        answer = await api.await_answer(request, _VERIFY_SECONDS)
         if isinstance(answer, Unavailable):
             return answer
         status, body = answer
@@ -446,7 +407,7 @@ class Reflector(Generic[V]):
             return True
         if decode_status(body).is_of_future_version:
             return False
-        return explain("list", self.resource, namespace, status, body)
+        return api.explain("list", self.resource, namespace, status, body)
 
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
@@ -475,25 +436,23 @@ class Reflector(Generic[V]):
         except ApiConnectionError as error:
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
-            return self._on_silence()
-        except (*UNDECODABLE, MemoryError):
+            self._silences += 1
+            if self._silences >= _SILENT_WATCHES:
+                self._silences, self._version = 0, None
+            return self._on_failure(Unavailable("the API server has gone silent"))
+        except (*api.UNDECODABLE, MemoryError):
             self._doubt()
             return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
         return 0.0
 
     async def _list(self) -> None:
         fresh, version, timing = self._make_store(), "", self._timing
-        listed = raw_pages(
-            self._transport,
-            self.resource,
-            self._namespace,
-            self._query,
-            limit=timing.page_limit,
-            seconds=timing.list_timeout,
+        pages = raw_pages(
+            self._transport, self.resource, "", self._query, limit=timing.page_limit, seconds=timing.list_timeout
         )
-        async with aclosing(listed):
+        async with aclosing(pages) as listed:
             async for page in listed:
-                self._record_contact()
+                self._heard_at = self._clock.now()
                 await self._take(fresh, page.items)
                 version = page.meta.resource_version or ""
                 # Before the next one is requested, which needs the memory.
@@ -529,26 +488,20 @@ class Reflector(Generic[V]):
     async def _watch(self) -> None:
         began = self._clock.now()
         seconds = int(self._jitter(self._timing.watch_shortest, self._timing.watch_longest))
-        query = {
-            **self._query,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._version or "",
-            "timeoutSeconds": str(seconds),
-        }
-        buffer = LineBuffer()
-        events = 0
+        query = self._query | {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        query["resourceVersion"] = self._version or ""
+        buffer, events = LineBuffer(), 0
         loop = asyncio.get_running_loop()
         end, silence = loop.time() + seconds + self._timing.watch_margin, self._timing.silence
         try:
             async with (
                 asyncio.timeout_at(min(end, loop.time() + silence)) as self._watching,
-                aclosing(self._transport.watch(self._path, query)) as chunks,
+                aclosing(self._transport.watch(self.resource.path(), query)) as chunks,
             ):
                 async for chunk in chunks:
                     self._record_recovery()
                     if chunk:
-                        self._record_contact()
+                        self._heard_at = self._clock.now()
                         self._watching.reschedule(min(end, loop.time() + silence))
                     for line in buffer.feed(chunk):
                         if not line.strip():
@@ -578,7 +531,7 @@ class Reflector(Generic[V]):
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
             self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, _EVENT_LEVELS)))
 
-    def _apply_event(self, event: WatchEvent) -> None:
+    def _apply_event(self, event: _WatchEvent) -> None:
         if event.type == "ERROR":
             status = decode_status(event.object)
             expired = status.reason in ("Expired", "Gone")
@@ -643,7 +596,7 @@ class Reflector(Generic[V]):
             if len(self._store) and self._absences < _DOUBT_AFTER:
                 return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
-            self._record_contact()
+            self._heard_at = self._clock.now()
             await self._replace(self._make_store())
             self._record_recovery()
             self._failures = self._rejections = 0
@@ -657,20 +610,12 @@ class Reflector(Generic[V]):
         if rejection.status not in _TRANSIENT:
             self._doubt()
         verb = "list" if listing else "watch"
-        return self._on_failure(explain(verb, self.resource, self._namespace, rejection.status, rejection.body))
-
-    def _on_silence(self) -> float:
-        self._silences += 1
-        if self._silences >= _SILENT_WATCHES:
-            self._silences = 0
-            self._version = None
-        return self._on_failure(Unavailable("the API server has gone silent"))
+        return self._on_failure(api.explain(verb, self.resource, "", rejection.status, rejection.body))
 
     def _doubt(self) -> None:
         self._rejections += 1
         if self._rejections >= _DOUBT_AFTER:
-            self._rejections = 0
-            self._version = None
+            self._rejections, self._version = 0, None
 
     def _on_failure(self, trouble: Unavailable) -> float:
         if trouble != self._trouble:
@@ -684,9 +629,6 @@ class Reflector(Generic[V]):
         timing = self._timing
         ceiling = min(timing.backoff_longest, timing.backoff_first * 2.0 ** min(self._failures, 16))
         return self._jitter(ceiling / 2, ceiling)
-
-    def _record_contact(self) -> None:
-        self._heard_at = self._clock.now()
 
     def _record_recovery(self) -> None:
         if self._trouble:

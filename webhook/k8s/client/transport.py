@@ -18,15 +18,8 @@ from multidict import CIMultiDict
 
 from webhook import __version__
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client.api import (
-    LARGEST_ANSWER_BYTES,
-    NO_QUERY,
-    ApiConnectionError,
-    ApiError,
-    NoAnswerInTimeError,
-    TooLargeError,
-    Transport,
-)
+from webhook.k8s.client import api
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport
 from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, ServiceAccount
 from webhook.k8s.client.identity import Kubeconfig
 
@@ -84,7 +77,7 @@ class KubernetesTransport(Transport):
         return f'context "{context}", {self.server}' if context else f"the cluster of this pod, {self.server}"
 
     async def get(
-        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = api.LARGEST_ANSWER_BYTES
     ) -> tuple[int, bytes]:
         """The HTTP status, whatever it is, and the whole body; see `Transport.get`."""
         return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
@@ -102,16 +95,14 @@ class KubernetesTransport(Transport):
         content_type: str = "application/json",
         *,
         seconds: float = REQUEST_SECONDS,
-        most: int = LARGEST_ANSWER_BYTES,
+        most: int = api.LARGEST_ANSWER_BYTES,
     ) -> tuple[int, bytes]:
-        """Any request: its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
+        """The HTTP status, whatever it is, and the whole body of the answer to any request.
 
-        Returns:
-            The HTTP status, whatever it is, and the whole body, of ``most`` bytes at most.
+        Its path is escaped, its query is not; its body is plain JSON, or bytes that hold JSON.
 
         Raises:
-            ApiConnectionError: there was no answer within so many seconds.
-            TooLargeError: its body is larger than it may be.
+            ApiConnectionError: there was no answer within so many seconds; `TooLargeError`: it has over ``most`` bytes.
             msgspec.DecodeError: the bytes hold no JSON.
         """
         if isinstance(body, bytes):
@@ -122,7 +113,7 @@ class KubernetesTransport(Transport):
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise (NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
+            raise (api.NoAnswerInTimeError if is_late else ApiConnectionError)(_clause(error)) from error
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; see `Transport.watch`."""
@@ -132,7 +123,7 @@ class KubernetesTransport(Transport):
                 response = await self._send(ApiRequest("GET", path, query, timeout))
             async with response:
                 if response.status != 200:
-                    raise ApiError(response.status, await self._body(response, LARGEST_ANSWER_BYTES))
+                    raise ApiError(response.status, await self._body(response, api.LARGEST_ANSWER_BYTES))
                 yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
@@ -146,7 +137,7 @@ class KubernetesTransport(Transport):
             async for chunk in response.content.iter_any():
                 size += len(chunk)
                 if size > most:
-                    raise TooLargeError(most)
+                    raise api.TooLargeError(most)
                 chunks.append(chunk)
             return b"".join(chunks)
 
@@ -169,44 +160,34 @@ class KubernetesTransport(Transport):
         await self._credentials.close()
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
-        authorization = await self._authorization()
-        response = await self._call(request, authorization)
+        response, authorization = await self._call(request)
         if response.status == 401 and await self._credentials.renew(authorization):
             response.release()
-            response = await self._call(request, await self._authorization())
+            response, _ = await self._call(request)
         return response
 
-    async def _authorization(self) -> str:
-        try:
-            return await self._credentials.authorization()
-        except CredentialsError as error:
-            raise ApiConnectionError("the credentials cannot be read") from error
-
-    async def _call(self, request: ApiRequest, authorization: str) -> aiohttp.ClientResponse:
+    async def _call(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, str]:
+        """The head of an answer, and the value of ``Authorization`` that was sent for it."""
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
         named = {"User-Agent": USER_AGENT, "Accept": "application/json", "Content-Type": request.content_type}
         headers = CIMultiDict([*named.items(), *self._credentials.impersonation])
-        if authorization:
-            headers["Authorization"] = authorization
         try:
-            return await self._credentials.send(request, headers)
+            if authorization := await self._credentials.authorization():
+                headers["Authorization"] = authorization
+            return await self._credentials.send(request, headers), authorization
         except aiohttp.ClientError:
             raise
-        except ValueError as error:
-            # A token that is unfit for a header.
+        except (CredentialsError, ValueError) as error:
+            # The latter: a token that is unfit for a header.
             raise ApiConnectionError("the credentials cannot be read") from error
 
 
 async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTransport:
     """Prepare a connection; no request is sent yet.
 
-    Args:
-        kubeconfig: path of a kubeconfig, also with the user to impersonate; without a path: the pod's service account
-            inside a pod, else ``$KUBECONFIG`` or kubectl's own default.
-
-    Raises:
-        InputError: the kubeconfig or the service account cannot be used.
+    Without the path of a kubeconfig, it is that of the pod's service account inside a pod, else ``$KUBECONFIG`` or
+    kubectl's own default; an `InputError` where these cannot be used.
     """
     options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):

@@ -1,7 +1,7 @@
-"""Kinds of core/v1: pods, nodes, namespaces.
+"""Pods and nodes (core/v1).
 
-Beside some kinds stand views that leave fields out, for what is decoded by the thousand: msgspec builds an object for
-each field that a class declares and skips all others.
+Beside them stand views that leave fields out, for what is decoded by the thousand: msgspec builds an object for each
+field that a class declares, and skips all others.
 """
 
 from __future__ import annotations
@@ -71,15 +71,8 @@ class PodSpec(View, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
-class WaitingState(View, frozen=True):
-    """``state.waiting`` of a container."""
-
-    reason: str | None = None
-    message: str | None = None
-
-
-class TerminatedState(View, frozen=True):
-    """``state.terminated`` or ``lastState.terminated`` of a container."""
+class ContainerStateDetails(View, frozen=True):
+    """``waiting`` or ``terminated`` of a container's ``state`` or ``lastState``; only an end has an exit code."""
 
     reason: str | None = None
     message: str | None = None
@@ -89,8 +82,8 @@ class TerminatedState(View, frozen=True):
 class ContainerState(View, frozen=True):
     """``state`` or ``lastState`` of a container."""
 
-    waiting: WaitingState | None = None
-    terminated: TerminatedState | None = None
+    waiting: ContainerStateDetails | None = None
+    terminated: ContainerStateDetails | None = None
 
 
 class ContainerStatus(View, frozen=True):
@@ -237,7 +230,7 @@ class NodeAffinityTerms(View, frozen=True):
 
 
 class PodNodeAffinity(View, frozen=True):
-    """``spec.affinity.nodeAffinity`` of a Pod; the preferred terms exclude no node and are not read."""
+    """``spec.affinity.nodeAffinity`` of a Pod, without preferred terms, which exclude no node."""
 
     required_during_scheduling_ignored_during_execution: NodeAffinityTerms | None = None
 
@@ -268,17 +261,11 @@ class TargetPod(Object, frozen=True):
         return (required.node_selector_terms or []) if required else None
 
 
-class PodCondition(View, frozen=True):
-    """One of the ``status.conditions`` of a Pod, by its type alone."""
-
-    type: str | None = None
-
-
 class PendingPodStatus(View, frozen=True):
     """``status`` of a Pod that waits for a node: what kube-scheduler has written into it so far."""
 
     phase: str | None = None
-    conditions: list[PodCondition] | None = None
+    conditions: list[Condition] | None = None
     nominated_node_name: str | None = None
 
 

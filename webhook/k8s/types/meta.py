@@ -106,10 +106,7 @@ class Unstructured(Object, frozen=True):
     data: dict[str, Any] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The object as plain JSON, its ``metadata`` with the fields of the view alone.
-
-        Its ``spec``, ``status`` and ``data`` are shared with the view, so they must not be changed.
-        """
+        """The object as plain JSON, not to be changed; its ``metadata`` has the fields of the view alone."""
         known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
@@ -214,8 +211,7 @@ _MAX_LINE: Final = 200
 def decode_status(body: bytes | msgspec.Raw) -> ApiStatus:
     """The Status in the body of an answer: one with a plain line as its message, an empty one for anything else.
 
-    Go answers plain text before an API server's own code runs, for example to HTTP at a port for HTTPS. A proxy answers
-    a page.
+    Go answers plain text before an API server's own code runs, for example to HTTP at a port for HTTPS.
     """
     try:
         return _decode(body)

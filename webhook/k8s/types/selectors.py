@@ -62,14 +62,9 @@ def is_name(text: str) -> bool:
 
 
 def parse_selector(texts: Iterable[str], where: str) -> dict[str, str]:
-    """A node selector as people write it, ``KEY=VALUE`` for each label.
+    """A node selector as people write it, a ``KEY=VALUE`` for each label; ``where`` is the option, for messages.
 
-    Args:
-        texts: one ``KEY=VALUE`` for each label.
-        where: the option or parameter of the texts, for messages.
-
-    Raises:
-        InputError: a text is not one, names an impossible label, or there are two values of one label.
+    An `InputError` where a text is not one, names an impossible label, or there are two values of one label.
     """
     labels: dict[str, str] = {}
     for text in texts:
@@ -187,15 +182,14 @@ class Expression(msgspec.Struct, frozen=True):
         return f"without {self}"
 
     def __str__(self) -> str:
+        values = ", ".join(self.values)
         if self.operator in {IN, NOT_IN} and len(self.values) == 1:
-            return f"{self.key}{'=' if self.operator == IN else '!='}{self.values[0]}"
-        if self.operator in {IN, NOT_IN}:
-            return f"{self.key} {'in' if self.operator == IN else 'not in'} ({', '.join(self.values)})"
+            return f"{self.key}{'=' if self.operator == IN else '!='}{values}"
         if self.operator in {GREATER, LESS}:
-            return f"{self.key} {'>' if self.operator == GREATER else '<'} {', '.join(self.values)}"
+            return f"{self.key} {'>' if self.operator == GREATER else '<'} {values}"
         if self.operator in {EXISTS, DOES_NOT_EXIST}:
             return self.key if self.operator == EXISTS else f"no {self.key}"
-        return f"{self.key} {self.operator} ({', '.join(self.values)})"
+        return f"{self.key} { {IN: 'in', NOT_IN: 'not in'}.get(self.operator, self.operator) } ({values})"
 
 
 def _no_operator(operator: str, known: tuple[str, ...]) -> str:
@@ -219,17 +213,10 @@ class Term(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, expressions: tuple[Expression, ...], fields: tuple[Expression, ...], path: str) -> Term:
         """A term with its problems found; ``path`` is where it stands."""
-        problems = [
-            f"{path}.matchExpressions[{index}]: {problem}"
-            for index, expression in enumerate(expressions)
-            for problem in expression.problems()
-        ]
-        problems += [
-            f"{path}.matchFields[{index}]: {problem}"
-            for index, field in enumerate(fields)
-            for problem in field.field_problems()
-        ]
-        return cls(expressions, fields, tuple(problems))
+        found = [(f"matchExpressions[{index}]", each.problems()) for index, each in enumerate(expressions)]
+        found += [(f"matchFields[{index}]", each.field_problems()) for index, each in enumerate(fields)]
+        problems = tuple(f"{path}.{place}: {problem}" for place, clauses in found for problem in clauses)
+        return cls(expressions, fields, problems)
 
     @property
     def hopeless(self) -> bool:

@@ -21,8 +21,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from certs.authority import verify_server_certificate
 from certs.files import POLL_SECONDS, FileWatcher, client_authorities
-from certs.handshake import verify_server_certificate
 from certs.rotation import Bundles, NotNow, Rotation, StoredSecret, WebhookConfiguration
 from certs.source import CertificateError, Pair, from_files, self_signed
 from certs.state import KEYS, Terms

@@ -50,7 +50,7 @@ from webhook.settings.syntax import STDOUT, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
-    from webhook.cluster.nodes import NodeReports
+    from webhook.images.registry.node_layers import NodeLayers
     from webhook.server.background.drift import DriftScanner
     from webhook.server.background.events import EventWriter
     from webhook.server.background.fidelity import FidelityCheck
@@ -300,7 +300,7 @@ async def layer_scores(options: Options, settings: LayersSettings) -> AsyncItera
 
 @asynccontextmanager
 async def cluster_source(
-    options: Options, settings: SettingsFollower, log: Any, reports: NodeReports | None = None
+    options: Options, settings: SettingsFollower, log: Any, reports: NodeLayers | None = None
 ) -> AsyncIterator[BrowsableCluster]:
     """The source of facts, following the settings; not necessarily ready.
 

@@ -9,18 +9,12 @@ from tests.builders import Json
 
 def pod(namespace: str, owner: str = "a", number: int = 0, **spec: Any) -> Json:
     """A launcher pod that waits; keywords go into its spec."""
-    reference = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "name": owner,
-        "uid": f"vmi-{namespace}-{owner}",
-        "controller": True,
-    }
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "controller": True}
     meta = {
         "name": f"virt-launcher-{owner}-{number}",
         "namespace": namespace,
         "uid": f"{namespace}-{owner}-{number}",
         "labels": {"kubevirt.io": "virt-launcher"},
-        "ownerReferences": [reference],
+        "ownerReferences": [kind | {"name": owner, "uid": f"vmi-{namespace}-{owner}"}],
     }
     return {"metadata": meta, "spec": {"schedulerName": "kubevirt", **spec}, "status": {"phase": "Pending"}}

@@ -1,0 +1,6 @@
+"""Fixtures of the tests of clusters."""
+
+from __future__ import annotations
+
+from tests.cluster.fake_apiserver import server, transport  # noqa: F401
+from tests.cluster.live_case import case  # noqa: F401

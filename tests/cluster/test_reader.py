@@ -1,0 +1,160 @@
+"""A running cluster that is read a few times: facts for explanations, and unstructured objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from tests.cluster.fake_apiserver import FakeApiServer, broken, why
+from tests.golden_files import Golden
+from webhook.cluster import reader
+from webhook.cluster.directory import KINDS
+from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import RESOURCES, FileObjects, LiveObjects, OnceCluster
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
+from webhook.k8s.client.transport import KubernetesTransport
+from webhook.k8s.resources import NODES
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.types.views import KubeVirt
+from webhook.placement.machines import LAUNCHER_PODS, VMIS
+from webhook.settings.file import default_settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
+IMAGE = RESOURCES["DataSource"]
+LIST = "/api/v1/nodes"
+Read = Callable[..., Any]
+
+
+@pytest.fixture
+def cluster(transport: KubernetesTransport) -> OnceCluster:
+    return OnceCluster(transport)
+
+
+@pytest.fixture
+def objects(transport: KubernetesTransport) -> LiveObjects:
+    return LiveObjects(transport)
+
+
+async def read(cluster: OnceCluster, key: Key[Any], seconds: float = 10.0) -> Any:
+    return await cluster.read(key, asyncio.get_running_loop().time() + seconds)
+
+
+async def test_nodes_are_listed_in_pages(
+    server: FakeApiServer, cluster: OnceCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PAGE", 2)
+    for number in range(5):
+        server.put(NODES, f"n{number}", metadata={"labels": {"zone": "a"}})
+    index = await read(cluster, NodesKey())
+    assert sorted(node.name for node in index) == [f"n{number}" for number in range(5)]
+    assert len(server.requests(LIST)) == 3
+
+
+async def test_objects_lists_and_kubevirt(server: FakeApiServer, cluster: OnceCluster) -> None:
+    assert await read(cluster, KubeVirtKey()) is None
+    server.put(VMIS, "web", "demo", status={"nodeName": "n1"})
+    owned = {"labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "controller": True}]}
+    server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "n1"})
+    server.put(LAUNCHER_PODS, "q", "demo")
+    selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
+    server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors}, status={"phase": "Deployed"})
+
+    assert (await read(cluster, ObjectKey(VMIS, "demo", "web"))).node_name == "n1"
+    assert await read(cluster, ObjectKey(VMIS, "demo", "other")) is None
+    assert [pod.node_name for pod in await read(cluster, ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]
+    assert (await read(cluster, KubeVirtKey())).configuration.node_selectors == {"x": "y"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [web.Response(status=403), web.Response(status=500), web.Response(text='{"items": 1}')],
+    ids=["403", "500", "items"],
+)
+async def test_lists_that_can_not_be_read(
+    server: FakeApiServer, cluster: OnceCluster, answer: web.Response, golden: Golden
+) -> None:
+    server.answer(LIST, lambda _: answer)
+    golden(why(await read(cluster, NodesKey())))
+
+
+async def test_late_and_broken(server: FakeApiServer, cluster: OnceCluster, golden: Golden) -> None:
+    golden(why(await read(cluster, NodesKey(), 0.0)))
+    server.answer(LIST, broken, times=9)
+    golden(why(await read(cluster, NodesKey())).partition(" (")[0])
+
+
+async def test_it_remembers_and_watches_nothing(cluster: OnceCluster) -> None:
+    assert cluster.peek(NodesKey()) is NOT_READ
+    assert (cluster.staleness(), cluster.waiting_for()) == ({}, ())
+    assert "cannot be read" in why(await read(cluster, SchedulerKey("kubevirt")))
+
+
+def test_every_kind_can_stand_in_a_file_too() -> None:
+    for name, resource in RESOURCES.items():
+        assert (KINDS[name].group, KINDS[name].namespaced) == (resource.group, resource.namespaced)
+
+
+async def test_objects_of_files() -> None:
+    files = FileObjects(FilesCluster.load(EXAMPLES, default_settings()))
+    image = await files.get("DataSource", "shop", "debian")
+    assert isinstance(image, dict)
+    assert image["spec"]["source"]["pvc"]["name"] == "debian-13"
+    assert await files.get("DataSource", "shop", "none") is None
+    assert [install.meta.name for install in await files.kubevirts()] == ["kubevirt"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("resource", RESOURCES.values(), ids=RESOURCES)
+async def test_live_objects_are_whole(server: FakeApiServer, objects: LiveObjects, resource: Any) -> None:
+    namespace = "shop" if resource.namespaced else ""
+    put = server.put(resource, "a", namespace, spec={"anything": [1, {"at": "all"}]})
+    assert await objects.get(resource.kind, namespace, "a") == put
+    assert await objects.get(resource.kind, namespace, "b") is None
+    assert [(asked.path, asked.verb) for asked in server.asked] == [
+        (resource.path(namespace, name), "get") for name in "ab"
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "..", "../secrets/x", "a/b", "a%2fb"])
+async def test_wild_names_are_not_asked_for(server: FakeApiServer, objects: LiveObjects, name: str) -> None:
+    assert await objects.get("DataSource", "shop", name) is None
+    assert await objects.get("DataSource", name, "a") is None
+    assert server.asked == []
+
+
+async def test_refusals_are_values(server: FakeApiServer, objects: LiveObjects) -> None:
+    path = IMAGE.path("shop", "a")
+    server.fail(path, 403)
+    refused = why(await objects.get("DataSource", "shop", "a"))
+    assert refused.endswith("(403): grant get on datasources.cdi.kubevirt.io in namespace shop")
+    server.answer(path, lambda _: web.Response(text="[1"))
+    undecodable = Unavailable("the API server's DataSource cannot be decoded")
+    assert await objects.get("DataSource", "shop", "a") == undecodable
+
+
+async def test_kubevirts(server: FakeApiServer, objects: LiveObjects) -> None:
+    assert await objects.kubevirts() == [], "no such kind"
+    put = server.put(KUBEVIRTS, "kubevirt", "kubevirt", status={"phase": "Deployed"})
+    assert await objects.kubevirts() == [msgspec.convert(put, KubeVirt)]
+    server.answer(KUBEVIRTS.path(), lambda _: web.json_response({"items": None}))
+    assert await objects.kubevirts() == []
+    server.answer(KUBEVIRTS.path(), lambda _: web.Response(text="[]"))
+    assert isinstance(await objects.kubevirts(), Unavailable)
+    server.fail(KUBEVIRTS.path(), 403)
+    assert "grant list on kubevirts.kubevirt.io" in why(await objects.kubevirts())
+
+
+async def test_silence_and_no_server(server: FakeApiServer, transport: KubernetesTransport) -> None:
+    objects, release = LiveObjects(transport, 0.05), asyncio.Event()
+    server.hang(KUBEVIRTS.path(), release)
+    server.hang(IMAGE.path("shop", "a"), release)
+    assert why(await objects.kubevirts()) and why(await objects.get("DataSource", "shop", "a"))
+    release.set()
+    await transport.close()
+    assert isinstance(await objects.kubevirts(), Unavailable)
