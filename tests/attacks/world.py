@@ -46,7 +46,7 @@ from webhook.placement.nodes import Node as ClusterNode
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import BY_PATH, Endpoint
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 
 # Subjects that are in every world.
@@ -152,7 +152,7 @@ class AttackWorld:
     def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:
         """The whole review of these objects, from bytes to bytes, to be called any number of times."""
         body, known, settings = self.body(objects), self.known(objects), self._settings()
-        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, NullObserver())
+        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, Observer())
         return lambda: ended(reviewer.review(self.endpoint, body, 1e9))
 
     def policy(self, objects: Json, watch: Callable[[Any], Any]) -> Callable[[], object]:

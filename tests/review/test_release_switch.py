@@ -19,7 +19,7 @@ from webhook.facts import KubeVirtKey
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import InstancetypeSettings
 
 ENDPOINT = BY_PATH["/mutate/instancetypes/virtualmachineinstances/enforce"]
@@ -56,7 +56,7 @@ async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
         put_kubevirt(case, "v1.8.4", "v1.8.4")
         case.cluster.start()
         await case.ready()
-        reviewer = Reviewer(case.cluster, lambda: settings, NoAudit(), NullObserver())
+        reviewer = Reviewer(case.cluster, lambda: settings, NoAudit(), Observer())
         before: Any = case.cluster.peek(KubeVirtKey())
 
         assert not await has_panic_device(reviewer)

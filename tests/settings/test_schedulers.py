@@ -30,24 +30,18 @@ def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> N
 
 
 @pytest.mark.parametrize(
-    "health_check",
-    ["", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ", " off"],
+    ("section", "said"),
+    [
+        *(
+            ({"healthCheck": text}, "syntax")
+            for text in ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ")
+        ),
+        *(({"healthCheck": other}, "string_type") for other in (True, 1, ["off"])),
+        ({}, "missing"),
+    ],
 )
-def test_health_checks_that_are_none(health_check: str) -> None:
-    assert mistakes({"schedulers": {"kubevirt": {"healthCheck": health_check}}}) == [
-        ("syntax", ("schedulers", "kubevirt", "healthCheck"))
-    ]
-
-
-@pytest.mark.parametrize("health_check", [True, 1, ["off"]])
-def test_health_checks_are_text(health_check: object) -> None:
-    assert mistakes({"schedulers": {"kubevirt": {"healthCheck": health_check}}}) == [
-        ("string_type", ("schedulers", "kubevirt", "healthCheck"))
-    ]
-
-
-def test_a_health_check_is_always_chosen() -> None:
-    assert mistakes({"schedulers": {"kubevirt": {}}}) == [("missing", ("schedulers", "kubevirt", "healthCheck"))]
+def test_health_checks_that_are_none(section: dict[str, Any], said: str) -> None:
+    assert mistakes({"schedulers": {"kubevirt": section}}) == [(said, ("schedulers", "kubevirt", "healthCheck"))]
 
 
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])

@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.settings.parsing import mistakes, snapshot
+from webhook.settings.model import is_address, is_host, is_loopback
+
+HOSTS = ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 63]
+NO_HOSTS = ["", "-a", "a_b", "10.0.0", "1.2.3.400", "[::1]", "::g", "a" * 64, "héllo", "a..b", "a b"]
+ADDRESSES = ["localhost:0", "0.0.0.0:8443", "[::]:8443", "a.b:65535", "[fe80::1]:80", "a-b.Example.com:80"]
+NO_ADDRESSES = ["", "a", "80", ":8443", "a:", "a:65536", "a:a", "::1:80", "[::1]", "[10.0.0.1]:80", "[a]:80", "[]:80"]
+NO_ADDRESSES += [
+    "a:-1",
+    "1.2.3:80",
+    "1.2.3.256:80",
+    "a b:80",
+    "a_b:80",
+    "a:80 ",
+    "tcp://a:80",
+    "a:123456",
+    "a:٣",
+    "-a:80",
+]
+LOOPBACK = ["127.0.0.1:0", "[::1]:8090", "localhost:80"]
+NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.example:1", "", "::1"]
 
 
 @pytest.mark.parametrize(
-    "address", ["0.0.0.0:0", "127.0.0.1:65535", "[::]:1", "[fe80::1]:80", "localhost:80", "a-b.Example.com:80"]
-)
-def test_addresses(address: str) -> None:
-    assert snapshot({"server": {"listen": address}}).server.listen == address
-
-
-@pytest.mark.parametrize(
-    "address",
+    ("predicate", "text", "is_true"),
     [
-        "",
-        ":80",
-        "80",
-        "host",
-        "host:",
-        "host:65536",
-        "host:a",
-        "::1:80",
-        "[::1]",
-        "[x]:80",
-        "[]:80",
-        "1.2.3:80",
-        "1.2.3.256:80",
-        "a b:80",
-        "a_b:80",
-        "host:80 ",
-        "host:-1",
-        "tcp://host:80",
-        "host:123456",
-        "-a:80",
-        "host:٣",
+        (predicate, text, texts is good)
+        for predicate, good, bad in (
+            (is_host, HOSTS, NO_HOSTS),
+            (is_address, ADDRESSES, NO_ADDRESSES),
+            (is_loopback, LOOPBACK, NO_LOOPBACK),
+        )
+        for texts in (good, bad)
+        for text in texts
     ],
 )
-def test_addresses_that_are_none(address: str) -> None:
-    assert mistakes({"server": {"listen": address}}) == [("syntax", ("server", "listen"))]
+def test_hosts_and_addresses(predicate: Callable[[str], bool], text: str, is_true: bool) -> None:
+    assert predicate(text) is is_true
+
+
+@given(st.text(max_size=70))
+def test_what_is_a_host_can_be_looked_up(text: str) -> None:
+    if is_host(text):
+        text.encode("idna")
+
+
+def test_addresses_are_checked() -> None:
+    assert snapshot({"server": {"listen": "[::]:1"}}).server.listen == "[::]:1"
+    assert mistakes({"server": {"listen": ""}}) == [("syntax", ("server", "listen"))]
 
 
 @pytest.mark.parametrize("taken", ["0.0.0.0:8443", "0.0.0.0:8080"])

@@ -67,9 +67,8 @@ class ReloadableTLSContext:
     """
 
     def __init__(self, certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> None:
-        self.listener: Final = context(certificate, key, client_ca)
-        self._parts = (certificate, key, client_ca)
-        self._present = self.listener
+        self._use(certificate, key, client_ca)
+        self.listener: Final = self._present
         self.listener.sni_callback = self._pick
 
     def swap(self, certificate: bytes, key: bytes) -> None:

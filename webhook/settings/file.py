@@ -36,7 +36,7 @@ _WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 
 def load(path: str | os.PathLike[str]) -> Settings:
-    """Read a settings file.
+    """The settings of a file.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
@@ -54,9 +54,11 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    from webhook.settings.validation import read_settings, validate  # noqa: PLC0415 - a server does without it
+    from webhook.settings.validation import read, validate  # noqa: PLC0415 - a server does without it
 
-    return read_settings(validate(data, where), hashlib.sha256(data).hexdigest())
+    settings = read(validate(data, where))
+    assert isinstance(settings, Settings)
+    return settings.completed(hashlib.sha256(data).hexdigest())
 
 
 def parse_apart(data: bytes, where: str) -> Settings:
@@ -112,7 +114,7 @@ class ValidationFailed(Exception):  # noqa: N818 - an event
 
 
 class SettingsFile:
-    """Follows a settings file: `current` is always a complete, valid state of it.
+    """Follows a settings file.
 
     A change takes effect once two consecutive polls have read it, so a partial write, or a file that is missing while
     the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
@@ -124,6 +126,10 @@ class SettingsFile:
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         parse: makes settings of a content; in a thread of its own, except for the first time.
         interval: between polls, in seconds.
+
+    Attributes:
+        current: the last state that was complete and valid.
+        problem: the error in the present file; None if it is in effect.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
@@ -146,21 +152,11 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._parse = parse
-        self._current = parse(_read(path), self._path)
-        self._at_start = self._current
-        self._refused: InputError | None = None
+        self.current = parse(_read(path), self._path)
+        self._at_start = self.current
+        self.problem: InputError | None = None
         self._restart_needed: list[str] = []
-        self._seen = self._evaluated = self._current.digest
-
-    @property
-    def current(self) -> Settings:
-        """The last valid state."""
-        return self._current
-
-    @property
-    def problem(self) -> InputError | None:
-        """The error in the present file; None if it is in effect."""
-        return self._refused
+        self._seen = self._evaluated = self.current.digest
 
     async def watch(self) -> None:
         """Poll the file until cancelled."""
@@ -181,14 +177,14 @@ class SettingsFile:
         if not settled or seen == self._evaluated:
             return
         self._evaluated = seen
-        self._refused = None
+        self.problem = None
         try:
             if isinstance(read, InputError):
                 raise read
-            if seen != self._current.digest:
+            if seen != self.current.digest:
                 self._swap(await asyncio.to_thread(self._parse, read, self._path))
         except InputError as mistake:
-            self._refused = mistake
+            self.problem = mistake
             self._on_rejected(mistake)
         except ValidationFailed:
             self._evaluated = ""
@@ -201,11 +197,11 @@ class SettingsFile:
             return mistake
 
     def _swap(self, new: Settings) -> None:
-        old, start = self._current, self._at_start
+        old, start = self.current, self._at_start
         changed = list(_changes_at_start(start, new))
         kept = {name: getattr(start, name) for name in (*_AT_START, *_WHOLE_AT_START)}
-        self._current = msgspec.structs.replace(new, **kept)
-        self._on_reloaded(old, self._current)
+        self.current = msgspec.structs.replace(new, **kept)
+        self._on_reloaded(old, self.current)
         if changed and changed != self._restart_needed:
             self._on_restart_needed(changed)
         self._restart_needed = changed

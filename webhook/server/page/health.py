@@ -109,12 +109,12 @@ class HealthHistory:
 
 def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, HealthCondition]:
     """How the declared schedulers are."""
+    states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
     found = {}
     for name in settings.scheduling.schedulers:
         health = cluster.peek(SchedulerKey(name))
         if not isinstance(health, SchedulerHealth):
             health = SchedulerHealth("unknown", "it has not been looked at yet")
-        states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
         found[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
     return found
 
@@ -138,13 +138,9 @@ def certificates(
         elif end - now < DAY_SECONDS:
             condition = HealthCondition("unknown", "expires within a day", f"expires {day}")
         found[HealthSubject("certificate", name)] = condition
-    for name, match in matches.items():
-        found[HealthSubject("caBundle", name)] = (
-            HealthCondition("good", "matches", "verifies the serving certificate")
-            if match
-            else HealthCondition("bad", "does not match", "does not verify the serving certificate")
-        )
-    return found
+    good = HealthCondition("good", "matches", "verifies the serving certificate")
+    bad = HealthCondition("bad", "does not match", "does not verify the serving certificate")
+    return found | {HealthSubject("caBundle", name): good if match else bad for name, match in matches.items()}
 
 
 TITLES: Final[Mapping[Kind, str]] = {"scheduler": "Scheduler", "certificate": "Certificate", "caBundle": "caBundles of"}
@@ -210,12 +206,10 @@ def moment(wall: float, now: float) -> str:
 
 def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seconds: float) -> HealthRow:
     last = spans[-1]
-    bars = [_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds]
+    bars = tuple(_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds)
     good = sum(bar.width for bar in bars if bar.state == "good")
     covered = sum(bar.width for bar in bars) or 1
-    changes = (
-        (moment(span.begin, now), span.condition.word, span.condition.why) for span in reversed(spans[-_SHOWN_CHANGES:])
-    )
+    latest = reversed(spans[-_SHOWN_CHANGES:])
     return HealthRow(
         kind=subject.kind,
         title=TITLES[subject.kind],
@@ -225,8 +219,8 @@ def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seco
         since=moment(last.begin, now),
         why=last.condition.why,
         summary=f"{last.condition.word} now; good for {100 * good // covered} % of the time shown",
-        bars=tuple(bars),
-        changes=tuple(changes),
+        bars=bars,
+        changes=tuple((moment(span.begin, now), span.condition.word, span.condition.why) for span in latest),
     )
 
 

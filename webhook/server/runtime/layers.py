@@ -44,11 +44,7 @@ class LayerScores(msgspec.Struct):
     ) -> AsyncIterator[str]:
         """A listener for as long as the context lasts; gives its URL.
 
-        Args:
-            settings: the section ``layers``.
-            certificates: the serving certificate.
-            traffic: gets exceptions.
-            seconds: how long to wait at the end for requests that have begun.
+        Requests that have begun at the end have so many seconds to end; exceptions go to ``traffic``.
 
         Raises:
             InputError: nothing can listen there, or the client CA cannot be used.
@@ -118,9 +114,7 @@ class LayerScores(msgspec.Struct):
 async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
     """The scores of layers for as long as the context lasts, without the listener.
 
-    Args:
-        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
-        settings: the section ``layers``.
+    Without a kubeconfig, the pod's service account or kubectl's default is used.
 
     Raises:
         InputError: the settings or the kubeconfig cannot be used.
@@ -146,14 +140,11 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
 
 
 def _files(settings: LayersSettings) -> ManifestFiles | None:
-    if not settings.cache_directory:
-        return None
     directory = Path(settings.cache_directory)
-    if not directory.is_dir():
-        raise InputError(
-            f"{settings.cache_directory} is not a directory", "layers.cacheDirectory", "create it, or mount a volume"
-        )
-    return ManifestFiles(directory, settings.cache_bytes)
+    if settings.cache_directory and not directory.is_dir():
+        fix = "create it, or mount a volume"
+        raise InputError(f"{settings.cache_directory} is not a directory", "layers.cacheDirectory", fix)
+    return ManifestFiles(directory, settings.cache_bytes) if settings.cache_directory else None
 
 
 def _context(name: str, registry: RegistrySettings) -> ssl.SSLContext | None:

@@ -45,8 +45,7 @@ from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
-from webhook.settings.model import AuditSettings, LayersSettings, Settings
-from webhook.settings.syntax import STDOUT, is_loopback
+from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
@@ -96,10 +95,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
         beside = await ends.enter_async_context(background(options, settings.current, cluster, audit))
-        observer = beside.announcing(metrics, settings.current)
-        observer, kind = await ends.enter_async_context(
-            with_tracing(observer) if at_start.traces else without_tracing(observer)
-        )
+        observer, kind = beside.announcing(metrics, settings.current), App
+        if at_start.traces:
+            observer, kind = await ends.enter_async_context(with_tracing(observer))
         recorder = _recorder(audit) if at_start.page.listen else None
         reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
@@ -582,7 +580,7 @@ class TracedApp(App):
             _request.reset(token)
 
 
-class SpanObserver:
+class SpanObserver(Observer):
     """Makes a span of every evaluated review.
 
     Args:
@@ -650,12 +648,6 @@ def attributes_of(endpoint: Endpoint, verdict: Evaluation) -> dict[str, str | bo
 
 def _bound_text(text: str) -> str:
     return scrub_prose(shorten(text, _MAX_LENGTH))
-
-
-@asynccontextmanager
-async def without_tracing(observer: Observer) -> AsyncIterator[tuple[Observer, type[App]]]:
-    """The observer itself, and the usual `App`."""
-    yield observer, App
 
 
 @asynccontextmanager
