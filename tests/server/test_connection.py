@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -13,12 +14,12 @@ import pytest
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.builders import launcher_pod, review
 from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
+from tests.server.clients import LAST, REQUEST, ask, connect, everything
 from tests.server.conftest import ServedApp, Start
-from tests.server.lifetimes import now_and_life
+from tests.server.raw_requests import head
 from tests.server.unanswering import Unanswering
 from webhook import names
 from webhook.facts import NamespaceKey
@@ -27,82 +28,38 @@ from webhook.server.app import LIMITS
 from webhook.server.edge import JITTER, split_address
 from webhook.server.tls import ReloadableTLSContext
 
-PODS = "/mutate/scheduling/pods/enforce"
-
-
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
-
-
 OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
-
-
-BODY = msgspec.json.encode(review(launcher_pod()))
-
-
-REQUEST = (
-    f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
-    + BODY
-)
-
-
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def connect(server: ServedApp) -> Stream:
-    host, port = split_address(server.address)
-    return await asyncio.open_connection(host, port, ssl=server.trust, server_hostname="localhost")
-
-
-async def ask(stream: Stream, request: bytes = REQUEST) -> str:
-    """The head of the answer; the body is read too."""
-    reader, writer = stream
-    writer.write(request)
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    length = next(line for line in head.splitlines() if line.startswith("Content-Length"))
-    await reader.readexactly(int(length.partition(":")[2]))
-    return head
 
 
 async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) -> None:
     server = await start()
-    old, young = await connect(server), await connect(server)
+    old, failing = await connect(server), await connect(server)
     for _ in range(2):
-        assert "Connection: close" not in await ask(old)
+        assert not (await ask(old)).is_last
     server.server.recycle()
 
-    head = await ask(old)
-    assert head.startswith("HTTP/1.1 200 OK")
-    assert "Connection: close" in head
-    assert await old[0].read() == b"", "closed by us, after the answer"
+    last, error = await ask(old), await ask(failing, REQUEST.replace(b"POST", b"PUT"))
+    assert (last.status, last.is_last, error.status, error.is_last) == (200, True, 405, True)
+    assert await old[0].read() == await failing[0].read() == b"", "closed by the server, after the answer"
     later = await connect(server)
-    assert "Connection: close" not in await ask(later)
-    for _, writer in (old, young, later):
+    assert not (await ask(later)).is_last
+    for _, writer in (old, failing, later):
         writer.close()
 
 
-async def test_errors_end_an_old_connection_too(start: Start) -> None:
-    server = await start()
-    old = await connect(server)
-    server.server.recycle()
-
-    assert "connection: close" in (await ask(old, REQUEST.replace(b"POST", b"PUT"))).lower()
-    assert await old[0].read() == b""
-    old[1].close()
-
-
 async def test_ages_differ(start: Start) -> None:
+    assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
     server = await start()
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
-    ages = {connection.closes_at for connection in server.server.open}
     now = asyncio.get_running_loop().time()
+    ages = {connection.closes_at - now for connection in server.server.open}
 
     assert len(ages) == 8
-    assert all(
-        LIMITS.lifetime_seconds * (1 - JITTER) - 10 < age - now <= LIMITS.lifetime_seconds * (1 + JITTER)
-        for age in ages
-    )
+    least, most = LIMITS.lifetime_seconds * (1 - JITTER) - 10, LIMITS.lifetime_seconds * (1 + JITTER)
+    assert all(least < age <= most for age in ages)
     for _, writer in streams:
         writer.close()
 
@@ -111,22 +68,15 @@ async def test_while_draining_every_answer_is_the_last_on_its_connection(start: 
     server = await start()
     before = await connect(server)
     await ask(before)
-    await server.server.begin_shutdown(0)
+    begin = asyncio.get_running_loop().time()
+    await server.server.begin_shutdown(0.05)
+    assert asyncio.get_running_loop().time() - begin >= 0.05
 
     for stream in (before, await connect(server)):
-        head = await ask(stream)
-        assert head.startswith("HTTP/1.1 200 OK"), "still served"
-        assert "Connection: close" in head
+        answer = await ask(stream)
+        assert (answer.status, answer.is_last) == (200, True), "still served"
         assert await stream[0].read() == b""
         stream[1].close()
-
-
-async def test_a_drain_lasts_as_long_as_told() -> None:
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-
-    await Unanswering.server().begin_shutdown(0.05)
-    assert loop.time() - begin >= 0.05
 
 
 class ConnectedClients:
@@ -150,22 +100,12 @@ def clients(tmp_path: Path) -> ConnectedClients:
 
 
 async def answer(server: ServedApp, trust: ssl.SSLContext) -> tuple[int, str]:
-    host, port = split_address(server.address)
-    reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-    writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+    """The status and the body; 0: the connection ended without an answer, with or without an alert."""
     try:
-        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    finally:
-        writer.close()
-    return (int(head.split()[1]), body) if head else (0, "")
-
-
-async def outcome(server: ServedApp, trust: ssl.SSLContext) -> int:
-    """The status; 0: the connection ended without an answer, with or without an alert."""
-    try:
-        return (await answer(server, trust))[0]
+        said, _, body = (await everything(server, LAST, trust)).decode().partition("\r\n\r\n")
     except (ssl.SSLError, ConnectionError):
-        return 0
+        said, body = "", ""
+    return (int(said.split()[1]), body) if said else (0, "")
 
 
 async def test_only_named_clients_are_answered(
@@ -187,21 +127,17 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
     """The sender of the review may list nodes, if it is who the review says."""
     world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
+    request = head(len(body), MIGRATIONS, "Connection: close\r\n") + body
 
-    async def told(server: ServedApp, trust: ssl.SSLContext) -> str:
-        host, port = split_address(server.address)
-        reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-        head = f"POST {MIGRATIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        response = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
-        writer.close()
-        return str(response["status"]["message"])
+    async def told(server: ServedApp, trust: ssl.SSLContext | None = None) -> str:
+        said = (await everything(server, request, trust)).partition(b"\r\n\r\n")[2]
+        return str(json.loads(said)["response"]["status"]["message"])
 
     cluster = MemoryCluster(world)
     verifying = await start(cluster, swappable=clients.tls, clients=("apiserver",))
     verified = await told(verifying, clients.trust(clients.pki.client("apiserver")))
     anybody = await start(cluster)
-    claimed = await told(anybody, anybody.trust)
+    claimed = await told(anybody)
 
     assert "node-a2, node-b1: without zone=c" in verified
     assert claimed.endswith("[no-eligible-node]")
@@ -213,15 +149,18 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
 
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    trust = clients.trust(clients.unknown.client("apiserver"))
-    assert await outcome(server, trust) == 0
+    assert (await answer(server, clients.trust(clients.unknown.client("apiserver"))))[0] == 0
+    # In TLS 1.2 a client could resume a session.
+    old = clients.trust(clients.pki.client("apiserver"))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert (await answer(server, old))[0] == 0
     assert server.counted.requests == []
 
 
 async def test_clients_are_verified_across_swaps(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    authority = Authority.new(["localhost"], *now_and_life())
-    pair = authority.issue(["localhost"], *now_and_life())
+    life = (datetime.now(UTC), timedelta(days=1))
+    pair = Authority.new(["localhost"], *life).issue(["localhost"], *life)
     clients.tls.swap(pair.certificate, pair.key)
     mine, strange = clients.pki.client("apiserver"), clients.unknown.client("apiserver")
     assert (await answer(server, clients.trust(mine, pair)))[0] == 200
@@ -229,25 +168,15 @@ async def test_clients_are_verified_across_swaps(start: Start, clients: Connecte
 
     clients.tls.trust(clients.unknown.ca.read_bytes())
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200
-    assert await outcome(server, clients.trust(mine, pair)) == 0
-    with pytest.raises(ssl.SSLError):
-        clients.tls.trust(b"\xff")
-    with pytest.raises(ssl.SSLError):
-        clients.tls.trust(b"nothing")
+    assert (await answer(server, clients.trust(mine, pair)))[0] == 0
+    for bad in (b"\xff", b"nothing"):
+        with pytest.raises(ssl.SSLError):
+            clients.tls.trust(bad)
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200, "what was refused changed nothing"
 
 
-async def test_clients_that_could_resume_a_session_are_refused(start: Start, clients: ConnectedClients) -> None:
-    server = await start(swappable=clients.tls, clients=("apiserver",))
-    old = clients.trust(clients.pki.client("apiserver"))
-    old.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        await answer(server, old)
-
-
 async def test_without_a_certificate_no_handshake_succeeds() -> None:
-    server = Unanswering.server()
-    swappable = ReloadableTLSContext()
+    server, swappable = Unanswering.server(), ReloadableTLSContext()
     await server.listen("127.0.0.1:0", swappable.listener, "--listen")
     host, port = split_address(server.address)
     pair = self_signed(["localhost"])

@@ -16,8 +16,6 @@ from tests.waiting import PATIENCE, until
 from webhook.server.edge import split_address
 from webhook.server.tls import context
 
-# -- TLS ---------------------------------------------------------------------------------------------------------------
-
 
 def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
     """The first bytes of a client."""

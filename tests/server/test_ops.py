@@ -15,13 +15,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
+from tests.server.listening import visited
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
+from webhook.admission.wire import UserInfo
+from webhook.cluster.access import _access
+from webhook.facts import AccessKey, TokenKey
+from webhook.policies.common.required_facts import access_to_path
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import edge
+from webhook.server.authorizer import Authorizer
 from webhook.server.edge import Limits, Server, serving, split_address
-from webhook.server.ops import Metrics, MetricsState, Ops, Rendering, StateMetric
+from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 
 PODS = "/mutate/scheduling/pods/enforce"
 Logged = list[tuple[str, str, BaseException]]
@@ -119,17 +125,12 @@ def test_bugs_are_counted_and_logged() -> None:
 
 @pytest.mark.parametrize(("missing", "status"), [((), 200), (("namespaces: 403", "scheduler kubevirt"), 503)])
 async def test_readiness_says_what_it_waits_for(missing: tuple[str, ...], status: int) -> None:
-    counted, _ = metrics()
-    code, text = await scrape(ops_app(counted.registry, lambda: missing), "/readyz")
+    ops = ops_app(metrics()[0].registry, lambda: missing)
+    code, text = await scrape(ops, "/readyz")
 
     assert code == status
     assert all(f"waiting for {item}\n" in text for item in missing)
-
-
-async def test_health_is_alive_while_not_ready() -> None:
-    counted, _ = metrics()
-
-    assert await scrape(ops_app(counted.registry, lambda: ("x",)), "/healthz") == (200, "ok\n")
+    assert await scrape(ops, "/healthz") == (200, "ok\n"), "alive while not ready"
 
 
 async def test_state_is_read_at_the_scrape() -> None:
@@ -269,19 +270,26 @@ async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(opened
         writer.close()
 
 
-async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long requests have waited, which they no longer do."""
+    seconds, sleep = list[float](), asyncio.sleep
 
-    async def noted(seconds: float) -> None:
-        slept.append(seconds)
+    async def noted(delay: float) -> None:
+        seconds.append(delay)
         await sleep(0)
 
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
+    return seconds
+
+
+async def test_requests_that_cost_something_wait_for_their_turn(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
     counted, _ = metrics()
     monkeypatch.setattr(edge, "PER_SECOND", 0.1)
     monkeypatch.setattr(edge, "PATIENCE_SECONDS", 45.0)
     _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
     for _ in range(24):
         assert await get(port, "/metrics") == 200
     assert len([seconds for seconds in slept if seconds > 0]) == 4
@@ -292,20 +300,11 @@ async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, mon
     assert not any(slept), "probes don't wait"
 
 
-async def test_a_connection_that_asks_for_health_again_and_again_waits(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        slept.append(seconds)
-        await sleep(0)
-
+async def test_a_connection_that_asks_for_health_again_and_again_waits(opened: Any, slept: list[float]) -> None:
     counted, _ = metrics()
     _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    slept.clear()
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
     for _ in range(10):
         assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
@@ -333,3 +332,41 @@ async def test_where_metrics_are_served_elsewhere() -> None:
     assert status == 404
     assert "/metrics" not in text
     assert (await scrape(ops, "/healthz", "POST"))[0] == 405
+
+
+PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
+MAY = access_to_path(PROMETHEUS, "get", "/metrics")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
+async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(address: str) -> None:
+    """What a token is asked about, and what comes of it, tests/server/test_authorizer.py shows of all listeners."""
+    counted, _ = metrics()
+    cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
+    guarded = address != "127.0.0.1:0"
+    listener = Ops(Rendering(counted.registry), None, counted, Authorizer(cluster, METRICS_PATH) if guarded else None)
+    async with visited(listener, address) as visitor:
+        assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
+        for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
+            assert (await visitor.get(path, method, "GOOD"))[0] == status
+        assert [(await visitor.get("/metrics", token=token))[0] for token in ("", "BAD")] == [
+            401 if guarded else 200
+        ] * 2
+        status, text = await visitor.get("/metrics", token="GOOD")
+        assert (status, (await visitor.get("/metrics", "HEAD", "GOOD"))[0]) == (200, 200)
+
+    assert "kubevirt_webhook_requests_total" in text
+    assert cluster.reads == ([TokenKey("BAD"), TokenKey("GOOD"), MAY] if guarded else [])
+
+
+def test_the_right_is_that_to_a_path() -> None:
+    assert _access(MAY) == {
+        "user": PROMETHEUS.username,
+        "groups": ["system:serviceaccounts"],
+        "uid": "u1",
+        "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"verb": "get", "path": "/metrics"},
+    }
+    other = AccessKey("u", (), "", (), "get", "", "pods", "n")
+    assert _access(other)["resourceAttributes"] == {"verb": "get", "group": "", "resource": "pods", "namespace": "n"}
+    assert "nonResourceAttributes" not in _access(other)

@@ -14,7 +14,7 @@ import pytest
 from tests import builders
 from tests.builders import known, review, vm, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.clients import Stream
+from tests.server.clients import connect
 from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import head
 from tests.waiting import PATIENCE, until
@@ -26,7 +26,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, split_address
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES
 from webhook.server.request import HttpRequest, Overload, parse_head
 from webhook.settings.model import InstancetypeSettings
 
@@ -53,13 +53,6 @@ async def listed(start: Start, monkeypatch: pytest.MonkeyPatch) -> ServedApp:
     return await start(MemoryCluster(known(vmi()) | {NamespaceKey("demo"): namespace}))
 
 
-async def connect(server: ServedApp, source: str) -> Stream:
-    host, port = split_address(server.address)
-    return await asyncio.open_connection(
-        host, port, ssl=server.trust, server_hostname="localhost", local_addr=(source, 0)
-    )
-
-
 async def response(server: ServedApp, path: str, body: bytes) -> dict[str, Any]:
     """The response in the AdmissionReview that answers a review."""
     status, text = await server.post(path, body)
@@ -73,7 +66,7 @@ async def trickle(server: ServedApp, source: str) -> None:
     """Announce the largest body, send as little of it as possible, and come back."""
     while True:
         with suppress(OSError, ssl.SSLError):
-            reader, writer = await connect(server, source)
+            reader, writer = await connect(server, source=source)
             try:
                 # Less than this gets no room at all.
                 writer.write(head(MAX_BODY, VMS + "?timeout=10s") + b" " * PREFIX_BYTES)
@@ -105,29 +98,20 @@ async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed
 
 
 async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
-    async def dry_run() -> bool:
-        answer = await response(listed, VMS + "?timeout=3s", forbidden(1_400_000, dryRun=True))
-        return bool(answer["allowed"])
+    async def allowed(size: int, **request: Any) -> bool:
+        return bool((await response(listed, VMS + "?timeout=3s", forbidden(size, **request)))["allowed"])
 
-    async def create() -> bool:
-        return bool((await response(listed, VMS + "?timeout=3s", forbidden(300_000)))["allowed"])
-
-    results = await asyncio.gather(*(dry_run() for _ in range(16)), *(create() for _ in range(16)))
+    dry_runs, others = (allowed(1_400_000, dryRun=True) for _ in range(16)), (allowed(300_000) for _ in range(16))
+    results = await asyncio.gather(*dry_runs, *others)
 
     assert results == [False] * 32
 
 
-def _stages() -> list[Endpoint]:
-    return list(ENDPOINTS)
-
-
-@pytest.mark.parametrize("endpoint", _stages(), ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("overload", list(Overload), ids=lambda overload: overload.name)
 async def test_each_endpoint_and_each_overload(listed: ServedApp, endpoint: Endpoint, overload: Overload) -> None:
-    body = forbidden(0)
-    answer = json.loads(listed.reviewer.overloaded(endpoint, body[:4096], overload.clause, overload.denial) or b"{}")[
-        "response"
-    ]
+    said = listed.reviewer.overloaded(endpoint, forbidden(0)[:4096], overload.clause, overload.denial)
+    answer = json.loads(said or b"{}")["response"]
 
     denies = endpoint.stage == "enforce" and (
         endpoint.verb == "validate"
@@ -179,7 +163,7 @@ async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("length", [100_000, EVERYDAY_BYTES + 1], ids=["everyday", "large"])
 async def test_a_late_body(listed: ServedApp, length: int) -> None:
-    reader, writer = await connect(listed, "127.0.0.1")
+    reader, writer = await connect(listed)
     writer.write(head(length, VMS + "?timeout=10s") + forbidden(0)[:1000])
     async with asyncio.timeout(PATIENCE):
         answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
@@ -208,7 +192,7 @@ async def test_without_a_uid_there_is_an_http_error(
     listed: ServedApp, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "GRACE_SECONDS", 0.1)
-    reader, writer = await connect(listed, "127.0.0.1")
+    reader, writer = await connect(listed)
     writer.write(head(100_000, VMS) + begin)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).split()[1] == b"408"

@@ -17,7 +17,7 @@ from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
-from webhook.placement.machines import CLAIMS, VOLUMES
+from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
@@ -44,9 +44,6 @@ def signed_in(**answers: Any) -> dict[Key[Any], object]:
     keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "token": TokenKey("GOOD")}
     keys |= {"claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
     return known | {keys[name]: answer for name, answer in answers.items()}
-
-
-# -- who ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,9 +154,6 @@ async def test_the_page_says_what_it_may_not_read_itself(page: Opened) -> None:
     assert "node-b1" in text
 
 
-# -- what --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_page_is_closed_to_everything_else(page: Opened, path: str) -> None:
     opened = await page()
@@ -211,19 +205,12 @@ async def test_only_reading(page: Opened, method: str) -> None:
     ],
 )
 async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, status: int) -> None:
-    opened = await page({KubeVirtKey(): installed()} | absent("nobody"))
+    opened = await page({KubeVirtKey(): installed(), ObjectKey(VMIS, "demo", "nobody"): None})
     got, text = await opened.get(path)
 
     assert got == status, text
     assert status == 302 or "<h1>" in text
     assert opened.crashes.errors == []
-
-
-def absent(name: str) -> dict[Key[Any], object]:
-    from webhook.facts import ObjectKey
-    from webhook.placement.machines import VMIS
-
-    return {ObjectKey(VMIS, "demo", name): None}
 
 
 async def test_a_page_loads_itself_again_only_for_who_asks_for_it(page: Opened) -> None:
@@ -255,7 +242,7 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
         nonlocal begun
         begun += 1
         await release.wait()
-        return NamespaceTable((), 0, 0)
+        return NamespaceTable((), 0)
 
     monkeypatch.setattr("webhook.server.page.views.namespace_table", slow)
     monkeypatch.setattr("webhook.server.authorizer.PATIENCE_SECONDS", 0.05)
@@ -280,9 +267,6 @@ async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
 
     assert answers == [200] * BURST
     assert 200 not in statuses
-
-
-# -- hostile -----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_a_tenant_writes_is_shown_and_does_nothing(page: Opened) -> None:

@@ -135,5 +135,5 @@ async def test_ten_thousand_namespaces_come_in_parts_and_reviews_come_between() 
     ended.set()
     await beside
 
-    assert (len(table.rows), table.total, table.first) == (50, 10_000, 0)
+    assert (len(table.rows), table.total) == (50, 10_000)
     assert turns >= 10_000 // SLICE

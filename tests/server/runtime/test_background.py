@@ -11,8 +11,7 @@ from tests.admission.audit_schema import STRICT
 from tests.builders import known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.review.memory import VMS, KeptInMemory, MemoryCluster
-from tests.server.background.decisions import DENIED
-from tests.server.background.world import NAMESPACE_LABELS, settings, stored
+from tests.server.background.world import DENIED, NAMESPACE_LABELS, settings, stored
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter

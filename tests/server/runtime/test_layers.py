@@ -15,8 +15,9 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
 from certs.source import Pair
+from tests.server.listening import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
-from tests.server.test_extender import CrashingScorer, body
+from tests.server.test_extender import body
 from webhook.errors import InputError
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import open_layer_scores
@@ -78,7 +79,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
         assert scores.secrets is None
-        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CrashingScorer(), 1.0))
+        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, Crashes(), 1.0))
         async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
             assert await response.json() == []
         registry = CollectorRegistry()
@@ -100,7 +101,7 @@ async def test_clients_need_a_certificate_of_the_right_name(
     )
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, guarded))
-        url = await ends.enter_async_context(scores.listening(guarded, certificates, CrashingScorer(), 1.0))
+        url = await ends.enter_async_context(scores.listening(guarded, certificates, Crashes(), 1.0))
         assert url.startswith("https://")
 
         async def status(name: str) -> int:
