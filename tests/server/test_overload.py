@@ -15,7 +15,7 @@ from tests import builders
 from tests.builders import known, review, vm, vmi
 from tests.review.memory import MemoryCluster
 from tests.server.clients import connect
-from tests.server.conftest import ServedApp, SlowCluster, Start
+from tests.server.conftest import ServedApp, Start
 from tests.server.raw_requests import head
 from tests.waiting import PATIENCE, until
 from webhook import names
@@ -137,30 +137,6 @@ async def test_a_namespace_that_has_not_opted_in_is_not_denied(start: Start) -> 
     assert json.loads(answer)["response"]["allowed"] is True
 
 
-# -- each kind of overload over sockets --------------------------------------------------------------------------------
-
-
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests wait for a fifth of a second."""
-    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
-    # It remembers its answers.
-    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
-
-
-async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient(monkeypatch)
-    slow = SlowCluster(known(vmi()), peeked=set())
-    server = await start(slow, max_in_flight=1)
-    first = asyncio.create_task(server.post(VMS, forbidden(0)))
-    await until(lambda: slow.waiting)
-    answer = await response(server, VMS + "?timeout=10s", forbidden(0))
-    slow.release.set()
-    await first
-
-    assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
-    assert answer["auditAnnotations"]["reason"] == common.OVERLOADED
-
-
 @pytest.mark.parametrize("length", [100_000, EVERYDAY_BYTES + 1], ids=["everyday", "large"])
 async def test_a_late_body(listed: ServedApp, length: int) -> None:
     reader, writer = await connect(listed)
@@ -173,7 +149,9 @@ async def test_a_late_body(listed: ServedApp, length: int) -> None:
 
 
 async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient(monkeypatch)
+    # Requests wait for a fifth of a second; what is remembered of timeouts does not count.
+    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
+    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
     assert listed.server.room.taken == 0
     await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))
@@ -211,8 +189,6 @@ async def test_how_long_a_review_may_wait(
     assert server.app.patience(request) == pytest.approx(seconds * share)
 
 
-# -- the beginning of a review -----------------------------------------------------------------------------------------
-
 AS_GO_WRITES_IT = (
     b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1","kind":{"group":"kubevirt.io",'
     b'"version":"v1","kind":"VirtualMachine"},"resource":{"group":"kubevirt.io","version":"v1","resource":'
@@ -230,14 +206,10 @@ def test_what_the_beginning_of_a_review_says() -> None:
     assert (request.uid, request.name, request.namespace, request.operation) == ("u1", "web", "demo", "CREATE")
 
 
-@pytest.mark.parametrize("cut", [0, 10, 40, 76])
-def test_a_beginning_without_a_uid(cut: int) -> None:
-    assert begun_request(AS_GO_WRITES_IT[:cut]) is None
-
-
 @pytest.mark.parametrize(
     "begin",
     [
+        *(AS_GO_WRITES_IT[:cut] for cut in (0, 10, 40, 76)),
         b'{"kind":"AdmissionReview","apiVersion":"v2","request":{"uid":"u1"',
         b'{"kind":"Other","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1"',
         b'{"kind":"AdmissionReview","kind":"AdmissionReview","request":{"uid":"u1"',
