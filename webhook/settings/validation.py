@@ -23,15 +23,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     WithJsonSchema,
     create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
@@ -166,7 +164,9 @@ def _annotations(part: Any) -> Iterator[Any]:
     elif isinstance(part, Check):
         yield AfterValidator(lambda value: _call(part.check, value))
         if part.pattern:
-            yield _Pattern(part)
+            # pydantic's own pattern would have a message of its own.
+            pattern = {"pattern": f"^(?:{part.pattern})$", "maxLength": part.longest}
+            yield WithJsonSchema({"type": "string", **pattern})
     elif isinstance(part, CheckBeside):
         yield AfterValidator(lambda value, info: _call(part.check, value, info.data))
     elif isinstance(part, AsText):
@@ -179,18 +179,6 @@ def _call(check: Callable[..., Any], *values: Any) -> Any:
         return check(*values)
     except SettingError as error:
         raise PydanticCustomError(OWN_ERROR, "{what}", error.context) from None
-
-
-class _Pattern:
-    """What the JSON Schema says of a syntax; pydantic's own pattern would have a message of its own."""
-
-    def __init__(self, check: Check) -> None:
-        self._check: Final = check
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^(?:{self._check.pattern})$", "maxLength": self._check.longest}
 
 
 def schema() -> dict[str, Any]:

@@ -66,46 +66,31 @@ class LayerScores(msgspec.Struct):
     def metrics(self) -> MetricsState:
         """The metrics."""
         index, images, extender = self.nodes.index, self.images, self.extender
+        waiting = "Manifests of images that wait to be fetched."
+        known = "Images on nodes, by whether their layers are known."
+        at_limit = "Nodes that list as many images as the kubelet lists by default, and probably have more."
+        dropped = "Manifests not fetched because too many were waiting."
+        requests, fetches = "Requests of kube-scheduler by result.", "Fetches of manifests by result."
+        secrets, by_result = "Pull secrets that could not be read.", ("result",)
+
+        def layers() -> dict[str, float]:
+            return {"known": index.known_images, "unknown": index.unknown_images}
+
+        def failures() -> float | dict[str, float]:
+            return self.secrets.failures if self.secrets else {}
+
+        def answered() -> dict[str, int]:
+            return extender.results if extender else {}
+
         return MetricsState(
             [
-                StateMetric(
-                    "kubevirt_webhook_layers_queue_length",
-                    "Manifests of images that wait to be fetched.",
-                    lambda: images.waiting,
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_images",
-                    "Images on nodes, by whether their layers are known.",
-                    lambda: {"known": index.known_images, "unknown": index.unknown_images},
-                    ("layers",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_nodes_at_image_limit",
-                    "Nodes that list as many images as the kubelet lists by default, and probably have more.",
-                    lambda: len(self.nodes.cut),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_requests_total",
-                    "Requests of kube-scheduler by result.",
-                    lambda: extender.results if extender else {},
-                    ("result",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_fetches_total",
-                    "Fetches of manifests by result.",
-                    lambda: images.results,
-                    ("result",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_fetches_dropped_total",
-                    "Manifests not fetched because too many were waiting.",
-                    lambda: images.dropped,
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_pull_secret_failures_total",
-                    "Pull secrets that could not be read.",
-                    lambda: self.secrets.failures if self.secrets else {},
-                ),
+                StateMetric("kubevirt_webhook_layers_queue_length", waiting, lambda: images.waiting),
+                StateMetric("kubevirt_webhook_layers_images", known, layers, ("layers",)),
+                StateMetric("kubevirt_webhook_layers_nodes_at_image_limit", at_limit, lambda: len(self.nodes.cut)),
+                StateMetric("kubevirt_webhook_layers_requests_total", requests, answered, by_result),
+                StateMetric("kubevirt_webhook_layers_fetches_total", fetches, lambda: images.results, by_result),
+                StateMetric("kubevirt_webhook_layers_fetches_dropped_total", dropped, lambda: images.dropped),
+                StateMetric("kubevirt_webhook_layers_pull_secret_failures_total", secrets, failures),
             ]
         )
 
