@@ -125,25 +125,44 @@ class Reviewer:
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
-        return pending if isinstance(pending, Evaluation) else await self._evaluate_pending(pending, deadline)
+        pending = self.evaluate_from_memory(endpoint, body, verified=verified)
+        return pending if isinstance(pending, Evaluation) else await self.evaluate_pending(pending, deadline)
 
     async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
         """The answer to an AdmissionReview, with arguments and errors of `evaluate`."""
-        return _encode(await self.evaluate(endpoint, body, deadline, verified=verified))
+        return encode(await self.evaluate(endpoint, body, deadline, verified=verified))
 
-    def review_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | PendingReview:
-        """The answer, as `review` gives it, if all that it takes is in memory; else the review for `review_pending`.
+    def evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
+        """The evaluation, if all that it takes is in memory; else the review for `evaluate_pending`.
 
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
-        return _encode(pending) if isinstance(pending, Evaluation) else pending
+        start = time.perf_counter()
+        received = endpoint.codec.decode(body)
+        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
+        settings = self._settings()
+        pending = PendingReview(endpoint, received, facts, settings, start)
+        try:
+            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
+        except NotRead as missing:
+            pending.missing = missing.keys
+            return pending
+        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
-    async def review_pending(self, pending: PendingReview, deadline: float) -> bytes:
-        """The answer to a review of `review_from_memory`; look-ups end by the deadline, on the running loop's clock."""
-        return _encode(await self._evaluate_pending(pending, deadline))
+    async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
+        """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
+        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
+        try:
+            verdict = await replay(
+                lambda known: _decide(endpoint, received, known, settings, self._scopes),
+                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
+            )
+        except Exception as error:  # noqa: BLE001 - the same
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
@@ -174,33 +193,7 @@ class Reviewer:
                 mode = mode if unknown else where.mode
         status = status if endpoint.denies else 0
         verdict = _undecided(endpoint, pending.received, mode, common.overloaded(why), status)
-        return _encode(self._report(pending, verdict))
-
-    def _evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
-        start = time.perf_counter()
-        received = endpoint.codec.decode(body)
-        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
-        settings = self._settings()
-        pending = PendingReview(endpoint, received, facts, settings, start)
-        try:
-            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
-        except NotRead as missing:
-            pending.missing = missing.keys
-            return pending
-        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            verdict = self._evaluate_bug(pending, error)
-        return self._report(pending, verdict)
-
-    async def _evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
-        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
-        try:
-            verdict = await replay(
-                lambda known: _decide(endpoint, received, known, settings, self._scopes),
-                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
-            )
-        except Exception as error:  # noqa: BLE001 - the same
-            verdict = self._evaluate_bug(pending, error)
-        return self._report(pending, verdict)
+        return encode(self._report(pending, verdict))
 
     def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
         endpoint, received = pending.endpoint, pending.received
@@ -243,7 +236,7 @@ class Reviewer:
         return verdict
 
 
-def _encode(verdict: Evaluation) -> bytes:
+def encode(verdict: Evaluation) -> bytes:
     """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log."""
     reason = verdict.decision.reasons[0].code
     notes = {"mode": verdict.mode, "decision": verdict.label, "reason": reason, **verdict.outcome.notes}

@@ -74,7 +74,7 @@ def parse_apart(data: bytes, where: str) -> Settings:
     environment = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - this program
-            [sys.executable, "-m", "webhook.settings", where],
+            [sys.executable, "-m", "webhook.settings.file", where],
             input=data,
             capture_output=True,
             check=False,
@@ -223,3 +223,12 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         return read_file(path, MAX_BYTES, "a settings file is not larger")
     except InputError as error:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
+
+
+if __name__ == "__main__":
+    # As `parse_apart` runs it; what is pickled are the settings, or the arguments of each mistake's `InputError`.
+    try:
+        answer: object = parse(sys.stdin.buffer.read(), sys.argv[1])
+    except InputErrors as error:
+        answer = [(mistake.what, mistake.where, mistake.fix) for mistake in error.mistakes]
+    sys.stdout.buffer.write(pickle.dumps(answer))

@@ -42,6 +42,7 @@ from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
 from webhook.k8s.types.meta import Object, Unstructured
+from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
@@ -58,11 +59,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A kind of objects to list, and the endpoints whose policies evaluate them.
-
-    Attributes:
-        query: parameters of the list's query.
-    """
+    """A kind of objects to list, with the parameters of the query, and the endpoints whose policies evaluate them."""
 
     resource: Resource[Unstructured]
     query: Mapping[str, str]
@@ -100,28 +97,19 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
     """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
-    meta = namespace.meta
-    labels = meta.labels or {}
+    meta, labels = namespace.meta, namespace.meta.labels or {}
+    requirements = settings.webhooks.namespace_selector
+    selector = (Expression(each["key"], each["operator"], tuple(each.get("values", ()))) for each in requirements)
     if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
         return frozenset()
-    if not all(_holds(expression, labels) for expression in settings.webhooks.namespace_selector):
+    if not all(expression.accepts(labels.get(expression.key)) for expression in selector):
         return frozenset()
-    policies = {endpoint.policy for look in LOOKS for endpoint in look.endpoints}
-    return frozenset(
-        policy
-        for policy in policies
-        if labels.get(names.policy_label(policy), names.ENFORCE if settings.policy(policy).cluster_wide else "")
-        == names.ENFORCE
-    )
 
+    def is_enforced(policy: Policy) -> bool:
+        default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
+        return labels.get(names.policy_label(policy), default) == names.ENFORCE
 
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet a requirement of a label selector (k8s.io/apimachinery, pkg/labels)."""
-    value, operator = labels.get(expression["key"]), str(expression["operator"])
-    if operator in ("Exists", "DoesNotExist"):
-        return (value is not None) == (operator == "Exists")
-    listed: bool = value in expression.get("values", ())
-    return listed == (operator == "In")
+    return frozenset(filter(is_enforced, {endpoint.policy for look in LOOKS for endpoint in look.endpoints}))
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -201,12 +189,7 @@ logger = logging.getLogger(__name__)
 
 
 class DriftedObject(msgspec.Struct, frozen=True):
-    """An object that is not as enforce would make it.
-
-    Attributes:
-        endpoint: whose policy says so.
-        decision: what enforce would do.
-    """
+    """An object that is not as enforce would make it, as the policy of an endpoint decides."""
 
     endpoint: Endpoint
     candidate: Candidate

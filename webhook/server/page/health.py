@@ -48,12 +48,11 @@ class HealthCondition(msgspec.Struct, frozen=True):
 
 
 class HealthSpan(msgspec.Struct, frozen=True):
-    """A time during which a subject had one state.
+    """A time during which a subject had one state, with the latest condition of it.
 
     Attributes:
         begin: Unix time in seconds.
         end: likewise; None: it lasts.
-        condition: the latest one of that time.
     """
 
     begin: float
@@ -122,13 +121,7 @@ def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, Heal
 def certificates(
     expiry: Mapping[str, float], matches: Mapping[str, float], now: float
 ) -> dict[HealthSubject, HealthCondition]:
-    """How the certificates and the caBundles are.
-
-    Args:
-        expiry: the Unix times at which certificates expire, by name.
-        matches: by webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0.
-        now: Unix time in seconds.
-    """
+    """How certificates are that expire at Unix times, by name, and the caBundles of configurations, 1 if they match."""
     found = {}
     for name, end in expiry.items():
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
@@ -187,13 +180,7 @@ def window(since: float, now: float) -> float:
 
 
 def health_rows(history: Mapping[HealthSubject, tuple[HealthSpan, ...]], since: float, now: float) -> list[HealthRow]:
-    """The rows of all subjects.
-
-    Args:
-        history: the spans of each subject, the oldest first.
-        since: Unix time in seconds from which on there are spans.
-        now: Unix time in seconds.
-    """
+    """The rows of all subjects, of which there are spans, the oldest first, since a Unix time in seconds."""
     seconds = window(since, now)
     return [_row(subject, spans, now, seconds) for subject, spans in history.items()]
 

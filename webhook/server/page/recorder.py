@@ -140,12 +140,7 @@ class DecisionLog:
 
 
 def shown_decision(number: int, record: Record) -> ShownDecision:
-    """A decision as the page shows it.
-
-    Args:
-        number: its place in the order of this server's decisions.
-        record: the audit record, in which secrets are redacted.
-    """
+    """A decision as the page shows it, from its audit record, in which secrets are redacted."""
     cut, endpoint, about = _Allowance().cut, BY_PATH[record.endpoint], record.object
 
     def shown_value(value: Any) -> str | None:

@@ -135,7 +135,7 @@ class PolicyCell(msgspec.Struct, frozen=True):
 
 
 class NamespaceRow(msgspec.Struct, frozen=True):
-    """One namespace, with a cell for each policy in the order of `POLICIES`."""
+    """One namespace, with a cell for each of `POLICIES`."""
 
     name: str
     cells: tuple[PolicyCell, ...]
@@ -151,14 +151,9 @@ class NamespaceTable(msgspec.Struct, frozen=True):
 async def namespace_table(
     cluster: BrowsableCluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
 ) -> NamespaceTable:
-    """The namespaces that have opted in to a policy, or in which one did something today.
+    """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    Args:
-        cluster: has the namespaces.
-        settings: the settings in force.
-        counts: what was done today.
-        prefix: only namespaces whose names begin like this.
-        first: the place of the first of `ROWS` rows.
+    Of these, `ROWS` rows are shown from the ``first`` on.
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
     opt_ins = [names.policy_label(policy) for policy in POLICIES]
@@ -247,38 +242,22 @@ class PageAnswer(msgspec.Struct, frozen=True):
     refresh_seconds: int = 0
 
 
-class PageViews:
-    """The paths of the page.
+class PageViews(msgspec.Struct, frozen=True):
+    """The paths of the page: what they show is read from these.
 
-    Args:
-        cluster: the source of facts.
+    Attributes:
         settings: returns the settings in force.
-        recorder: has the decisions.
-        history: has the health.
         waiting_for: what keeps the server from being ready, in words; empty when ready.
     """
 
-    def __init__(
-        self,
-        cluster: BrowsableCluster,
-        settings: Callable[[], Settings],
-        recorder: DecisionRecorder,
-        history: HealthHistory,
-        waiting_for: Callable[[], tuple[str, ...]],
-    ) -> None:
-        self._cluster: Final = cluster
-        self._settings: Final = settings
-        self._recorder: Final = recorder
-        self._history: Final = history
-        self._waiting_for: Final = waiting_for
+    cluster: BrowsableCluster
+    settings: Callable[[], Settings]
+    recorder: DecisionRecorder
+    history: HealthHistory
+    waiting_for: Callable[[], tuple[str, ...]]
 
     async def show(self, path: str, query: str, permit: Permit) -> PageAnswer | None:
-        """The answer to a request; None: there is nothing at this path.
-
-        Args:
-            path: the path, which begins with `PATH`.
-            query: the query string.
-            permit: checks whether the sender may ask about a VM.
+        """The answer to a request for a path that begins with `PATH`; None: there is nothing.
 
         Raises:
             InputError: a parameter is not valid.
@@ -329,16 +308,16 @@ class PageViews:
             return matrix(*asked[:3], facts, node=asked.node, first=first, count=ROWS, reader=reader)
 
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-        return await replay(decide, self._cluster, Facts(peek=self._cluster.peek), deadline, "the question")
+        return await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
 
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
-        counts = self._recorder.counts
-        table = await namespace_table(self._cluster, self._settings(), counts, prefix=prefix, first=first)
+        counts = self.recorder.counts
+        table = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}
-        denials = self._recorder.log.latest(lambda each: each.label in _BAD)
+        denials = self.recorder.log.latest(lambda each: each.label in _BAD)
         values = {
-            "missing": self._waiting_for(),
+            "missing": self.waiting_for(),
             "tiles": [(label, total.get(label, 0), text) for label, text in _TILES.items()],
             "skipped": total.get("skipped", 0),
             "health": self._health_rows(),
@@ -365,7 +344,7 @@ class PageViews:
             )
 
         first = query.number("first")
-        found = list(self._recorder.log.latest(is_wanted))
+        found = list(self.recorder.log.latest(is_wanted))
         rows = found[first : first + ROWS]
         path = f"{PATH}/decisions"
         values = {
@@ -374,7 +353,7 @@ class PageViews:
             "policies": POLICIES,
             "labels": _LABELS,
             "rows": rows,
-            "kept": len(self._recorder.log),
+            "kept": len(self.recorder.log),
             "capacity": CAPACITY,
             "namespace_capacity": NAMESPACE_CAPACITY,
             "pager": pager(query, path, first, len(rows), len(found)),
@@ -383,7 +362,7 @@ class PageViews:
 
     def _decision(self, number: str) -> PageAnswer | None:
         is_number = number.isascii() and number.isdecimal() and len(number) < 16
-        it = self._recorder.log.get(int(number)) if is_number else None
+        it = self.recorder.log.get(int(number)) if is_number else None
         if it is None:
             return None
         about = PageQuery("", ())
@@ -403,7 +382,7 @@ class PageViews:
         meaning = MEANINGS.get(code)
         if meaning is None:
             return None
-        found = self._recorder.log.latest(lambda each: any(reason.code == code for reason in each.reasons))
+        found = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.reasons))
         return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(found, _FEW_ROWS))})
 
     def _health(self, query: PageQuery) -> PageAnswer:
@@ -412,14 +391,14 @@ class PageViews:
             ("Schedulers", [row for row in rows if row.kind == "scheduler"]),
             ("Certificates", [row for row in rows if row.kind != "scheduler"]),
         ]
-        minutes = round(window(self._history.since, time.time()) / 60)
+        minutes = round(window(self.history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
         window_text = f"The bars show the last {text}. Gray: not checked by this replica."
         values = {"sections": sections, "window": window_text, "begin": f"{text} ago"}
         return _live("health.html", f"{PATH}/health", query, values)
 
     def _health_rows(self) -> list[HealthRow]:
-        return health_rows(self._history.spans(), self._history.since, time.time())
+        return health_rows(self.history.spans(), self.history.since, time.time())
 
 
 def _reasons() -> PageAnswer:

@@ -462,13 +462,7 @@ _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S1
 
 
 class ProbeResult(NamedTuple):
-    """The result of a probe.
-
-    Attributes:
-        matches: whether a client that trusts a configuration's caBundles, each of them, accepts the server; by
-            configuration.
-        why: what is wrong, as clauses.
-    """
+    """By configuration, whether a client that trusts each of its caBundles accepts the server; why not, as clauses."""
 
     matches: Mapping[str, bool]
     why: tuple[str, ...]
@@ -478,7 +472,7 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
     """Dial the server's own listener once for every different caBundle.
 
     Args:
-        address: the address of the listener, ``HOST:PORT``.
+        address: of the listener, ``HOST:PORT``.
         host: the name by which the API server calls it.
         bundles: caBundle (PEM) by entry by configuration; None: the configuration does not exist.
     """

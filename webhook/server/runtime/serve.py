@@ -605,9 +605,7 @@ def _bound_text(text: str) -> str:
 async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
 
-    Args:
-        observer: gets every evaluation, too.
-        exporter: where spans go; None: OTLP over HTTP.
+    Without an exporter they go to OTLP over HTTP.
 
     Raises:
         InputError: OpenTelemetry is not installed.
