@@ -16,7 +16,7 @@ from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
+from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
@@ -39,11 +39,9 @@ PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a
 
 
 def signed_in(**answers: Any) -> dict[Key[Any], object]:
-    known: dict[Key[Any], object] = {TokenKey("GOOD"): ALICE, TokenKey("BAD"): None, MAY: True, VMI: True, NODES: True}
-    known |= {CLAIM_RIGHT: True, VOLUME_RIGHT: True}
-    keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "token": TokenKey("GOOD")}
-    keys |= {"claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
-    return known | {keys[name]: answer for name, answer in answers.items()}
+    keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
+    known: dict[Key[Any], object] = {TokenKey("GOOD"): answers.get("token", ALICE), TokenKey("BAD"): None}
+    return known | {key: answers.get(name, True) for name, key in keys.items()}
 
 
 @pytest.mark.parametrize(
@@ -300,9 +298,8 @@ async def test_hostile_questions_are_quoted(page: Opened) -> None:
     assert "&#34;&gt;&lt;script&gt;" in html
 
 
-async def test_the_health_of_schedulers_is_on_the_overview(page: Opened) -> None:
-    opened = await page({SchedulerKey("kubevirt"): SchedulerHealth("available", "it runs")}, missing=("nodes: 403",))
-    _, html = await opened.get()
+async def test_health_is_on_the_overview(page: Opened) -> None:
+    _, html = await (await page(missing=("nodes: 403",))).get()
 
-    assert "kubevirt" in html
+    assert "Scheduler <bdi><strong>kubevirt</strong></bdi>: available" in html
     assert "nodes: 403" in html
