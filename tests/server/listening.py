@@ -12,6 +12,7 @@ import aiohttp
 from certs.source import self_signed
 from webhook.server import tls
 from webhook.server.authorizer import GuardedApplication
+from webhook.server.edge import Application, Limits, Server
 
 
 class Crashes:
@@ -49,3 +50,11 @@ async def visited(application: GuardedApplication, address: str = "127.0.0.1:0")
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
     ):
         yield Visitor(url.replace("0.0.0.0", "127.0.0.1"), client)
+
+
+class Unanswering(Application):
+    """An application that fails at every request."""
+
+    @classmethod
+    def server(cls, limits: Limits | None = None) -> Server:
+        return Server(cls(), limits or Limits())

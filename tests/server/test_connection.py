@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import shutil
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,16 +21,18 @@ from certs.source import Pair, self_signed
 from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
-from tests.server.clients import LAST, REQUEST, ask, connect, everything
+from tests.server.clients import LAST, REQUEST, ask, connect, everything, status, unharmed
 from tests.server.conftest import ServedApp, Start
+from tests.server.listening import Unanswering
 from tests.server.raw_requests import head
-from tests.server.unanswering import Unanswering
+from tests.waiting import PATIENCE, until
 from webhook import names
+from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server.app import LIMITS
-from webhook.server.edge import JITTER, split_address
-from webhook.server.tls import ReloadableTLSContext
+from webhook.server.edge import JITTER, Client, ConnectionLimiter, Limits, split_address
+from webhook.server.tls import ReloadableTLSContext, context
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
 OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
@@ -188,3 +194,214 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
     writer.close()
     await writer.wait_closed()
     await server.shutdown(0.0)
+
+
+async def test_port_in_use() -> None:
+    first = Unanswering.server()
+    await first.listen("127.0.0.1:0", None, "--listen")
+    assert not first.address.endswith(":0")
+
+    with pytest.raises(InputError) as refused:
+        await Unanswering.server().listen(first.address, None, "--listen")
+    assert refused.value.where == "--listen"
+    assert first.address in refused.value.what
+    await first.shutdown(0.0)
+
+
+async def test_address_of_another_host() -> None:
+    with pytest.raises(InputError, match=r"nothing can listen on 192\.0\.2\.1:8443"):
+        await Unanswering.server().listen("192.0.2.1:8443", None, "--listen")
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"), [("0.0.0.0:8443", ("0.0.0.0", 8443)), ("[::1]:80", ("::1", 80)), (":0", ("", 0))]
+)
+def test_split(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize("address", [":0", "localhost:0"])
+async def test_every_address_of_a_host_is_listened_on(address: str) -> None:
+    server = Unanswering.server()
+    await server.listen(address, None, "--listen")
+    _, writer = await asyncio.open_connection("127.0.0.1", split_address(server.address)[1])
+    writer.close()
+    await server.shutdown(0.0)
+
+
+def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
+    """The first bytes of a client."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.set_alpn_protocols(list(alpn))
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
+    return outgoing.read()
+
+
+async def plain(server: ServedApp, data: bytes, *, eof: bool = False) -> bytes:
+    """What a client gets that sends bytes other than TLS; with ``eof`` it ends its stream."""
+    host, port = split_address(server.address)
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(data)
+    if eof:
+        writer.write_eof()
+    try:
+        async with asyncio.timeout(0.05 if not eof else PATIENCE):
+            return await reader.read()
+    except (TimeoutError, ConnectionError):
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+async def test_handshakes_that_are_none(start: Start) -> None:
+    server = await start()
+    dice = random.Random(1)
+    hello = client_hello()
+    truncated = [hello[: len(hello) * n // 12] for n in range(12)]
+    changed = []
+    for _ in range(30):
+        copy = bytearray(hello)
+        for _ in range(3):
+            copy[dice.randrange(5, len(copy))] = dice.randrange(256)
+        changed.append(bytes(copy))
+    records = [
+        b"\x16\x03\x01\xff\xff" + dice.randbytes(20_000),
+        b"\x16\x03\x01\x00\x00" * 1000,
+        b"\x80\x2e\x01\x00\x02",
+    ]
+    for data in [*truncated, *changed, *records, *(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30))]:
+        answer = await plain(server, data, eof=True)
+        # An alert, or the server's own hello if the client's still makes sense; never output of the application.
+        assert answer[:1] in (b"", b"\x15", b"\x16")
+        assert b"HTTP" not in answer
+    assert await plain(server, REQUEST, eof=True) in (
+        b"",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+        b"\x15\x03\x01\x00\x02\x02\x50",
+    )
+    await until(lambda: len(server.server.open) == 0, "nobody to have come through")
+    await unharmed(server)
+
+
+async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
+    server = await start()
+    server.trust.check_hostname = False
+    host, port = split_address(server.address)
+    for name in ("a" * 63 + "." + "b" * 63, "xn--80ak6aa92e.com", "192.0.2.1", "*.example", "-", "a b", None):
+        with suppress(ssl.SSLError, ConnectionError):
+            stream = await asyncio.open_connection(host, port, ssl=server.trust, server_hostname=name or "")
+            stream[1].write(REQUEST)
+            assert await status(stream) == 200, "names decide nothing here"
+    other = ssl.create_default_context(cadata=server.pair.authority.decode())
+    other.set_alpn_protocols(["h2", "nonsense"])
+    stream = await connect(server, other)
+    assert stream[1].get_extra_info("ssl_object").selected_alpn_protocol() is None
+    stream[1].write(REQUEST)
+    assert await status(stream) == 200, "as Go's servers do where a client names no protocol that they have"
+    await unharmed(server)
+
+
+async def test_renegotiation_is_refused(start: Start) -> None:
+    assert context().options & ssl.OP_NO_RENEGOTIATION
+    client = shutil.which("openssl")
+    if not client:
+        pytest.skip("no openssl on this machine, and Python's client can't ask for it")
+    server = await start()
+    asking = await asyncio.create_subprocess_exec(
+        *(client, "s_client", "-connect", server.address, "-tls1_2"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(asking.communicate(b"R\n"), PATIENCE)
+    assert b"RENEGOTIATING" in said
+    assert b"no renegotiation" in said
+    await unharmed(server)
+
+
+MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT = Limits().connections, Limits().per_client
+
+
+class Connected:
+    """A connection without a socket."""
+
+    def __init__(self, server: ConnectionLimiter, client: str, *, is_idle: bool = True) -> None:
+        self.client = client
+        self.is_cut = False
+        self.is_idle = is_idle
+        server.add(self)  # type: ignore[arg-type]
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+def limiter() -> ConnectionLimiter:
+    return ConnectionLimiter(MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTIONS)
+
+
+async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> None:
+    server = limiter()
+    made = [Connected(server, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
+
+    assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
+    assert server.ended == 3
+
+
+async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
+    server = limiter()
+    greedy = [Connected(server, "10.0.0.1") for _ in range(12)]
+    others = [Connected(server, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
+
+    assert server.ended == 12
+    assert all(guest.is_cut for guest in greedy)
+    assert not any(guest.is_cut for guest in others)
+    for guest in (*greedy, *others, *greedy):
+        server.remove(guest)  # type: ignore[arg-type]
+    assert server.count == 0
+
+
+async def test_clients_without_connections_are_forgotten() -> None:
+    server = limiter()
+    for number in range(3000):
+        server.remove(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
+
+    assert len(server._clients) <= 1024
+
+
+async def test_a_connection_that_is_not_known_leaves() -> None:
+    server = limiter()
+    foreign: Any = Connected(server, "10.0.0.1")
+    server._clients.clear()
+    server.remove(foreign)
+
+    assert server.count == 1
+
+
+def test_a_burst_is_let_through_and_then_a_pace() -> None:
+    pace = Client(20, 10)
+    delays = [pace.delay(0.0) for _ in range(39)]
+
+    assert delays[:20] == pytest.approx([0.0] * 20)
+    assert delays[38] == pytest.approx(1.9)
+    assert pace.delay(0.05) is not None
+    assert [pace.delay(0.0) for _ in range(1000)] == [None] * 1000, "and those book nothing"
+    assert pace.delay(0.55) == pytest.approx(1.55)
+    assert pace.delay(100.0) == 0.0, "time heals"
+    assert pace.due == pytest.approx(100.1), "and is not saved up"
+
+
+async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(seconds: float) -> None:
+        assert 0 < seconds <= 2
+
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", at_once)
+    server = limiter()
+    greedy: Any = Connected(server, "10.0.0.1")
+    other: Any = Connected(server, "10.0.0.2")
+    turns = [await server.wait(greedy.client) for _ in range(5000)]
+
+    assert turns[:39] == [True] * 39
+    assert sum(turns) < 50
+    assert await server.wait(other.client)

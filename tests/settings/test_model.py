@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -12,8 +14,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.settings.parsing import mistakes, snapshot
+from webhook.errors import InputErrors
 from webhook.settings.file import default_settings, effective, parse
-from webhook.settings.model import Settings
+from webhook.settings.model import (
+    LayersSettings,
+    RegistrySettings,
+    SchedulerHealthSettings,
+    SchedulerSettings,
+    Settings,
+    is_address,
+    is_host,
+    is_loopback,
+)
 from webhook.settings.validation import Section, model_of, read
 
 DEFAULTS = """
@@ -286,3 +298,266 @@ def test_a_section_takes_camel_case_and_null_and_nothing_else(value: object) -> 
     assert Example.model_validate({"someNumber": 2}).some_number == 2
     with pytest.raises(ValidationError):
         Example.model_validate(value)
+
+
+HOSTS = ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 63]
+NO_HOSTS = ["", "-a", "a_b", "10.0.0", "1.2.3.400", "[::1]", "::g", "a" * 64, "héllo", "a..b", "a b"]
+ADDRESSES = ["localhost:0", "0.0.0.0:8443", "[::]:8443", "a.b:65535", "[fe80::1]:80", "a-b.Example.com:80"]
+NO_ADDRESSES = ["", "a", "80", ":8443", "a:", "a:65536", "a:a", "::1:80", "[::1]", "[10.0.0.1]:80", "[a]:80", "[]:80"]
+NO_ADDRESSES += [
+    "a:-1",
+    "1.2.3:80",
+    "1.2.3.256:80",
+    "a b:80",
+    "a_b:80",
+    "a:80 ",
+    "tcp://a:80",
+    "a:123456",
+    "a:٣",
+    "-a:80",
+]
+LOOPBACK = ["127.0.0.1:0", "[::1]:8090", "localhost:80"]
+NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.example:1", "", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "text", "is_true"),
+    [
+        (predicate, text, texts is good)
+        for predicate, good, bad in (
+            (is_host, HOSTS, NO_HOSTS),
+            (is_address, ADDRESSES, NO_ADDRESSES),
+            (is_loopback, LOOPBACK, NO_LOOPBACK),
+        )
+        for texts in (good, bad)
+        for text in texts
+    ],
+)
+def test_hosts_and_addresses(predicate: Callable[[str], bool], text: str, is_true: bool) -> None:
+    assert predicate(text) is is_true
+
+
+@given(st.text(max_size=70))
+def test_what_is_a_host_can_be_looked_up(text: str) -> None:
+    if is_host(text):
+        text.encode("idna")
+
+
+def test_addresses_are_checked() -> None:
+    assert snapshot({"server": {"listen": "[::]:1"}}).server.listen == "[::]:1"
+    assert mistakes({"server": {"listen": ""}}) == [("syntax", ("server", "listen"))]
+
+
+@pytest.mark.parametrize("taken", ["0.0.0.0:8443", "0.0.0.0:8080"])
+def test_explanations_have_a_listener_of_their_own(taken: str) -> None:
+    assert mistakes({"explain": {"listen": taken}}) == [("address-in-use", ("explain",))]
+    assert mistakes({"explain": {"listen": "nonsense"}}) == [("syntax", ("explain", "listen"))]
+    anywhere = {"listen": "a:0"}
+    assert snapshot({"server": anywhere, "explain": anywhere}).explain.listen == "a:0"
+
+
+def test_the_listeners_differ() -> None:
+    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [("address-in-use", ("server", "opsListen"))]
+    assert snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}}).server.ops_listen == "a:0"
+
+
+@pytest.mark.parametrize("given", ["certFile", "keyFile"])
+def test_a_certificate_has_a_key(given: str) -> None:
+    ((code, _),) = mistakes({"tls": {given: "x"}})
+
+    assert code == "counterpart-missing"
+
+
+FILES = {"certFile": "c", "keyFile": "k"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "mode"),
+    [
+        ({}, "self-signed"),
+        ({"mode": None}, "self-signed"),
+        ({"mode": "managed"}, "managed"),
+        (FILES, "mounted"),
+        ({**FILES, "mode": None}, "mounted"),
+        ({**FILES, "mode": "mounted"}, "mounted"),
+    ],
+)
+def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
+    assert snapshot({"tls": tls}).tls.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("tls", "code", "key"),
+    [
+        ({"mode": "mounted"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "managed"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "self-signed"}, "mode-and-files", "mode"),
+        ({"caExpirationSeconds": 604_800}, "too-short", "caExpirationSeconds"),
+        ({"clientCaFile": "x"}, "counterpart-missing", "client_names"),
+        ({"clientNames": ["x"]}, "counterpart-missing", "clientNames"),
+        ({"secretName": "A"}, "syntax", "secretName"),
+    ],
+)
+def test_certificates_that_make_no_sense(tls: dict[str, Any], code: str, key: str) -> None:
+    assert mistakes({"tls": tls}) == [(code, ("tls", key))]
+
+
+def layers(**section: Any) -> LayersSettings:
+    return parse(yaml.safe_dump({"layers": section}).encode(), "s.yaml").layers
+
+
+def test_it_is_off_without_an_address() -> None:
+    assert default_settings().layers == LayersSettings() == layers()
+
+
+def test_everything_has_its_place() -> None:
+    found = layers(
+        listen="0.0.0.0:8446",
+        clientCaFile="/ca.crt",
+        clientNames=["system:kube-scheduler"],
+        schedulers=["kubevirt", "batch"],
+        registries={
+            "quay.io": {},
+            "registry.example:5000": {
+                "caFile": "/registry.crt",
+                "plainHttp": True,
+                "addresses": ["10.0.0.0/8", "fd00::1"],
+                "tokenHosts": ["auth.example"],
+                "redirectHosts": ["cdn.example:444"],
+            },
+        },
+        pullSecrets="on",
+        cacheDirectory="/cache",
+        cacheBytes=2_000_000,
+    )
+    registry = RegistrySettings(
+        ca_file="/registry.crt",
+        plain_http=True,
+        addresses=(ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::1")),
+        token_hosts=("auth.example",),
+        redirect_hosts=("cdn.example:444",),
+    )
+    assert found == LayersSettings(
+        listen="0.0.0.0:8446",
+        client_ca_file="/ca.crt",
+        client_names=("system:kube-scheduler",),
+        schedulers=("kubevirt", "batch"),
+        registries={"quay.io": RegistrySettings(), "registry.example:5000": registry},
+        pull_secrets=True,
+        cache_directory="/cache",
+        cache_bytes=2_000_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "where"),
+    [
+        # A client that may reach the listener must have a certificate.
+        ({"listen": "0.0.0.0:8446"}, "layers.clientNames"),
+        ({"listen": "127.0.0.1:8446", "clientCaFile": "/ca.crt"}, "layers.clientNames"),
+        ({"listen": "127.0.0.1:8446", "clientNames": ["x"]}, "layers.clientNames"),
+        ({"listen": "0.0.0.0:8443", "clientCaFile": "/ca.crt", "clientNames": ["x"]}, "layers.listen"),
+        ({"listen": "x"}, "layers.listen"),
+        ({"registries": {"quay.io/team": {}}}, "layers.registries"),
+        ({"registries": {"https://quay.io": {}}}, "layers.registries"),
+        ({"registries": {"Quay.io": {}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"addresses": ["10.0.0.1/8"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"addresses": ["everywhere"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"tokenHosts": ["https://auth.example/token"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"caFile": "relative"}}}, "layers.registries"),
+        ({"cacheDirectory": "relative"}, "layers.cacheDirectory"),
+        ({"cacheBytes": 1}, "layers.cacheBytes"),
+        ({"schedulers": ["Not A Name"]}, "layers.schedulers"),
+        ({"pullSecrets": "maybe"}, "layers.pullSecrets"),
+        ({"registry": {}}, "layers.registry"),
+    ],
+)
+def test_mistakes_of_layers_are_named(section: dict[str, Any], where: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        layers(**section)
+    (mistake,) = caught.value.mistakes
+    assert mistake.what.startswith(where)
+
+
+def test_on_loopback_no_certificate_is_needed() -> None:
+    assert layers(listen="127.0.0.1:8446").listen == "127.0.0.1:8446"
+
+
+@pytest.mark.parametrize(
+    ("health_check", "read"),
+    [
+        (False, SchedulerHealthSettings("off")),
+        ("off", SchedulerHealthSettings("off")),
+        ("pods", SchedulerHealthSettings("pods")),
+        ("lease a/b", SchedulerHealthSettings("lease", "a", "b")),
+        ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
+    ],
+)
+def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
+    settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
+
+    assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        *(
+            ({"healthCheck": text}, "syntax")
+            for text in ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ")
+        ),
+        *(({"healthCheck": other}, "string_type") for other in (True, 1, ["off"])),
+        ({}, "missing"),
+    ],
+)
+def test_health_checks_that_are_none(section: dict[str, Any], said: str) -> None:
+    assert mistakes({"schedulers": {"kubevirt": section}}) == [(said, ("schedulers", "kubevirt", "healthCheck"))]
+
+
+@pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
+def test_schedulers_names(name: str, good: bool) -> None:
+    value = {"schedulers": {name: {"healthCheck": "pods"}}, "scheduling": {"schedulerName": name}}
+    if good:
+        assert snapshot(value).scheduling.schedulers[name].name == name
+    else:
+        assert [loc for _, loc in mistakes(value)] == [("schedulers", name, "[key]"), ("scheduling", "schedulerName")]
+
+
+def test_default_scheduler_is_nobody_s_choice() -> None:
+    value = {"schedulers": {"default-scheduler": {"healthCheck": "off"}, "kubevirt": {"healthCheck": "off"}}}
+
+    assert mistakes(value) == [("default-scheduler", ("schedulers", "default-scheduler", "[key]"))]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"scheduling": {"schedulerName": "x"}},
+        {"schedulers": {}, "scheduling": {"schedulerName": "x"}},
+        {
+            "schedulers": {"b": {"healthCheck": "off"}, "a": {"healthCheck": "off"}},
+            "scheduling": {"schedulerName": "x"},
+        },
+    ],
+    ids=["default", "none", "two"],
+)
+def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable[[str], None]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model_of(Settings).model_validate(value)
+    (details,) = refused.value.errors()
+
+    assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
+    golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
+
+
+@pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
+def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
+    made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
+
+    assert made.scheduling.scheduler_name == "a"
+
+
+def test_the_default_scheduler_name_is_checked_too() -> None:
+    assert mistakes({"schedulers": {"a": {"healthCheck": "off"}, "b": {"healthCheck": "off"}}}) == [
+        ("undeclared", ("scheduling",))
+    ]

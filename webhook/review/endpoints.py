@@ -31,12 +31,7 @@ from webhook.settings.model import (
 
 
 def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:
-    """The policy that decides what two say that change different fields.
-
-    Args:
-        first: always says something.
-        second: says None where it has nothing to say; it never denies.
-    """
+    """The policy that decides what two say that change different fields; the second may be silent, and never denies."""
 
     def handler(view: V, request: Request[V], facts: Facts, settings: S) -> Decision:
         decision, addition = first(view, request, facts, settings), second(view, request, facts, settings)
@@ -65,15 +60,11 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
 
     Attributes:
         verb: ``mutate`` entries may patch.
-        policy: the policy that the endpoint belongs to.
-        stage: whether the endpoint enforces or only observes.
         group: API group of the resource; the kind of a subresource may have another.
         version: API version that the entry requests; the API server converts others to it.
         api_version: the group and the version, as objects have them.
         resource: plural name of the objects' resource.
-        operations: operations that the entry matches.
         handler: the policy's function for these objects.
-        codec: decodes the endpoint's reviews.
         on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
             policy's failurePolicy is Fail.
         denies: whether the policy may deny a request here in mode ``enforce``; then overload does, too.

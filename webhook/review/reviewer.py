@@ -117,7 +117,7 @@ class Reviewer:
         """The evaluation of an AdmissionReview, not encoded.
 
         Args:
-            endpoint: the endpoint that received the review.
+            endpoint: that received the review.
             body: the review, encoded.
             deadline: on the running loop's clock, in seconds; look-ups end by then.
             verified: whether the sender has proved that it is the API server, as `Facts` needs it.
@@ -246,11 +246,7 @@ def encode(verdict: Evaluation) -> bytes:
 def _decide(
     endpoint: PolicyEndpoint[V, S], received: Received[V], facts: Facts, settings: Settings, scopes: Scopes
 ) -> Evaluation:
-    """One round: everything from the scope to the patch, from facts alone.
-
-    Raises:
-        NotRead: a fact is missing.
-    """
+    """One round: everything from the scope to the patch, from facts alone; without one, it raises `NotRead`."""
     request = received.request
     where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, settings)
     mode = where.mode

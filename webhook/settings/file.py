@@ -170,7 +170,11 @@ class SettingsFile:
         Raises:
             ValidationFailed: the process that validates ended without an answer; the next poll tries again.
         """
-        read = await asyncio.to_thread(self._try_read)
+        read: bytes | InputError
+        try:
+            read = await asyncio.to_thread(_read, self._path)
+        except InputError as mistake:
+            read = mistake
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen
         self._seen = seen
@@ -189,12 +193,6 @@ class SettingsFile:
         except ValidationFailed:
             self._evaluated = ""
             raise
-
-    def _try_read(self) -> bytes | InputError:
-        try:
-            return _read(self._path)
-        except InputError as mistake:
-            return mistake
 
     def _swap(self, new: Settings) -> None:
         old, start = self.current, self._at_start

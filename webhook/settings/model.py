@@ -573,8 +573,7 @@ WEEK: Final = 7 * _DAY
 
 def _check_end(end: str, earlier: Mapping[str, Any]) -> str:
     if end == earlier.get("begin"):
-        what = f"begin and end are equal ({end})"
-        raise SettingError("empty-time", what, "for whole days use 00:00 to 24:00")
+        raise SettingError("empty-time", f"begin and end are equal ({end})", "for whole days use 00:00 to 24:00")
     return end
 
 
@@ -627,8 +626,9 @@ def _minutes(text: str) -> int:
 def _check_longest(longest: int, earlier: Mapping[str, Any]) -> int:
     shortest = earlier.get("cool_down_seconds", 0)
     if longest < shortest:
-        what = f"{longest} is less than coolDownSeconds ({shortest})"
-        raise SettingError("too-short", what, f"use {shortest} or more")
+        raise SettingError(
+            "too-short", f"{longest} is less than coolDownSeconds ({shortest})", f"use {shortest} or more"
+        )
     return longest
 
 
@@ -772,8 +772,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 def _check_values(values: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
     operator = earlier.get("operator")
     if operator in ("In", "NotIn") and not values:
-        what = f"{operator} requires values"
-        raise SettingError("values-missing", what, "add values, or use Exists or DoesNotExist")
+        raise SettingError("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
     if operator in ("Exists", "DoesNotExist") and values:
         raise SettingError("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
     return values

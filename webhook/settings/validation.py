@@ -187,11 +187,7 @@ def schema() -> dict[str, Any]:
 
 
 def validate(data: bytes, where: str) -> Section:
-    """The file's content as the model of `Settings`.
-
-    Args:
-        data: the content, UTF-8.
-        where: the file's name, for messages.
+    """The file's content, UTF-8, as the model of `Settings`; messages have the file's name.
 
     Raises:
         InputErrors: all errors in the content.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from tests import builders
 from tests.builders import installed
 from tests.server.page.samples import PageCluster, labeled, record
 from webhook.errors import InputError
-from webhook.facts import KubeVirtKey, NamespaceKey
+from webhook.facts import Key, KubeVirtKey, NamespaceKey
 from webhook.server.explain import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
 from webhook.server.page.views import POLICIES, SLICE, PageQuery, namespace_table, pager
@@ -80,8 +81,8 @@ NAMESPACES = [
 
 
 def cluster() -> PageCluster:
-    known = {NamespaceKey(each.meta.name or ""): each for each in NAMESPACES}
-    return PageCluster({KubeVirtKey(): installed()} | known, NAMESPACES)
+    known: dict[Key[Any], object] = {NamespaceKey(each.meta.name or ""): each for each in NAMESPACES}
+    return PageCluster({KubeVirtKey(): installed(), **known}, NAMESPACES)
 
 
 async def test_modes_are_those_that_reviews_have() -> None:

@@ -83,7 +83,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     (refused,) = log.said(f"certificate {ServerEvent.CHANGE_INVALID}")
     assert str(tmp_path) in refused["why"]
     write(tmp_path, first)
-    # One that OpenSSL refuses.
+    # One that OpenSSL does not accept.
     (tmp_path / "crt").write_bytes(
         first.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n"
     )

@@ -7,7 +7,7 @@ import pytest
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.server.unanswering import Unanswering
+from tests.server.listening import Unanswering
 from webhook.server.edge import serving
 from webhook.server.runtime.certificates import probe
 from webhook.server.tls import ReloadableTLSContext

@@ -229,11 +229,7 @@ class Reports:
             self._log_failure("the API server did not answer in time")
 
     async def _own_reports(self) -> dict[str, str]:
-        """The uids of this server's reports by namespace.
-
-        Raises:
-            ApiError, ApiConnectionError, TimeoutError: they cannot be listed.
-        """
+        """The uids of this server's reports by namespace."""
         query = {"labelSelector": "=".join(_MANAGED_BY)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_REPORTS_PAGE_LIMIT, seconds=_SECONDS)
         async with aclosing(listed):
@@ -377,11 +373,7 @@ class DriftScanner:
         self.rounds["failed"] += 1
 
     async def look(self) -> None:
-        """One round.
-
-        Raises:
-            Exception: whatever ended it early.
-        """
+        """One round; it raises whatever ends it early."""
         settings, maker = self._settings(), self._maker()
         told: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
@@ -410,11 +402,7 @@ class DriftScanner:
             await self._reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
-        """All objects of a namespace, or of all; those that the list's view cannot hold end the round.
-
-        Raises:
-            _ScanGivenUp: they cannot be listed.
-        """
+        """All objects of a namespace, or of all; those that the list's view cannot hold end the round."""
         listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:
             async with aclosing(listed):

@@ -76,7 +76,7 @@ def restore_event(namespace: str, why: str) -> Event:
     return Event(namespace, "v1", "Namespace", namespace, "", "EtcdRestored", "etcd-restored", note)
 
 
-_Key = tuple[str, str, str, str, str]
+_Key = tuple[str, ...]
 
 
 class _Series(msgspec.Struct):

@@ -78,19 +78,6 @@ class ShownDecision(msgspec.Struct, frozen=True):
     milliseconds: float
 
 
-class _Allowance:
-    """What is left of the characters that one decision may take."""
-
-    def __init__(self) -> None:
-        self._left = MAX_CHARACTERS
-
-    def cut(self, text: str, most: int = _MAX_TEXT) -> str:
-        """The text, or the start of it with an ellipsis."""
-        shown = shorten(text, max(1, min(most, self._left)))
-        self._left -= len(shown)
-        return shown
-
-
 class DecisionLog:
     """The latest decisions; the oldest go first.
 
@@ -141,7 +128,14 @@ class DecisionLog:
 
 def shown_decision(number: int, record: Record) -> ShownDecision:
     """A decision as the page shows it, from its audit record, in which secrets are redacted."""
-    cut, endpoint, about = _Allowance().cut, BY_PATH[record.endpoint], record.object
+    endpoint, about, left = BY_PATH[record.endpoint], record.object, MAX_CHARACTERS
+
+    def cut(text: str, most: int = _MAX_TEXT) -> str:
+        """The text, or the start of it with an ellipsis: what is left of the characters is for all texts together."""
+        nonlocal left
+        shown = shorten(text, max(1, min(most, left)))
+        left -= len(shown)
+        return shown
 
     def shown_value(value: Any) -> str | None:
         return None if value is None else cut(value if isinstance(value, str) else _encode(value).decode())

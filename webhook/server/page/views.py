@@ -69,22 +69,14 @@ class PageQuery:
         return [part.strip() for key, value in self._pairs if key == name for part in value.split(",") if part.strip()]
 
     def one_of(self, name: str, choices: Collection[str]) -> str:
-        """The value of a parameter that has a closed set of values; empty: it is absent.
-
-        Raises:
-            InputError: it has another value.
-        """
+        """The value of a parameter with a closed set of values; empty: it is absent. Any other is an `InputError`."""
         value = self.text(name)
         if value and value not in choices:
             raise InputError(f"{quote(value)} is not a valid value", name, f"use {', '.join(choices)}")
         return value
 
     def number(self, name: str, default: int = 0) -> int:
-        """The value of a parameter that is a number.
-
-        Raises:
-            InputError: it is not one.
-        """
+        """The value of a parameter that is a number, or an `InputError`."""
         value = self.text(name)
         if not value:
             return default

@@ -74,6 +74,7 @@ class Certificates:
         self._followed: Final = FileWatcher(*self._files) if tls.mode == "mounted" else None
         self._followed_clients: Final = FileWatcher(self._client_ca) if self._client_ca else None
         self._tls: Final = _context(self._client_ca, "--client-ca")
+        self.listener: Final = self._tls.listener
         # Other listeners with the same pair, each with CAs of its own for clients.
         self._others: list[ReloadableTLSContext] = []
         self._pair: Pair | None = None
@@ -92,11 +93,6 @@ class Certificates:
                 self._use(self_signed(list(hosts)))
         except CertificateError as error:
             raise InputError(str(error), "the serving certificate") from None
-
-    @property
-    def listener(self) -> ssl.SSLContext:
-        """The TLS context of the listener."""
-        return self._tls.listener
 
     def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
         """The TLS context of another listener, with the same pair and other clients.
@@ -330,11 +326,7 @@ class _StoredObject(NamedTuple):
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer.
-
-        Raises:
-            NotNow: there is none, or its status is not expected.
-        """
+        """Status and body of the answer; without one, or where its status is not expected, it raises `NotNow`."""
         where = f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
         path = self.resource.path(quote(self.namespace), quote(self.name))
         method = "GET" if verb == "get" else "PATCH"
@@ -347,11 +339,7 @@ class _StoredObject(NamedTuple):
         return status, answer
 
     async def read(self) -> _Stored | None:
-        """Its newest state; None: it does not exist.
-
-        Raises:
-            NotNow: it cannot be read.
-        """
+        """Its newest state; None: it does not exist."""
         status, body = await self.call("get", (200, 404))
         return msgspec.json.decode(body, type=_Stored) if status == 200 else None
 

@@ -133,11 +133,7 @@ class Lines(logging.Formatter):
 
 
 def configure() -> StructuredLogger:
-    """Set up logging for a server in the running loop, for its own events and the warnings of libraries.
-
-    Returns:
-        The server's logger.
-    """
+    """Set up logging for a server in the running loop, and for the warnings of libraries; gives the server's logger."""
     handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
     handler.setFormatter(Lines(terminal=sys.stderr.isatty()))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)

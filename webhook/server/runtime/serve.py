@@ -430,11 +430,7 @@ class Stop:
             loop.add_signal_handler(number, self._on_signal)
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` so that a signal can end it.
-
-        Raises:
-            Stopped: one has.
-        """
+        """Run ``work`` so that a signal can end it, with the exception `Stopped`."""
         self._running = asyncio.create_task(work)
         try:
             await self._running
