@@ -330,7 +330,7 @@ MAY = access_to_path(PROMETHEUS, "get", "/metrics")
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
 async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(counted: Metrics, address: str) -> None:
-    """What a token is asked about, and what comes of it, tests/server/test_authorizer.py shows of all listeners."""
+    """What becomes of tokens at every listener is shown in tests/server/test_authorizer.py."""
     cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
     guarded = address != "127.0.0.1:0"
     listener = Ops(Rendering(counted.registry), None, counted, Authorizer(cluster, METRICS_PATH) if guarded else None)

@@ -97,10 +97,10 @@ def of_namespace(
     An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
 
     Args:
-        policy: the policy of the endpoint.
-        stage: the stage of the endpoint.
+        policy: of the endpoint.
+        stage: of the endpoint.
         namespace: the name; empty for requests without a namespace, for which every policy is ``off``.
-        facts: the review's facts.
+        facts: of the review.
         cluster_wide: namespaces without the policy's label count as ``enforce``.
         excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
     """

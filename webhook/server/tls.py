@@ -11,12 +11,7 @@ from typing import Final
 
 
 def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
-    """A server context.
-
-    Args:
-        certificate: PEM; empty: there is none yet, and every handshake fails.
-        key: PEM of the certificate's key.
-        client_ca: PEM of the CAs whose client certificates are accepted; empty: clients need none.
+    """A server context, of the parts that `ReloadableTLSContext` has.
 
     Raises:
         ssl.SSLError: OpenSSL does not accept one of them.

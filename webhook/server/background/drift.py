@@ -218,7 +218,11 @@ class Reports:
             for namespace, drifted in findings.items():
                 await self._apply(namespace, drifted)
             for namespace in own.keys() - findings.keys():
-                await self._delete(namespace, own[namespace])
+                body = {"preconditions": {"uid": own[namespace]}}
+                path = POLICY_REPORTS.path(namespace, NAME)
+                status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
+                if status not in (200, 202, 404, 409):
+                    self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
         except ApiError as refused:
             # Where lists are not found, the cluster has no such kind.
             if refused.status != 404:
@@ -243,13 +247,6 @@ class Reports:
             self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
         elif status not in (200, 201):
             self._log_failure(explain("patch", POLICY_REPORTS, "", status, body).why)
-
-    async def _delete(self, namespace: str, uid: str) -> None:
-        path = POLICY_REPORTS.path(namespace, NAME)
-        body = {"preconditions": {"uid": uid}}
-        status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
-        if status not in (200, 202, 404, 409):
-            self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
 
     def _log_failure(self, why: str) -> None:
         if why != self._trouble:
