@@ -20,7 +20,7 @@ from webhook.facts import Key, ObjectKey, VmiKey
 from webhook.forecast.requests import endpoints
 from webhook.kubevirt.resources import INSTANCETYPES
 from webhook.kubevirt.types.views import Instancetype
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, Any] = yaml.safe_load((DATA / "captures.yaml").read_text())
@@ -58,7 +58,7 @@ def test_capture(name: str, state: str) -> None:
 
     async def evaluate() -> Any:
         (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
-        reviewer = Reviewer(cluster, builders.settings, KeptInMemory(), NullObserver())
+        reviewer = Reviewer(cluster, builders.settings, KeptInMemory(), Observer())
         return await reviewer.evaluate(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
     verdict, answer = asyncio.run(evaluate())

@@ -10,13 +10,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from webhook.k8s.types.meta import Unstructured
-
-T = TypeVar("T")
 
 # Events by the file and line.
 Cost: TypeAlias = Counter[tuple[str, int]]
@@ -63,25 +61,19 @@ def comparisons(function: Callable[[], object]) -> Cost:
 
 
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """The lines at which the second n items cost more than the first n did; of a square they cost three times as much.
-
-    Args:
-        none: events without the items.
-        once: with n of them.
-        twice: with 2 n.
-    """
+    """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
     # A few events more are no growth: thresholds, such as that from which a text is cut.
     few = 40
+
+    def first(line: tuple[str, int]) -> int:
+        """What the first items cost; where they lead another way, which is shorter, all that it costs."""
+        return once[line] - none[line] if once[line] >= none[line] else once[line]
+
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * _first(none[line], once[line]) + few and not line[0].endswith(COUNTED_ELSEWHERE)
+        if count - once[line] > 1.2 * first(line) + few and not line[0].endswith(COUNTED_ELSEWHERE)
     }
-
-
-def _first(none: int, once: int) -> int:
-    """What the first items cost; where they lead another way, which is shorter, all that it costs."""
-    return once - none if once >= none else once
 
 
 # The search for credentials in texts that are shown: tests/admission/test_credentials.py counts its steps by the length
@@ -106,23 +98,19 @@ class CountedText(str):
     __hash__ = str.__hash__
 
 
-def watched(value: T) -> T:
+def watched(value: Any) -> Any:
     """A copy of plain JSON or of a decoded view in which every string counts."""
-    return _watched(value)  # type: ignore[no-any-return]
-
-
-def _watched(value: Any) -> Any:
     if isinstance(value, str):
         return CountedText(value)
     if isinstance(value, dict):
-        return {_watched(key): _watched(item) for key, item in value.items()}
+        return {watched(key): watched(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_watched(item) for item in value)
+        return type(value)(watched(item) for item in value)
     if isinstance(value, Unstructured):
         # Its metadata passes through msgspec, which knows no other strings than Python's own.
         return msgspec.structs.replace(
-            value, **{name: _watched(getattr(value, name)) for name in ("spec", "status", "data")}
+            value, **{name: watched(getattr(value, name)) for name in ("spec", "status", "data")}
         )
     if isinstance(value, msgspec.Struct):
-        return type(value)(**{name: _watched(getattr(value, name)) for name in value.__struct_fields__})
+        return type(value)(**{name: watched(getattr(value, name)) for name in value.__struct_fields__})
     return value

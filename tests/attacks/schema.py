@@ -8,8 +8,7 @@ field's name; a field that has none is an error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import inspect
 
@@ -18,32 +17,24 @@ from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.types import core
 
 
-@dataclass(frozen=True)
-class SchemaScalar:
-    """A leaf; ``kind`` is ``text``, ``number``, ``truth`` or ``amount``."""
-
-    kind: str
+class SchemaScalar(NamedTuple):
+    kind: str  # text, number, truth or amount
 
 
-@dataclass(frozen=True)
-class Items:
-    """A list."""
-
+class Items(NamedTuple):
     item: Node
 
 
-@dataclass(frozen=True)
-class SchemaEntries:
+class SchemaEntries(NamedTuple):
     """A map with keys that people make up."""
 
     value: Node
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(NamedTuple):
     """An object with known fields."""
 
-    fields: Mapping[str, Node] = field(default_factory=dict)
+    fields: Mapping[str, Node]
 
 
 Node: TypeAlias = SchemaScalar | Items | SchemaEntries | Fields
@@ -65,22 +56,11 @@ class UnknownTypeError(Exception):
 _REQUIREMENT: Final = Fields({"key": TEXT, "operator": TEXT, "values": Items(TEXT)})
 _NODE_SELECTOR: Final = Fields({"nodeSelectorTerms": Items(Fields({"matchExpressions": Items(_REQUIREMENT)}))})
 _OPEN: Final[dict[str, Node]] = {
-    "annotations": TEXT,
-    "configuration": TEXT,
+    **dict.fromkeys(("annotations", "configuration", "numa", "realtime", "utilityVolumes", "snp", "tdx"), TEXT),
+    **dict.fromkeys(("sendTo", "receive", "multus", "resourceClaims", "schedulingGates", "data"), TEXT),
     "nodeSelector": SchemaEntries(TEXT),
     "affinity": Fields({"nodeAffinity": Fields({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR})}),
     "tolerations": Items(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
-    "numa": TEXT,
-    "realtime": TEXT,
-    "utilityVolumes": TEXT,
-    "snp": TEXT,
-    "tdx": TEXT,
-    "sendTo": TEXT,
-    "receive": TEXT,
-    "multus": TEXT,
-    "resourceClaims": TEXT,
-    "schedulingGates": TEXT,
-    "data": TEXT,
     "managedFields": Items(Fields({"manager": TEXT, "operation": TEXT, "fieldsV1": SchemaEntries(TEXT)})),
     "topologySpreadConstraints": Fields({"whenUnsatisfiable": TEXT, "topologyKey": TEXT}),
     "requiredDuringSchedulingIgnoredDuringExecution": Fields({"topologyKey": TEXT}),
@@ -88,15 +68,7 @@ _OPEN: Final[dict[str, Node]] = {
 
 
 def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
-    """A field that a view reads.
-
-    Args:
-        where: the field's name, for what is left open.
-        whole: of the ``spec``, ``status`` and ``data`` of an object that is read as plain JSON.
-
-    Raises:
-        UnknownError: a field is left open, and nothing here says what stands in it.
-    """
+    """A field that a view reads; ``whole`` are ``spec``, ``status`` and ``data`` of one that is read as plain JSON."""
     known = inspect.type_info(view) if not isinstance(view, inspect.Type) else view
     if isinstance(known, inspect.UnionType):
         kinds = [each for each in known.types if not isinstance(each, inspect.NoneType)]
@@ -175,13 +147,7 @@ _EXPRESSION: Final = {"key", "operator", "values"}
 
 
 def made(node: Node, name: str, index: int, *, alike: bool) -> Any:
-    """One item, with a value in each of its fields and one item in each of its lists.
-
-    Args:
-        name: of the field that it is for.
-        index: among its fellows.
-        alike: equal to all of them.
-    """
+    """One item of a field, with a value in each of its own and one item in each of its lists; equal to all if alike."""
     number = 0 if alike else index
     if isinstance(node, SchemaScalar):
         return _leaf(node.kind, name, number)

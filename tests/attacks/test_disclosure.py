@@ -68,13 +68,7 @@ def planted(value: Any, owed: Iterable[str] = (), path: str = "", number: Any = 
 
 
 class Shown(msgspec.Struct):
-    """The results of a review.
-
-    Attributes:
-        requester: the answer without its patch, and the Event.
-        audit: the line, without its details.
-        asked: the keys of the facts that were looked up.
-    """
+    """The answer without its patch, with the Event; the audit line without its details; the facts that were read."""
 
     verdict: Evaluation
     requester: str
@@ -126,30 +120,20 @@ def silent(shown: Shown, *also: str) -> None:
         assert CANARY not in text
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
 DAEMONSET = {
-    "metadata": {
-        "name": "r1",
-        "namespace": "demo",
-        "labels": {"a": "b"},
-        "annotations": {"a": "b"},
-        "ownerReferences": [
-            {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
-        ],
-    },
+    "metadata": {"name": "r1", "namespace": "demo", "labels": {"a": "b"}, "annotations": {"a": "b"}}
+    | {"ownerReferences": [OWNER]},
     "data": {"spec": {"template": {"spec": {"containers": [{"env": [{"name": "TOKEN", "value": "s"}]}]}}}},
 }
 # Fields that make a DaemonSet's revision look like KubeVirt's.
+INNER = {"kind": "VirtualMachineInstancetype", "apiVersion": "instancetype.kubevirt.io/v1beta1"}
+LABELS = {"object-name": "u1", "object-kind": "VirtualMachineInstancetype"}
 DISGUISES: dict[str, Json] = {
     "none": {},
     "kind": {"data": {"kind": "VirtualMachineInstancetype"}},
     "version only": {"data": {"apiVersion": "instancetype.kubevirt.io/v1beta1"}},
-    "all but the owner": {
-        "data": {"kind": "VirtualMachineInstancetype", "apiVersion": "instancetype.kubevirt.io/v1beta1"},
-        "labels": {
-            "instancetype.kubevirt.io/object-name": "u1",
-            "instancetype.kubevirt.io/object-kind": "VirtualMachineInstancetype",
-        },
-    },
+    "all but the owner": {"data": INNER, "labels": {f"instancetype.kubevirt.io/{key}": LABELS[key] for key in LABELS}},
 }
 NAMING_ONE: list[tuple[str, Json]] = [
     (VALIDATE_VM, sizes.vm(instancetype={"name": "x", "revisionName": "r1"})),
@@ -215,41 +199,31 @@ def test_a_captured_revision_that_can_not_be_decoded(path: str, data: Json) -> N
     silent(shown, shown.audit, shown.patch)
 
 
-# -- instancetypes and preferences -------------------------------------------------------------------------------------
+def _full(kind: str, name: str, **spec: Any) -> Json:
+    meta: Json = {"name": name, "uid": "u", "labels": {"a": "b"}, "annotations": {"a": "b"}}
+    meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}]
+    return {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": kind, "metadata": meta, "spec": spec}
 
-FULL_INSTANCETYPE: Json = {
-    "apiVersion": "instancetype.kubevirt.io/v1beta1",
-    "kind": "VirtualMachineClusterInstancetype",
-    "metadata": {
-        "name": "u1.small",
-        "uid": "u",
-        "labels": {"a": "b"},
-        "annotations": {"a": "b"},
-        "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}],
-    },
-    "spec": {
-        "cpu": {"guest": 2, "model": "m"},
-        "memory": {"guest": "4Gi"},
-        "schedulerName": "s",
-        "ioThreadsPolicy": "p",
-        "nodeSelector": {"a": "b"},
-        "annotations": {"a": "b"},
-        "gpus": [{"name": "g", "deviceName": "d"}],
-    },
-}
-FULL_PREFERENCE: Json = {
-    "apiVersion": "instancetype.kubevirt.io/v1beta1",
-    "kind": "VirtualMachineClusterPreference",
-    "metadata": {"name": "fedora", "uid": "u", "labels": {"a": "b"}, "annotations": {"a": "b"}},
-    "spec": {
-        "annotations": {"a": "b"},
-        "preferredSubdomain": "s",
-        "machine": {"preferredMachineType": "m"},
-        "devices": {"preferredDiskBus": "b"},
-        "volumes": {"preferredStorageClassName": "c"},
-        "requirements": {"cpu": {"guest": 8}, "memory": {"guest": "1Gi"}},
-    },
-}
+
+FULL_INSTANCETYPE = _full(
+    *("VirtualMachineClusterInstancetype", "u1.small"),
+    cpu={"guest": 2, "model": "m"},
+    memory={"guest": "4Gi"},
+    schedulerName="s",
+    ioThreadsPolicy="p",
+    nodeSelector={"a": "b"},
+    annotations={"a": "b"},
+    gpus=[{"name": "g", "deviceName": "d"}],
+)
+FULL_PREFERENCE = _full(
+    *("VirtualMachineClusterPreference", "fedora"),
+    annotations={"a": "b"},
+    preferredSubdomain="s",
+    machine={"preferredMachineType": "m"},
+    devices={"preferredDiskBus": "b"},
+    volumes={"preferredStorageClassName": "c"},
+    requirements={"cpu": {"guest": 8}, "memory": {"guest": "1Gi"}},
+)
 APPLIED = "applied-3b9a"
 _OWED = ("apiVersion", "kind", "metadata.name", "spec.memory", "spec.requirements")
 BOTH = {"instancetype": {"name": "u1.small"}, "preference": {"name": "fedora"}}
@@ -302,9 +276,6 @@ def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> No
     assert (APPLIED in shown.patch) is (code in (instancetypes.EXPANDED, instancetypes.APPLIED))
 
 
-# -- the namespace -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off", CANARY])
 def test_the_namespace(mode: str) -> None:
     """To who sends an object to it: the mode, the defaults and the allow-list; no other label or annotation."""
@@ -320,9 +291,6 @@ def test_the_namespace(mode: str) -> None:
 
     assert (shown.verdict.decision.code == instancetypes.NOT_ALLOWED) is (mode in ("enforce", "warn"))
     silent(shown)
-
-
-# -- objects that the webhook never reads ------------------------------------------------------------------------------
 
 
 def test_volumes_and_their_sources_are_never_read() -> None:
@@ -482,29 +450,18 @@ def test_the_migration_of_a_target_pod(uid: str) -> None:
         silent(shown, shown.patch)
 
 
-# -- the KubeVirt object, and the requester's permissions --------------------------------------------------------------
-
-
 def test_kubevirts_configuration() -> None:
     """To who migrates a VM: which labels KubeVirt requires of every VM's node, as every launcher pod shows."""
+    developer = {"nodeSelectors": {"zone": "owed"}, "logVerbosity": {"virtAPI": 1}}
+    configuration = {"developerConfiguration": developer, "network": {"defaultNetworkInterface": "bridge"}}
     whole = {
         "metadata": {"name": "kubevirt", "namespace": "kubevirt", "labels": {"a": "b"}, "annotations": {"a": "b"}},
-        "spec": {
-            "imageRegistry": "r",
-            "configuration": {
-                "developerConfiguration": {"nodeSelectors": {"zone": "owed"}, "logVerbosity": {"virtAPI": 1}},
-                "network": {"defaultNetworkInterface": "bridge"},
-                "smbios": {"sku": "s"},
-            },
-        },
+        "spec": {"imageRegistry": "r", "configuration": configuration | {"smbios": {"sku": "s"}}},
         "status": {"phase": "Deployed"},
     }
     view = msgspec.convert(planted(whole, ["spec.configuration.developerConfiguration.nodeSelectors"]), KubeVirt)
-    shown = show(
-        MIGRATE,
-        migrations.asking(migrations.migration({"disk": "x"})),
-        moving() | {KubeVirtKey(): KubeVirtInstall.of([view])},
-    )
+    facts = moving() | {KubeVirtKey(): KubeVirtInstall.of([view])}
+    shown = show(MIGRATE, migrations.asking(migrations.migration({"disk": "x"})), facts)
 
     assert shown.verdict.decision.denial
     silent(shown)
@@ -513,9 +470,8 @@ def test_kubevirts_configuration() -> None:
 @pytest.mark.parametrize("may", [True, False])
 def test_the_requesters_permissions(may: bool) -> None:
     """To an unverified caller: nothing. Node names would show that the user whom it claims may list nodes."""
-    facts = moving() | {
-        key: may for key in migrations.facts(may=[]) if isinstance(key, AccessKey) and key.verb == "list"
-    }
+    rights = (key for key in migrations.facts(may=[]) if isinstance(key, AccessKey) and key.verb == "list")
+    facts = moving() | dict.fromkeys(rights, may)
     denied = show(MIGRATE, migrations.asking(migrations.migration({"disk": "x"})), facts)
 
     silent(denied)

@@ -24,7 +24,7 @@ from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 
 VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
 TARGETS = "/mutate/migration/pods/enforce"
@@ -44,7 +44,7 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
     endpoint, body = BY_PATH[path], msgspec.json.encode(world.asking(obj, user))
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(endpoint.policy): "enforce"}))
     cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
-    reviewer = Reviewer(cluster, builders.settings, NoAudit(), NullObserver())
+    reviewer = Reviewer(cluster, builders.settings, NoAudit(), Observer())
     answers: list[bytes] = []
 
     def review() -> None:

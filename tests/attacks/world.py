@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -46,7 +46,7 @@ from webhook.placement.nodes import Node as ClusterNode
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import BY_PATH, Endpoint
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 
 # Subjects that are in every world.
@@ -57,35 +57,19 @@ NAMESPACE: Final = "namespace"
 NO_AUDIT: Final = NoAudit()
 
 
-@dataclass(frozen=True)
-class AttackedServer:
-    """An object that a policy reads.
-
-    Attributes:
-        base: as it usually is.
-        node: what it may hold.
-        key: the fact that it is; None: it is part of the request.
-        view: what it is decoded into, of a list of objects each of them.
-    """
+class AttackedServer(NamedTuple):
+    """An object that a policy reads: as it usually is, and what it may hold."""
 
     base: Any
     node: Node
+    # The fact that it is, if it is not part of the request, and what it or each of a list is decoded into.
     key: Key[Any] | None = None
     view: Any = None
 
 
 @dataclass(frozen=True)
 class AttackWorld:
-    """A review that takes a certain way through a policy.
-
-    Attributes:
-        name: for tests and tables.
-        endpoint: that receives the review.
-        subjects: the objects that are read, by name.
-        facts: the others, which tenants don't write.
-        request: more of the request.
-        settings: of the endpoint's policy.
-    """
+    """A review that takes a certain way through a policy; tenants write its subjects, and not the other facts."""
 
     name: str
     endpoint: Endpoint
@@ -135,24 +119,16 @@ class AttackWorld:
 
     def known(self, objects: Json) -> dict[Key[Any], object]:
         """The facts."""
-        known = dict(self.facts)
-        for name, subject in self.subjects.items():
-            if subject.key is not None:
-                known[subject.key] = decoded(subject.view, objects[name])
-        fresh = {
-            uncached_key(key): fact
-            for key, fact in known.items()
-            if isinstance(key, NamespaceKey | ObjectKey | ListKey)
-        }
-        known.update(fresh)
+        subjects = self.subjects.items()
+        known = dict(self.facts) | {each.key: decoded(each.view, objects[name]) for name, each in subjects if each.key}
+        cached = (key for key in known if isinstance(key, NamespaceKey | ObjectKey | ListKey))
         user = msgspec.convert(objects[USER], UserInfo)
-        known[access(user, "list", "", "nodes")] = True
-        return known
+        return known | {uncached_key(key): known[key] for key in cached} | {access(user, "list", "", "nodes"): True}
 
     def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:
         """The whole review of these objects, from bytes to bytes, to be called any number of times."""
         body, known, settings = self.body(objects), self.known(objects), self._settings()
-        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, NullObserver())
+        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, Observer())
         return lambda: ended(reviewer.review(self.endpoint, body, 1e9))
 
     def policy(self, objects: Json, watch: Callable[[Any], Any]) -> Callable[[], object]:
@@ -195,9 +171,7 @@ def ended(reviewing: Coroutine[Any, Any, bytes]) -> bytes:
 
 
 def decoded(view: Any, json: Any) -> Any:
-    if isinstance(json, list):
-        return tuple(msgspec.convert(one, view) for one in json)
-    return msgspec.convert(json, view)
+    return tuple(decoded(view, one) for one in json) if isinstance(json, list) else msgspec.convert(json, view)
 
 
 def view(endpoint: Endpoint) -> Any:
@@ -283,29 +257,19 @@ def _migrations() -> Iterator[AttackWorld]:
     validate, target = "validate/migration/virtualmachineinstancemigrations", "mutate/migration/pods"
     others = {"migrations": _list(ListKey(UNFINISHED, "demo"), migration.migration({"zone": "b"}))}
     added = migration.migration({"zone": "b"})
-    yield _world("migration", validate, added, {**_placement(), **others}, facts=_placed())
-    yield _world(
-        "migration, counted",
-        validate,
-        added,
-        {**_placement(), **others},
-        facts=_placed(),
-        settings={"max_unfinished": 10_000},
-    )
+    parts: Any = {**_placement(), **others}
+    yield _world("migration", validate, added, parts, facts=_placed())
+    counting = {"max_unfinished": 10_000}
+    yield _world("migration, counted", validate, added, parts, facts=_placed(), settings=counting)
     few: Any = {"facts": _placed(4), "settings": {"reserved_keys": "allow"}}
     yield _world("migration, nowhere", validate, migration.migration({"zone": "c"}), _placement(), **few)
     ignoring: Any = {"facts": _placed(), "settings": {"collision": "ignore", "no_eligible_node": "warn"}}
     yield _world("migration, dropped", validate, added, _placement(), **ignoring)
-    yield _world(
-        "migration, warned",
-        "mutate/migration/virtualmachineinstancemigrations",
-        migration.migration(),
-        _placement(),
-        facts=_placed(),
-    )
+    warn = "mutate/migration/virtualmachineinstancemigrations"
+    yield _world("migration, warned", warn, migration.migration(), _placement(), facts=_placed())
     named = ObjectKey(MIGRATIONS, "demo", "m1")
     for name, selector in (("target pod", {"zone": "b"}), ("target pod, guarded", {migration.INTEL: "true"})):
-        parts = {**_placement(), "migration": _object(named, migration.migration(selector))}
+        parts = _placement() | {"migration": _object(named, migration.migration(selector))}
         pod = target_pod([{"matchExpressions": [schema.expression(0)]}], selector)
         yield _world(name, target, pod, parts, user=CONTROLLER, facts=_placed())
 
@@ -321,16 +285,9 @@ def _evictions() -> Iterator[AttackWorld]:
     body = eviction.review()["request"]
     # What no node is eligible for, is explained node by node: a few of them take the same way.
     for name, selector, count in (("eviction", {}, NODE_COUNT), ("eviction, nowhere", {"zone": "c"}, 4)):
-        placed = {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}}
-        yield _world(
-            name,
-            "mutate/eviction/pods",
-            body["object"],
-            {**parts, "vmi": _object(ObjectKey(VMIS, "demo", "web01"), placed)},
-            user=eviction.USER,
-            facts=_placed(count),
-            request={"name": eviction.POD},
-        )
+        vmi = _object(ObjectKey(VMIS, "demo", "web01"), {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}})
+        more: Any = {"user": eviction.USER, "facts": _placed(count), "request": {"name": eviction.POD}}
+        yield _world(name, "mutate/eviction/pods", body["object"], {**parts, "vmi": vmi}, **more)
 
 
 def _schedulings() -> Iterator[AttackWorld]:
@@ -381,30 +338,25 @@ def _instancetypes() -> Iterator[AttackWorld]:
         names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*",
     }
     matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
-    facts: Any = {}
-    yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults, **facts)
+    yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults)
     named = instancetypes.vm(**matchers)
     expand: Any = {"settings": {"expand": True}}
-    yield _world("VM, expanded", vms, named, parts, vm, **expand, **facts)
+    yield _world("VM, expanded", vms, named, parts, vm, **expand)
     marks = {
         names.INJECTED_INSTANCETYPE_ANNOTATION: instancetypes.SMALL_MARK,
         names.INJECTED_PREFERENCE_ANNOTATION: instancetypes.FEDORA_MARK,
     }
     old = instancetypes.vm(annotations=marks, **matchers)
-    yield _world("VM, defaults lost", vms, instancetypes.vm(), {**parts, **presets}, vm, old=old, **facts)
-    yield _world("VM, valid", validate, named, parts, vm, annotations=defaults, **facts)
-    yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm(), **facts)
+    yield _world("VM, defaults lost", vms, instancetypes.vm(), {**parts, **presets}, vm, old=old)
+    yield _world("VM, valid", validate, named, parts, vm, annotations=defaults)
+    yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm())
     pinned = instancetypes.vm(instancetype={**instancetypes.SMALL, "revisionName": "r1"})
     key = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
     inner = schema.of_shape(INSTANCETYPE)
     captured = _object(key, instancetypes.revision("r1", size), Fields({"data": inner}))
-    yield _world(
-        "VM, pinned to a revision", validate, pinned, {"revision": captured}, vm, annotations=defaults, **facts
-    )
+    yield _world("VM, pinned to a revision", validate, pinned, {"revision": captured}, vm, annotations=defaults)
     for name, mode in (("VMI, filled", "enforce"), ("VMI, warned", "warn")):
-        yield _world(
-            name, vmis, instancetypes.vmi(), {**parts, **presets}, vmi, annotations=defaults, mode=mode, **facts
-        )
+        yield _world(name, vmis, instancetypes.vmi(), {**parts, **presets}, vmi, annotations=defaults, mode=mode)
 
 
 _EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})

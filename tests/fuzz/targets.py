@@ -27,7 +27,7 @@ from webhook.k8s.yaml_documents import objects_in, parse_documents
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explain import question
 from webhook.settings import file
@@ -40,7 +40,7 @@ MODES: Mapping[str, tuple[str, ...]] = {names.ENFORCE: (names.ENFORCE,), names.O
 _NOW = 1_795_262_400.0
 
 
-class _Kept(NullObserver):
+class _Kept(Observer):
     """Keeps what went wrong, and has every record encoded as the audit log would."""
 
     def __init__(self) -> None:

@@ -118,15 +118,20 @@ def evaluated(
     copies: Mapping[Key[Any], object],
     now: Mapping[Key[Any], object] | None = None,
     section: InstancetypeSettings | None = None,
+    *,
+    absent: Key[Any] | None = None,
     **request: Any,
 ) -> tuple[Evaluation, list[Key[Any]]]:
-    """The verdict where copies say one thing and the API server another, and what was asked of the API server."""
+    """The verdict where copies say one thing and the API server another, and what was asked of the API server.
+
+    No copy has what is ``absent``.
+    """
     labels = dict.fromkeys((names.policy_label(policy) for policy in ("instancetypes", "scheduling")), "enforce")
     place = msgspec.convert({"metadata": {"name": "demo", "labels": labels, "annotations": DEFAULTS}}, Namespace)
     facts: FactsByKey = {**known(), **world.facts([]), NamespaceKey("demo"): place, IN_DEMO: ()}
     facts |= {SchedulerKey("kubevirt", "demo"): AVAILABLE, **copies}
     later = {fresh(key): value for key, value in (now or {}).items()}
-    cluster = MemoryCluster(facts | later, peeked=set(facts))
+    cluster = MemoryCluster(facts | later, peeked=set(facts) - {absent})
     settings = msgspec.structs.replace(builders.settings(), instancetypes=section or InstancetypeSettings())
     kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: settings, kept, kept)
@@ -140,26 +145,22 @@ def objects(size: Json | None = None, likes: Json | None = None) -> FactsByKey:
     return {SIZE: whole(size or world.instancetype()), LIKES: whole(likes or world.preference())}
 
 
-# -- decisions that rest on copies alone -------------------------------------------------------------------------------
+SIZE_OF_VMS = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
 
 
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
-    [(MUTATE_VM, world.vm(), instancetypes.DEFAULTS_INJECTED), (VALIDATE_VM, world.vm(**NAMED), instancetypes.VALID)],
+    [
+        (MUTATE_VM, world.vm(), instancetypes.DEFAULTS_INJECTED),
+        (VALIDATE_VM, world.vm(**NAMED), instancetypes.VALID),
+        (SCHEDULE_VM, builders.vm(instancetype=world.SMALL), scheduling.INJECTED),
+    ],
 )
 def test_what_is_to_the_senders_liking_rests_on_copies_alone(path: str, obj: Json, code: str) -> None:
-    verdict, asked = evaluated(path, obj, objects())
+    copies = {**objects(), SIZE_OF_VMS: msgspec.convert(world.instancetype(), Instancetype)}
+    verdict, asked = evaluated(path, obj, copies)
 
     assert (verdict.decision.code, asked) == (code, [])
-
-
-def test_so_does_a_scheduler() -> None:
-    key = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
-    copy = msgspec.convert(world.instancetype(), Instancetype)
-
-    verdict, asked = evaluated(SCHEDULE_VM, builders.vm(instancetype=world.SMALL), {key: copy})
-
-    assert (verdict.decision.code, asked) == (scheduling.INJECTED, [])
 
 
 def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_passes() -> None:
@@ -171,9 +172,6 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
 
     assert (injected.decision.code, passed.decision.code) == (instancetypes.DEFAULTS_INJECTED, instancetypes.VALID)
     assert asked == too == []
-
-
-# -- decisions that read the objects again -----------------------------------------------------------------------------
 
 
 def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
@@ -217,25 +215,12 @@ def test_a_denial_for_want_of_an_object_is_certain_without_being_asked_twice() -
     """A GET has already read an object that a copy lacks."""
     missing = ObjectKey(SIZE.resource, "", "missing")
     vm = world.vm(instancetype={"name": "missing"}, preference=world.FEDORA)
-    cluster_facts = objects()
-    verdict, asked = judged_missing(vm, missing, cluster_facts)
+    section = InstancetypeSettings(missing="deny")
+    verdict, asked = evaluated(VALIDATE_VM, vm, {**objects(), missing: None}, None, section, absent=missing)
 
     assert verdict.decision.code == instancetypes.MISSING
     assert asked.count(missing) == 1
     assert fresh(missing) not in asked
-
-
-def judged_missing(vm: Json, missing: Key[Any], copies: FactsByKey) -> tuple[Evaluation, list[Key[Any]]]:
-    """The same where a copy lacks an object."""
-    labels = {names.policy_label("instancetypes"): "enforce"}
-    place = msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)
-    facts: FactsByKey = {**known(), **world.facts([]), NamespaceKey("demo"): place, **copies, missing: None}
-    cluster = MemoryCluster(facts, peeked=set(facts) - {missing})
-    settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(missing="deny"))
-    kept = KeptInMemory()
-    body = msgspec.json.encode(review(vm, "alice"))
-    verdict = asyncio.run(Reviewer(cluster, lambda: settings, kept, kept).evaluate(BY_PATH[VALIDATE_VM], body, 1e9))
-    return verdict, cluster.reads
 
 
 def test_what_can_not_be_read_anew_denies_nobody() -> None:
@@ -246,28 +231,17 @@ def test_what_can_not_be_read_anew_denies_nobody() -> None:
     assert (verdict.decision.code, verdict.outcome.denial) == (common.LOOKUP_FAILED, None)
 
 
-# -- decisions that write the objects' fields --------------------------------------------------------------------------
-
-
-def test_a_vmi_is_filled_with_what_the_objects_say_now() -> None:
-    verdict, asked = evaluated(
-        MUTATE_VMI,
-        world.vmi(),
-        objects(),
-        objects(size=world.instancetype(memory={"guest": "8Gi"})),
-        InstancetypeSettings(virtual_machine_instances=True),
-    )
-
-    assert "8Gi" in str([change.new for change in verdict.decision.changes])
-    assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
-
-
-def test_a_vm_is_expanded_to_what_the_objects_say_now() -> None:
+@pytest.mark.parametrize(
+    ("path", "obj", "section"),
+    [
+        (MUTATE_VMI, world.vmi(), InstancetypeSettings(virtual_machine_instances=True)),
+        (MUTATE_VM, world.vm(), InstancetypeSettings(expand=True)),
+    ],
+)
+def test_what_is_filled_in_is_what_the_objects_say_now(path: str, obj: Json, section: InstancetypeSettings) -> None:
     now = objects(size=world.instancetype(memory={"guest": "8Gi"}))
+    verdict, asked = evaluated(path, obj, objects(), now, section)
 
-    verdict, asked = evaluated(MUTATE_VM, world.vm(), objects(), now, InstancetypeSettings(expand=True))
-
-    assert verdict.decision.code == instancetypes.EXPANDED
     assert "8Gi" in str([change.new for change in verdict.decision.changes])
     assert {fresh(SIZE), fresh(LIKES)} <= set(asked)
 
@@ -304,9 +278,6 @@ def test_a_relabelled_revision_is_another_one() -> None:
         scheduling.SCHEDULER_WITHDRAWN,
         scheduling.ALREADY_INJECTED,
     )
-
-
-# -- presets -----------------------------------------------------------------------------------------------------------
 
 
 def labelled() -> Json:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
@@ -13,20 +16,52 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests import builders
 from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
-from tests.review.cases import with_policy
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate
+from tests.review.memory import (
+    MIGRATION_PATH,
+    PODS,
+    PODS_OBSERVED,
+    VM_RULES_PATH,
+    VMS,
+    KeptInMemory,
+    MemoryCluster,
+    evaluate,
+    facts_under,
+    raise_bug,
+    review_of,
+    with_policy,
+)
+from tests.waiting import until
 from webhook import names
+from webhook.admission.audit import NoAudit
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
+from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
+from webhook.facts import (
+    Facts,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    NotRead,
+    ObjectKey,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
-from webhook.review.endpoints import BY_PATH
+from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.replay import MAX_ROUNDS
+from webhook.review.reviewer import Observer, Reviewer
+from webhook.settings.model import InstancetypeSettings, Settings
 
 
 def patched(body: Json, response: Json) -> Any:
@@ -46,11 +81,8 @@ def test_enforce_patches() -> None:
         "scheduler": "kubevirt",
     }
     pod = patched(body, response)
-    assert (
-        pod["spec"]["schedulerName"]
-        == pod["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION]
-        == "kubevirt"
-    )
+    injected = pod["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION]
+    assert pod["spec"]["schedulerName"] == injected == "kubevirt"
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
@@ -81,22 +113,6 @@ def test_the_namespace_names_the_scheduler() -> None:
     assert patched(body, response)["spec"]["schedulerName"] == "batch"
 
 
-def test_undeclared_scheduler_of_a_namespace() -> None:
-    verdict, response = evaluate(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
-
-    assert verdict.decision.code == scheduling.UNDECLARED
-    assert "patch" not in response
-    assert "nobody" in response["warnings"][0]
-
-
-def test_dry_run_gets_the_same_answer() -> None:
-    _, real = evaluate(review(launcher_pod()))
-    verdict, dry = evaluate(review(launcher_pod(), dryRun=True))
-
-    assert dry == real
-    assert verdict.request.dry_run is True
-
-
 def test_replay_reads_each_fact_once() -> None:
     cluster = MemoryCluster(known(vmi()), peeked=set())
 
@@ -108,8 +124,6 @@ def test_replay_reads_each_fact_once() -> None:
 
 
 _healths = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x")])
-
-
 _vmis: st.SearchStrategy[Any] = st.sampled_from(
     [vmi(), vmi(""), vmi("default-scheduler"), vmi("stork"), vmi(uid="x"), None, Unavailable("y")]
 )
@@ -156,24 +170,20 @@ def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
     assert "request.object.spec.schedulerName must be " in response["warnings"][0]
 
 
-def test_malformed_object_out_of_scope_is_nobodys_business() -> None:
-    _, response = evaluate(review(launcher_pod() | {"spec": 5}), known(mode=None))
+@pytest.mark.parametrize(
+    ("body", "mode", "code"),
+    [
+        (review(launcher_pod() | {"spec": 5}), None, common.OUT_OF_SCOPE),
+        (review(None, operation="DELETE", oldObject=launcher_pod()), "enforce", common.OTHER_OPERATION),
+        (review(launcher_pod(), subResource="status"), "enforce", common.OTHER_OPERATION),
+    ],
+    ids=["malformed, out of scope", "no object", "subresource"],
+)
+def test_what_is_not_judged(body: Json, mode: str | None, code: str) -> None:
+    verdict, response = evaluate(body, known(vmi(), mode=mode))
 
-    assert "warnings" not in response
-
-
-def test_no_object() -> None:
-    verdict, response = evaluate(review(None, operation="DELETE", oldObject=launcher_pod()))
-
-    assert (verdict.label, response["allowed"]) == ("skipped", True)
-
-
-def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
-    facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("slow")}
-    verdict, response = evaluate(review(launcher_pod()), facts)
-
-    assert (verdict.label, response["allowed"]) == ("error", True)
-    assert "slow" in response["warnings"][0]
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", code, True)
+    assert not {"patch", "warnings"} & response.keys()
 
 
 def test_every_verdict_is_recorded() -> None:
@@ -223,13 +233,6 @@ def test_missing_facts_are_read_together() -> None:
     assert cluster.reads[:2] == [NamespaceKey("a"), NamespaceKey("b")]
 
 
-def test_subresources_are_not_judged() -> None:
-    verdict, response = evaluate(review(launcher_pod(), subResource="status"))
-
-    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", common.OTHER_OPERATION, True)
-    assert "patch" not in response
-
-
 def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
     """Answers as a live cluster does: watched objects at once, others after a read."""
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
@@ -273,3 +276,212 @@ def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
 
     assert (verdict.label, response["allowed"]) == ("would-deny", True)
     assert len(response.get("warnings", ())) == warnings
+
+
+def _validating(policy: Any) -> Endpoint:
+    return msgspec.structs.replace(PODS, handler=policy, verb="validate")
+
+
+def _curious(view: object, request: object, facts: Facts, section: object) -> Decision:
+    for number in range(MAX_ROUNDS * 2):
+        facts.get(NamespaceKey(f"n{number}"))
+    return skip(Reason("done", "done"))
+
+
+@pytest.mark.parametrize("policy", [raise_bug, _curious])
+def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
+    kept = KeptInMemory()
+    facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
+    cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
+
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(policy), cluster=cluster, kept=kept)
+
+    assert (verdict.decision.code, response["allowed"]) == (common.BUG, True)
+    assert "patch" not in response
+    assert len(kept.errors) == 2
+    assert not isinstance(kept.errors[0], NotRead)
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+@pytest.mark.parametrize("path", [MIGRATION_PATH, VM_RULES_PATH])
+def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], handler=raise_bug)
+    asked = review_of(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
+
+    _, response = evaluate(asked, facts_under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
+
+    assert response["allowed"] is (policy == "Ignore")
+    assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
+    assert bool(response.get("warnings")) is (policy == "Ignore")
+
+
+def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_so() -> None:
+    endpoint, unreadable = BY_PATH[f"{VM_RULES_PATH}enforce"], Unavailable("no answer")
+    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
+
+    answers = [evaluate(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
+
+    assert [answer["allowed"] for answer in answers] == [True, False]
+    assert "no answer" in answers[0]["warnings"][0]
+
+
+def test_observing_never_refuses_and_a_bug_is_silent() -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{MIGRATION_PATH}observe"], handler=raise_bug)
+    verdict, response = evaluate(
+        review_of(endpoint, {"kind": endpoint.kind}), facts_under(names.MIGRATION, "audit"), endpoint
+    )
+
+    assert (verdict.mode, verdict.label, response["allowed"]) == ("audit", "error", True)
+    assert "warnings" not in response
+
+
+def _endless(*_: object) -> Decision:
+    try:
+        spend(MAX_STEPS + 1, "terms")
+    except Exception:
+        return skip(Reason(common.ELIGIBLE, "a policy forgives what it does not know"))
+    raise AssertionError
+
+
+def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(_endless))
+
+    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", common.TOO_COMPLEX, "enforce")
+    assert response["allowed"] is True
+    assert "terms" in response["warnings"][0]
+    assert "patch" not in response
+
+
+def test_what_is_too_complex_is_refused_where_errors_are() -> None:
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_validating(_endless))
+
+    assert (verdict.label, verdict.decision.code) == ("error", common.TOO_COMPLEX)
+    # The status is not 503, since a retry would not help.
+    assert (response["allowed"], response["status"]["code"]) == (False, 422)
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_what_is_too_complex_is_refused_in_enforce_only(mode: str) -> None:
+    _, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
+
+    assert response["allowed"] is True
+
+
+def declaring(name: str) -> Settings:
+    """Settings that declare one scheduler, which is injected."""
+    usual = builders.settings()
+    scheduler = msgspec.structs.replace(usual.scheduling.schedulers["kubevirt"], name=name)
+    section = msgspec.structs.replace(usual.scheduling, scheduler_name=name, schedulers={name: scheduler})
+    return msgspec.structs.replace(usual, scheduling=section)
+
+
+def facts_of(settings: Settings, chosen: str | None = None) -> dict[Key[Any], object]:
+    """The facts as a replica with these settings reads them: it watches the schedulers that they declare."""
+    facts = known(vmi(chosen))
+    for name in ("kubevirt", "other"):
+        facts[SchedulerKey(name, "demo")] = AVAILABLE if name in settings.scheduling.schedulers else None
+    return facts
+
+
+def admitted(settings: Settings, endpoint: Any, obj: Json, chosen: str | None = None) -> tuple[Json, list[Json], str]:
+    """The object after a replica's answer, the patch, and the code of the reason."""
+    kept = KeptInMemory()
+    reviewer = Reviewer(MemoryCluster(facts_of(settings, chosen)), lambda: settings, kept, kept)
+    answer = asyncio.run(reviewer.review(endpoint, msgspec.json.encode(review(obj)), 1e9))
+    response = json.loads(answer)["response"]
+    assert response["allowed"]
+    assert kept.errors == []
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return jsonpatch.apply_patch(copy.deepcopy(obj), patch), patch, kept.records[-1].reasons[0].code
+
+
+A, B = declaring("kubevirt"), declaring("other")
+
+
+def test_what_one_replica_wrote_the_other_leaves_when_it_is_asked_again() -> None:
+    """As at a reinvocation, which may reach another replica than the first call."""
+    first, patch, code = admitted(A, VMS, vm())
+    assert (code, first["spec"]["template"]["spec"]["schedulerName"]) == (scheduling.INJECTED, "kubevirt")
+    assert patch
+    again, patch, code = admitted(B, VMS, first)
+    assert (patch, code) == ([], scheduling.ALREADY_INJECTED)
+    assert again == first
+
+
+def test_pods_of_the_other_replica_s_vms_fall_back_once() -> None:
+    """A scheduler that this replica's settings do not declare has no health check here."""
+    machine, _, _ = admitted(A, VMS, vm())
+    pod = launcher_pod(schedulerName="kubevirt")
+    pod["metadata"].setdefault("annotations", {}).update(machine["spec"]["template"]["metadata"]["annotations"])
+    fallen, _, code = admitted(B, PODS, pod, "kubevirt")
+    assert (code, fallen["spec"]["schedulerName"]) == (scheduling.FELL_BACK, "default-scheduler")
+    for settings in (A, B):
+        again, patch, code = admitted(settings, PODS, fallen, "kubevirt")
+        assert (patch, code) == ([], scheduling.ALREADY_FELL_BACK)
+        assert again == fallen
+
+
+def test_other_mutators_before_and_after_keep_what_they_wrote() -> None:
+    """A mutator that runs first, or after this one, counts as the owner: its scheduler stays."""
+    theirs = vm(scheduler="theirs")
+    assert admitted(A, VMS, theirs)[:2] == (theirs, [])
+    ours, _, _ = admitted(A, VMS, vm())
+    changed, removed = copy.deepcopy(ours), copy.deepcopy(ours)
+    changed["spec"]["template"]["spec"]["schedulerName"] = "theirs"
+    again, patch, code = admitted(A, VMS, changed)
+    assert (again, patch) == (changed, [])
+    assert code != scheduling.INJECTED
+    del removed["spec"]["template"]["spec"]["schedulerName"]
+    again, _, code = admitted(A, VMS, removed)
+    # At CREATE it is set again, to the same: the API server calls each webhook once more at most.
+    assert (again, code) == (ours, scheduling.INJECTED)
+
+
+ENDPOINT = BY_PATH["/mutate/instancetypes/virtualmachineinstances/enforce"]
+PANICKING = UNSTRUCTURED["VirtualMachineClusterPreference"]
+
+
+def put_kubevirt(case: LiveCase, observed: str, target: str) -> None:
+    status = {"phase": "Deployed", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
+    case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status=status)
+
+
+async def has_panic_device(reviewer: Reviewer) -> bool:
+    """The answer to a review: KubeVirt 1.9 adds the device that the preference names, and earlier releases don't."""
+    bare = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "bare", "namespace": "demo", "annotations": {names.PREFERENCE_ANNOTATION: "panicking"}},
+        "spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}},
+    }
+    deadline = asyncio.get_running_loop().time() + 10
+    verdict = await reviewer.evaluate(ENDPOINT, msgspec.json.encode(review(bare)), deadline)
+    assert verdict.label == "patched", verdict.decision
+    assert verdict.patch
+    return any("panicDevices" in json.dumps(operation) for operation in json.loads(verdict.patch))
+
+
+async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(cluster_wide=True))
+    async with live(tmp_path, settings) as case:
+        spec = {"devices": {"preferredPanicDeviceModel": "isa"}}
+        case.server.serve(PRESETS)
+        case.server.put(PANICKING, "panicking", spec=spec)
+        case.server.put(NAMESPACES, "demo")
+        put_kubevirt(case, "v1.8.4", "v1.8.4")
+        case.cluster.start()
+        await case.ready()
+        reviewer = Reviewer(case.cluster, lambda: settings, NoAudit(), Observer())
+        before: Any = case.cluster.peek(KubeVirtKey())
+
+        assert not await has_panic_device(reviewer)
+        put_kubevirt(case, "v1.8.4", "v1.9.0")
+        await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
+        assert not await has_panic_device(reviewer)
+        put_kubevirt(case, "v1.9.0", "v1.9.0")
+        answers = [await has_panic_device(reviewer)]
+        while not answers[-1]:
+            answers.append(await has_panic_device(reviewer))
+        # Once the new rules count they stay.
+        assert [await has_panic_device(reviewer) for _ in range(20)] == [True] * 20
+        assert sorted(answers) == answers

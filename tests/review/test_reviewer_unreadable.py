@@ -9,20 +9,14 @@ import pytest
 
 from tests import builders
 from tests.builders import launcher_pod, review, vm
-from tests.review.cases import VM_RULES_PATH, facts_under, review_of
-from tests.review.memory import KeptInMemory, evaluate
+from tests.review.memory import VM_RULES_PATH, KeptInMemory, evaluate, facts_under, review_of
 from webhook import names
 from webhook.admission.reasons import common
 from webhook.review.endpoints import BY_PATH
 
 pytestmark = pytest.mark.repeats
 
-# -- objects that can't be read ----------------------------------------------------------------------------------------
-
-
 _DEEP = "@deep@"
-
-
 _OBJECTS = {
     # Values that the API server stores in spec.template.metadata, which has no schema.
     "deeper than we read": b"[" * 300 + b"]" * 300,

@@ -6,13 +6,11 @@ import pytest
 
 from tests.builders import known, namespace
 from webhook.admission.reasons import common
-from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtKey, NamespaceKey
-from webhook.k8s.types.core import SchedulingPod
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.names import Mode, Stage
-from webhook.review.scope import Scope, resolve
+from webhook.review.scope import Scope, of_namespace
 
 EXCLUDED = frozenset({"kube-system"})
 
@@ -24,9 +22,8 @@ def scope(
     facts: dict[Any, object] | None = None,
     **more: Any,
 ) -> Scope:
-    request: Request[SchedulingPod] = Request(uid="u", namespace=where)
     there = facts if facts is not None else known(**more)
-    return resolve("scheduling", stage, request, Facts.of(there), cluster_wide, EXCLUDED)
+    return of_namespace("scheduling", stage, where, Facts.of(there), cluster_wide, EXCLUDED)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ import msgspec
 import pytest
 
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vmi
-from tests.server.conftest import ServedApp, SlowCluster, Start
+from tests.server.clients import LAST, REQUEST, connect, everything
+from tests.server.conftest import SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 from webhook.admission.reasons import common
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.review.endpoints import BY_PATH
-from webhook.server.app import DEFAULT_TIMEOUT, LIMITS, timeout_of
+from webhook.server.app import DEFAULT_TIMEOUT, timeout_of
 
 
 async def test_a_review_is_answered(start: Start) -> None:
@@ -60,19 +61,6 @@ async def test_bad_bodies_get_one_sentence(
     assert (await server.post(PODS, BODY))[0] == 200, "the next request is served"
 
 
-async def test_chunked_body_over_the_limit(start: Start) -> None:
-    server = await start()
-
-    async def chunks() -> Any:
-        for _ in range(8):
-            yield b" " * 1024 * 1024
-
-    async with server.client.post(
-        f"https://{server.address}{PODS}", data=chunks(), headers={"Content-Type": "application/json"}
-    ) as answer:
-        assert answer.status == 413
-
-
 @pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "", "application/json2"])
 async def test_wrong_content_type(start: Start, content_type: str) -> None:
     server = await start()
@@ -80,11 +68,6 @@ async def test_wrong_content_type(start: Start, content_type: str) -> None:
 
     assert status == 415
     assert "send application/json" in text
-
-
-async def test_content_type_with_parameters(start: Start) -> None:
-    server = await start()
-
     assert (await server.post(PODS, BODY, **{"Content-Type": "application/json; charset=utf-8"}))[0] == 200
 
 
@@ -98,80 +81,19 @@ async def test_wrong_method_and_path(start: Start) -> None:
     assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
 
 
-async def raw(server: ServedApp, data: bytes, *, half: bool = False) -> bytes:
-    host, _, port = server.address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
-    writer.write(data)
-    await writer.drain()
-    if half:
-        writer.transport.abort()
-        return b""
-    try:
-        return await asyncio.wait_for(reader.read(65536), PATIENCE)
-    finally:
-        writer.close()
-
-
-async def test_truncated_body_harms_nobody(start: Start) -> None:
-    server = await start()
-    await raw(server, head(len(BODY)) + BODY[:100], half=True)
-
-    assert (await server.post(PODS, BODY))[0] == 200
-    assert server.counted.crashes == []
-
-
-async def test_body_that_never_arrives_ends_with_its_deadline(start: Start) -> None:
-    server = await start()
-    answer = await raw(server, head(len(BODY), PODS + "?timeout=100ms") + BODY[:100])
-
-    assert answer.startswith(b"HTTP/1.1 408 ")
-
-
-async def test_refused_body_closes_the_connection(start: Start) -> None:
-    server = await start()
-    answer = await raw(server, head(8 * 1024 * 1024))
-
-    assert answer.startswith(b"HTTP/1.1 413 ")
-    assert b"connection: close" in answer.lower()
-
-
-@pytest.mark.parametrize("data", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nbad header\r\n\r\n"])
-async def test_what_is_no_http_gets_400(start: Start, data: bytes) -> None:
-    server = await start()
-
-    assert (await raw(server, data)).split()[1:2] == [b"400"]
-
-
-async def test_keep_alive_outlives_the_api_servers(start: Start) -> None:
-    server = await start()
-    host, _, port = server.address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
-    for _ in range(3):
-        writer.write(head(len(BODY)) + BODY)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        assert b"200 OK" in answer
-        length = next(
-            int(line.split(b":")[1]) for line in answer.splitlines() if line.lower().startswith(b"content-length")
-        )
-        await reader.readexactly(length)
-    writer.close()
-    assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
-
-
 async def test_old_tls_is_refused(start: Start) -> None:
     server = await start()
-    host, _, port = server.address.rpartition(":")
     old = ssl.create_default_context(cadata=server.pair.authority.decode())
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     old.set_ciphers("DEFAULT:@SECLEVEL=0")
-    _, writer = await asyncio.open_connection(host, int(port), ssl=old, server_hostname="localhost")
+    _, writer = await connect(server, old)
     assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
     writer.close()
     old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        await asyncio.open_connection(host, int(port), ssl=old, server_hostname="localhost")
+        await connect(server, old)
 
 
 async def test_overload_waits_then_says_so(start: Start) -> None:
@@ -199,9 +121,10 @@ def about(namespace: str, **request: Any) -> bytes:
 
 async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start) -> None:
     """Its look-ups never end; another's reviews, and those of a third, are answered while all of them wait."""
-    facts = known(vmi()) | {NamespaceKey(name): namespace() for name in ("shop", "bank")}
-    facts |= {VmiKey(name, "web01", VMI_UID): vmi() for name in ("shop", "bank")}
-    facts |= {SchedulerKey("kubevirt", name): AVAILABLE for name in ("shop", "bank")}
+    facts = known(vmi())
+    for name in ("shop", "bank"):
+        facts |= {NamespaceKey(name): namespace(), VmiKey(name, "web01", VMI_UID): vmi()}
+        facts[SchedulerKey("kubevirt", name)] = AVAILABLE
     cluster = SlowCluster(facts, peeked={*facts} - {VmiKey("demo", "web01", VMI_UID)})
     server = await start(cluster, max_in_flight=16)
     slow = [asyncio.create_task(server.post(PODS + "?timeout=30s", about("demo"))) for _ in range(90)]
@@ -220,9 +143,8 @@ async def test_namespaces_that_do_not_exist_share_their_turns(start: Start) -> N
     facts = known(vmi()) | {NamespaceKey(f"made-up-{number}"): None for number in range(40)}
     cluster = SlowCluster(facts, peeked={*known(vmi())})
     server = await start(cluster, max_in_flight=16)
-    forged = [
-        asyncio.create_task(server.post(PODS + "?timeout=30s", about(f"made-up-{number}"))) for number in range(40)
-    ]
+    bodies = [about(f"made-up-{number}") for number in range(40)]
+    forged = [asyncio.create_task(server.post(PODS + "?timeout=30s", body)) for body in bodies]
     await until(lambda: server.app.in_flight == 40)
     assert cluster.waiting == 8
 
@@ -249,7 +171,10 @@ async def test_no_exception_escapes(start: Start, monkeypatch: pytest.MonkeyPatc
 async def test_client_that_gives_up_frees_its_turn(start: Start) -> None:
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
-    await raw(server, head(len(BODY)) + BODY, half=True)
+    _, writer = await connect(server)
+    writer.write(REQUEST)
+    await writer.drain()
+    writer.transport.abort()
     cluster.release.set()
 
     assert (await server.post(PODS, BODY))[0] == 200
@@ -258,17 +183,9 @@ async def test_client_that_gives_up_frees_its_turn(start: Start) -> None:
 @pytest.mark.parametrize(
     ("query", "seconds"),
     [
-        ("timeout=3s", 3.0),
-        ("timeout=10s", 10.0),
-        ("timeout=500ms", 0.5),
-        ("timeout=1m0.5s", 30.0),
-        ("timeout=1.5s", 1.5),
-        ("a=b&timeout=2s", 2.0),
-        ("timeout=0s", DEFAULT_TIMEOUT),
-        ("timeout=", DEFAULT_TIMEOUT),
-        ("timeout=-3s", DEFAULT_TIMEOUT),
-        ("timeout=3", DEFAULT_TIMEOUT),
-        ("timeout=x3s", DEFAULT_TIMEOUT),
+        *(("timeout=3s", 3.0), ("timeout=10s", 10.0), ("timeout=500ms", 0.5), ("timeout=1m0.5s", 30.0)),
+        *(("timeout=1.5s", 1.5), ("a=b&timeout=2s", 2.0)),
+        *((f"timeout={text}", DEFAULT_TIMEOUT) for text in ("0s", "", "-3s", "3", "x3s")),
         ("", DEFAULT_TIMEOUT),
     ],
 )
@@ -299,35 +216,16 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
     assert all(10 < left <= 18 for left in deadlines)
 
 
-async def answers(server: ServedApp, data: bytes) -> bytes:
-    """Everything that the server says until it closes the connection."""
-    host, _, port = server.address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
-    writer.write(data)
-    try:
-        return await asyncio.wait_for(reader.read(), PATIENCE)
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize(
-    "request_", [head(len(BODY), extra="Connection: close\r\n"), head(len(BODY)).replace(b"HTTP/1.1", b"HTTP/1.0")]
-)
-async def test_connections_that_shall_not_stay(start: Start, request_: bytes) -> None:
-    server = await start()
-
-    assert (await answers(server, request_ + BODY)).count(b" 200 OK\r\n") == 1
-
-
 async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
     server = await start()
     other = BODY.replace(b"705ab4f5", b"00000000")
-    last = head(len(BODY), extra="Connection: close\r\n")
-    said = await answers(server, head(len(BODY)) + BODY + head(len(other)) + other + last + BODY)
+    said = await everything(server, REQUEST + head(len(other)) + other + LAST)
 
     assert said.count(b" 200 OK\r\n") == 3
     uids = [part.split(b'"')[0] for part in said.split(b'"uid":"')[1:]]
     assert [uid[:8] for uid in uids] == [b"705ab4f5", b"00000000", b"705ab4f5"]
+    # One of HTTP/1.0 ends its connection as well.
+    assert (await everything(server, REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"))).count(b" 200 OK\r\n") == 1
 
 
 async def test_chunked_body(start: Start) -> None:
@@ -335,7 +233,7 @@ async def test_chunked_body(start: Start) -> None:
     chunked = head(0, extra="Transfer-Encoding: chunked\r\nConnection: close\r\n").replace(
         b"Content-Length: 0\r\n", b""
     )
-    said = await answers(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+    said = await everything(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
 
     assert said.count(b" 200 OK\r\n") == 1
     assert b'"patchType":"JSONPatch"' in said

@@ -45,6 +45,16 @@ async def test_a_refusal_is_kept_too(known: dict[Key[Any], object], status: int)
     assert len(cluster.reads) <= 2
 
 
+async def test_an_answer_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorizer_module, "KEPT_SECONDS", -1.0)
+    cluster = MemoryCluster(dict(KNOWN), peeked=set())
+    authorizer = Authorizer(cluster, "/page")
+    await authorizer.admit("GOOD", "10.0.0.1")
+    cluster.facts[MAY] = False
+    with pytest.raises(RequestDenied):
+        await authorizer.admit("GOOD", "10.0.0.1")
+
+
 async def test_what_is_not_known_is_asked_again() -> None:
     cluster = MemoryCluster(KNOWN | {MAY: Unavailable("no answer")}, peeked=set())
     authorizer = Authorizer(cluster, "/page")

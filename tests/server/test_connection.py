@@ -4,105 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import shutil
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.builders import launcher_pod, review
 from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
+from tests.server.clients import LAST, REQUEST, ask, connect, everything, status, unharmed
 from tests.server.conftest import ServedApp, Start
-from tests.server.lifetimes import now_and_life
-from tests.server.unanswering import Unanswering
+from tests.server.listening import Unanswering
+from tests.server.raw_requests import head
+from tests.waiting import PATIENCE, until
 from webhook import names
+from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server.app import LIMITS
-from webhook.server.edge import JITTER, split_address
-from webhook.server.tls import ReloadableTLSContext
-
-PODS = "/mutate/scheduling/pods/enforce"
-
+from webhook.server.edge import JITTER, Client, ConnectionLimiter, Limits, split_address
+from webhook.server.tls import ReloadableTLSContext, context
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
-
-
 OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
-
-
-BODY = msgspec.json.encode(review(launcher_pod()))
-
-
-REQUEST = (
-    f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
-    + BODY
-)
-
-
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def connect(server: ServedApp) -> Stream:
-    host, port = split_address(server.address)
-    return await asyncio.open_connection(host, port, ssl=server.trust, server_hostname="localhost")
-
-
-async def ask(stream: Stream, request: bytes = REQUEST) -> str:
-    """The head of the answer; the body is read too."""
-    reader, writer = stream
-    writer.write(request)
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    length = next(line for line in head.splitlines() if line.startswith("Content-Length"))
-    await reader.readexactly(int(length.partition(":")[2]))
-    return head
 
 
 async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) -> None:
     server = await start()
-    old, young = await connect(server), await connect(server)
+    old, failing = await connect(server), await connect(server)
     for _ in range(2):
-        assert "Connection: close" not in await ask(old)
+        assert not (await ask(old)).is_last
     server.server.recycle()
 
-    head = await ask(old)
-    assert head.startswith("HTTP/1.1 200 OK")
-    assert "Connection: close" in head
-    assert await old[0].read() == b"", "closed by us, after the answer"
+    last, error = await ask(old), await ask(failing, REQUEST.replace(b"POST", b"PUT"))
+    assert (last.status, last.is_last, error.status, error.is_last) == (200, True, 405, True)
+    assert await old[0].read() == await failing[0].read() == b"", "closed by the server, after the answer"
     later = await connect(server)
-    assert "Connection: close" not in await ask(later)
-    for _, writer in (old, young, later):
+    assert not (await ask(later)).is_last
+    for _, writer in (old, failing, later):
         writer.close()
 
 
-async def test_errors_end_an_old_connection_too(start: Start) -> None:
-    server = await start()
-    old = await connect(server)
-    server.server.recycle()
-
-    assert "connection: close" in (await ask(old, REQUEST.replace(b"POST", b"PUT"))).lower()
-    assert await old[0].read() == b""
-    old[1].close()
-
-
 async def test_ages_differ(start: Start) -> None:
+    assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
     server = await start()
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
-    ages = {connection.closes_at for connection in server.server.open}
     now = asyncio.get_running_loop().time()
+    ages = {connection.closes_at - now for connection in server.server.open}
 
     assert len(ages) == 8
-    assert all(
-        LIMITS.lifetime_seconds * (1 - JITTER) - 10 < age - now <= LIMITS.lifetime_seconds * (1 + JITTER)
-        for age in ages
-    )
+    least, most = LIMITS.lifetime_seconds * (1 - JITTER) - 10, LIMITS.lifetime_seconds * (1 + JITTER)
+    assert all(least < age <= most for age in ages)
     for _, writer in streams:
         writer.close()
 
@@ -111,22 +74,15 @@ async def test_while_draining_every_answer_is_the_last_on_its_connection(start: 
     server = await start()
     before = await connect(server)
     await ask(before)
-    await server.server.begin_shutdown(0)
+    begin = asyncio.get_running_loop().time()
+    await server.server.begin_shutdown(0.05)
+    assert asyncio.get_running_loop().time() - begin >= 0.05
 
     for stream in (before, await connect(server)):
-        head = await ask(stream)
-        assert head.startswith("HTTP/1.1 200 OK"), "still served"
-        assert "Connection: close" in head
+        answer = await ask(stream)
+        assert (answer.status, answer.is_last) == (200, True), "still served"
         assert await stream[0].read() == b""
         stream[1].close()
-
-
-async def test_a_drain_lasts_as_long_as_told() -> None:
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-
-    await Unanswering.server().begin_shutdown(0.05)
-    assert loop.time() - begin >= 0.05
 
 
 class ConnectedClients:
@@ -150,22 +106,12 @@ def clients(tmp_path: Path) -> ConnectedClients:
 
 
 async def answer(server: ServedApp, trust: ssl.SSLContext) -> tuple[int, str]:
-    host, port = split_address(server.address)
-    reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-    writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+    """The status and the body; 0: the connection ended without an answer, with or without an alert."""
     try:
-        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    finally:
-        writer.close()
-    return (int(head.split()[1]), body) if head else (0, "")
-
-
-async def outcome(server: ServedApp, trust: ssl.SSLContext) -> int:
-    """The status; 0: the connection ended without an answer, with or without an alert."""
-    try:
-        return (await answer(server, trust))[0]
+        said, _, body = (await everything(server, LAST, trust)).decode().partition("\r\n\r\n")
     except (ssl.SSLError, ConnectionError):
-        return 0
+        said, body = "", ""
+    return (int(said.split()[1]), body) if said else (0, "")
 
 
 async def test_only_named_clients_are_answered(
@@ -187,21 +133,17 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
     """The sender of the review may list nodes, if it is who the review says."""
     world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
+    request = head(len(body), MIGRATIONS, "Connection: close\r\n") + body
 
-    async def told(server: ServedApp, trust: ssl.SSLContext) -> str:
-        host, port = split_address(server.address)
-        reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-        head = f"POST {MIGRATIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        response = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
-        writer.close()
-        return str(response["status"]["message"])
+    async def told(server: ServedApp, trust: ssl.SSLContext | None = None) -> str:
+        said = (await everything(server, request, trust)).partition(b"\r\n\r\n")[2]
+        return str(json.loads(said)["response"]["status"]["message"])
 
     cluster = MemoryCluster(world)
     verifying = await start(cluster, swappable=clients.tls, clients=("apiserver",))
     verified = await told(verifying, clients.trust(clients.pki.client("apiserver")))
     anybody = await start(cluster)
-    claimed = await told(anybody, anybody.trust)
+    claimed = await told(anybody)
 
     assert "node-a2, node-b1: without zone=c" in verified
     assert claimed.endswith("[no-eligible-node]")
@@ -213,15 +155,18 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
 
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    trust = clients.trust(clients.unknown.client("apiserver"))
-    assert await outcome(server, trust) == 0
+    assert (await answer(server, clients.trust(clients.unknown.client("apiserver"))))[0] == 0
+    # In TLS 1.2 a client could resume a session.
+    old = clients.trust(clients.pki.client("apiserver"))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert (await answer(server, old))[0] == 0
     assert server.counted.requests == []
 
 
 async def test_clients_are_verified_across_swaps(start: Start, clients: ConnectedClients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    authority = Authority.new(["localhost"], *now_and_life())
-    pair = authority.issue(["localhost"], *now_and_life())
+    life = (datetime.now(UTC), timedelta(days=1))
+    pair = Authority.new(["localhost"], *life).issue(["localhost"], *life)
     clients.tls.swap(pair.certificate, pair.key)
     mine, strange = clients.pki.client("apiserver"), clients.unknown.client("apiserver")
     assert (await answer(server, clients.trust(mine, pair)))[0] == 200
@@ -229,25 +174,15 @@ async def test_clients_are_verified_across_swaps(start: Start, clients: Connecte
 
     clients.tls.trust(clients.unknown.ca.read_bytes())
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200
-    assert await outcome(server, clients.trust(mine, pair)) == 0
-    with pytest.raises(ssl.SSLError):
-        clients.tls.trust(b"\xff")
-    with pytest.raises(ssl.SSLError):
-        clients.tls.trust(b"nothing")
+    assert (await answer(server, clients.trust(mine, pair)))[0] == 0
+    for bad in (b"\xff", b"nothing"):
+        with pytest.raises(ssl.SSLError):
+            clients.tls.trust(bad)
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200, "what was refused changed nothing"
 
 
-async def test_clients_that_could_resume_a_session_are_refused(start: Start, clients: ConnectedClients) -> None:
-    server = await start(swappable=clients.tls, clients=("apiserver",))
-    old = clients.trust(clients.pki.client("apiserver"))
-    old.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        await answer(server, old)
-
-
 async def test_without_a_certificate_no_handshake_succeeds() -> None:
-    server = Unanswering.server()
-    swappable = ReloadableTLSContext()
+    server, swappable = Unanswering.server(), ReloadableTLSContext()
     await server.listen("127.0.0.1:0", swappable.listener, "--listen")
     host, port = split_address(server.address)
     pair = self_signed(["localhost"])
@@ -259,3 +194,214 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
     writer.close()
     await writer.wait_closed()
     await server.shutdown(0.0)
+
+
+async def test_port_in_use() -> None:
+    first = Unanswering.server()
+    await first.listen("127.0.0.1:0", None, "--listen")
+    assert not first.address.endswith(":0")
+
+    with pytest.raises(InputError) as refused:
+        await Unanswering.server().listen(first.address, None, "--listen")
+    assert refused.value.where == "--listen"
+    assert first.address in refused.value.what
+    await first.shutdown(0.0)
+
+
+async def test_address_of_another_host() -> None:
+    with pytest.raises(InputError, match=r"nothing can listen on 192\.0\.2\.1:8443"):
+        await Unanswering.server().listen("192.0.2.1:8443", None, "--listen")
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"), [("0.0.0.0:8443", ("0.0.0.0", 8443)), ("[::1]:80", ("::1", 80)), (":0", ("", 0))]
+)
+def test_split(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize("address", [":0", "localhost:0"])
+async def test_every_address_of_a_host_is_listened_on(address: str) -> None:
+    server = Unanswering.server()
+    await server.listen(address, None, "--listen")
+    _, writer = await asyncio.open_connection("127.0.0.1", split_address(server.address)[1])
+    writer.close()
+    await server.shutdown(0.0)
+
+
+def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
+    """The first bytes of a client."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.set_alpn_protocols(list(alpn))
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
+    return outgoing.read()
+
+
+async def plain(server: ServedApp, data: bytes, *, eof: bool = False) -> bytes:
+    """What a client gets that sends bytes other than TLS; with ``eof`` it ends its stream."""
+    host, port = split_address(server.address)
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(data)
+    if eof:
+        writer.write_eof()
+    try:
+        async with asyncio.timeout(0.05 if not eof else PATIENCE):
+            return await reader.read()
+    except (TimeoutError, ConnectionError):
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+async def test_handshakes_that_are_none(start: Start) -> None:
+    server = await start()
+    dice = random.Random(1)
+    hello = client_hello()
+    truncated = [hello[: len(hello) * n // 12] for n in range(12)]
+    changed = []
+    for _ in range(30):
+        copy = bytearray(hello)
+        for _ in range(3):
+            copy[dice.randrange(5, len(copy))] = dice.randrange(256)
+        changed.append(bytes(copy))
+    records = [
+        b"\x16\x03\x01\xff\xff" + dice.randbytes(20_000),
+        b"\x16\x03\x01\x00\x00" * 1000,
+        b"\x80\x2e\x01\x00\x02",
+    ]
+    for data in [*truncated, *changed, *records, *(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30))]:
+        answer = await plain(server, data, eof=True)
+        # An alert, or the server's own hello if the client's still makes sense; never output of the application.
+        assert answer[:1] in (b"", b"\x15", b"\x16")
+        assert b"HTTP" not in answer
+    assert await plain(server, REQUEST, eof=True) in (
+        b"",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+        b"\x15\x03\x01\x00\x02\x02\x50",
+    )
+    await until(lambda: len(server.server.open) == 0, "nobody to have come through")
+    await unharmed(server)
+
+
+async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
+    server = await start()
+    server.trust.check_hostname = False
+    host, port = split_address(server.address)
+    for name in ("a" * 63 + "." + "b" * 63, "xn--80ak6aa92e.com", "192.0.2.1", "*.example", "-", "a b", None):
+        with suppress(ssl.SSLError, ConnectionError):
+            stream = await asyncio.open_connection(host, port, ssl=server.trust, server_hostname=name or "")
+            stream[1].write(REQUEST)
+            assert await status(stream) == 200, "names decide nothing here"
+    other = ssl.create_default_context(cadata=server.pair.authority.decode())
+    other.set_alpn_protocols(["h2", "nonsense"])
+    stream = await connect(server, other)
+    assert stream[1].get_extra_info("ssl_object").selected_alpn_protocol() is None
+    stream[1].write(REQUEST)
+    assert await status(stream) == 200, "as Go's servers do where a client names no protocol that they have"
+    await unharmed(server)
+
+
+async def test_renegotiation_is_refused(start: Start) -> None:
+    assert context().options & ssl.OP_NO_RENEGOTIATION
+    client = shutil.which("openssl")
+    if not client:
+        pytest.skip("no openssl on this machine, and Python's client can't ask for it")
+    server = await start()
+    asking = await asyncio.create_subprocess_exec(
+        *(client, "s_client", "-connect", server.address, "-tls1_2"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(asking.communicate(b"R\n"), PATIENCE)
+    assert b"RENEGOTIATING" in said
+    assert b"no renegotiation" in said
+    await unharmed(server)
+
+
+MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT = Limits().connections, Limits().per_client
+
+
+class Connected:
+    """A connection without a socket."""
+
+    def __init__(self, server: ConnectionLimiter, client: str, *, is_idle: bool = True) -> None:
+        self.client = client
+        self.is_cut = False
+        self.is_idle = is_idle
+        server.add(self)  # type: ignore[arg-type]
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+def limiter() -> ConnectionLimiter:
+    return ConnectionLimiter(MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTIONS)
+
+
+async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> None:
+    server = limiter()
+    made = [Connected(server, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
+
+    assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
+    assert server.ended == 3
+
+
+async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
+    server = limiter()
+    greedy = [Connected(server, "10.0.0.1") for _ in range(12)]
+    others = [Connected(server, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
+
+    assert server.ended == 12
+    assert all(guest.is_cut for guest in greedy)
+    assert not any(guest.is_cut for guest in others)
+    for guest in (*greedy, *others, *greedy):
+        server.remove(guest)  # type: ignore[arg-type]
+    assert server.count == 0
+
+
+async def test_clients_without_connections_are_forgotten() -> None:
+    server = limiter()
+    for number in range(3000):
+        server.remove(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
+
+    assert len(server._clients) <= 1024
+
+
+async def test_a_connection_that_is_not_known_leaves() -> None:
+    server = limiter()
+    foreign: Any = Connected(server, "10.0.0.1")
+    server._clients.clear()
+    server.remove(foreign)
+
+    assert server.count == 1
+
+
+def test_a_burst_is_let_through_and_then_a_pace() -> None:
+    pace = Client(20, 10)
+    delays = [pace.delay(0.0) for _ in range(39)]
+
+    assert delays[:20] == pytest.approx([0.0] * 20)
+    assert delays[38] == pytest.approx(1.9)
+    assert pace.delay(0.05) is not None
+    assert [pace.delay(0.0) for _ in range(1000)] == [None] * 1000, "and those book nothing"
+    assert pace.delay(0.55) == pytest.approx(1.55)
+    assert pace.delay(100.0) == 0.0, "time heals"
+    assert pace.due == pytest.approx(100.1), "and is not saved up"
+
+
+async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(seconds: float) -> None:
+        assert 0 < seconds <= 2
+
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", at_once)
+    server = limiter()
+    greedy: Any = Connected(server, "10.0.0.1")
+    other: Any = Connected(server, "10.0.0.2")
+    turns = [await server.wait(greedy.client) for _ in range(5000)]
+
+    assert turns[:39] == [True] * 39
+    assert sum(turns) < 50
+    assert await server.wait(other.client)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from tests.server.listening import Crashes
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
@@ -42,14 +43,6 @@ class Known:
         return self.of.get((reference.repository, platform))
 
 
-class CrashingScorer:
-    def __init__(self) -> None:
-        self.seen: list[BaseException] = []
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        self.seen.append(error)
-
-
 def body(
     *, scheduler: str = "kubevirt", images: tuple[str, ...] = (DISK,), nodes: Any = ("a", "b"), **spec: Any
 ) -> bytes:
@@ -63,7 +56,7 @@ def body(
 
 class ExtenderWorld:
     def __init__(self, **options: Any) -> None:
-        self.index, self.known, self.crashes = LayerIndex(), Known(), CrashingScorer()
+        self.index, self.known, self.crashes = LayerIndex(), Known(), Crashes()
         for image in self.index.put("a", AMD, ["one"]):
             self.index.learn(image, [Layer("L1", 30)])
         self.index.put("b", AMD, [])
@@ -170,18 +163,19 @@ async def served(world: ExtenderWorld) -> AsyncIterator[str]:
         yield f"http://{address}{PATH}"
 
 
+async def answered(url: str, data: Any, method: str = "POST", **headers: str) -> tuple[int, str]:
+    async with ClientSession() as session, session.request(method, url, data=data, headers=headers) as response:
+        return response.status, await response.text()
+
+
 class TestHttp:
-    async def test_kube_scheduler_is_answered(self, served: str, world: ExtenderWorld) -> None:
+    @pytest.mark.parametrize("others", [(), [f"{number:04}-{'x' * 200}" for number in range(5000)]], ids=["", "many"])
+    async def test_kube_scheduler_is_answered(self, served: str, others: list[str]) -> None:
         async with ClientSession() as session:
             for _ in range(3):
-                async with session.post(served, data=body()) as response:
+                async with session.post(served, data=body(nodes=[*others, "a", "b"])) as response:
                     assert (response.status, response.content_type) == (200, "application/json")
                     assert await response.json() == [{"Host": "a", "Score": 3}]
-
-    async def test_a_large_request_is_answered_too(self, served: str) -> None:
-        nodes = [f"{number:04}-{'x' * 200}" for number in range(5000)] + ["a"]
-        async with ClientSession() as session, session.post(served, data=body(nodes=nodes)) as response:
-            assert await response.json() == [{"Host": "a", "Score": 3}]
 
     @pytest.mark.parametrize(
         ("method", "path", "data", "status"),
@@ -197,29 +191,20 @@ class TestHttp:
     async def test_other_requests_are_told_what_to_do(
         self, served: str, world: ExtenderWorld, method: str, path: str, data: bytes, status: int
     ) -> None:
-        url = served.removesuffix(PATH) + path
-        async with ClientSession() as session, session.request(method, url, data=io.BytesIO(data)) as response:
-            assert response.status == status
-            assert (await response.text()).endswith("\n")
+        got, text = await answered(served.removesuffix(PATH) + path, io.BytesIO(data), method)
+        assert got == status
+        assert text.endswith("\n")
         assert world.extender.results["rejected"] == 1
 
-    async def test_chunks_without_an_end_are_bounded(self, served: str) -> None:
+    async def test_bodies_without_an_end_encoded_or_late_are_not_taken(
+        self, served: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def pour() -> AsyncIterator[bytes]:
             for _ in range(MAX_BODY_BYTES // 65_536 + 2):
                 yield b" " * 65_536
 
-        async with ClientSession() as session, session.post(served, data=pour()) as response:
-            assert response.status == 413
-
-    async def test_an_encoded_body_is_not_decoded(self, served: str) -> None:
-        async with ClientSession() as session:
-            headers = {"Content-Encoding": "gzip"}
-            async with session.post(served, data=b"x", headers=headers) as response:
-                assert response.status == 415
-
-    async def test_a_body_that_does_not_come_is_not_waited_for(
-        self, served: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        assert (await answered(served, pour()))[0] == 413
+        assert (await answered(served, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
         monkeypatch.setattr("webhook.server.edge.PATIENCE_SECONDS", 0.05)
         host, _, port = served.removeprefix("http://").partition("/")[0].partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -229,18 +214,12 @@ class TestHttp:
 
     async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: ExtenderWorld) -> None:
         world.known.error = KeyError("bug")
-        async with ClientSession() as session, session.post(served, data=body()) as response:
-            assert response.status == 500
-            assert "bug" not in await response.text()
-        assert len(world.crashes.seen) == 1
+        status, text = await answered(served, body())
+        assert (status, "bug" in text, len(world.crashes.errors)) == (500, False, 1)
 
 
 async def test_without_a_certificate_nobody_is_answered() -> None:
     world = ExtenderWorld(clients=["system:kube-scheduler"])
-    async with (
-        serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address,
-        ClientSession() as session,
-        session.post(f"http://{address}{PATH}", data=body()) as response,
-    ):
-        assert response.status == 403
+    async with serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
+        assert (await answered(f"http://{address}{PATH}", body()))[0] == 403
     assert world.known.asked == []

@@ -32,6 +32,8 @@ class TurnTaker:
     def __init__(self, total: int = TOTAL) -> None:
         self.turns = FairQueue(total)
         self.given: list[str] = []
+        # The loop cancels those that wait at the end of a test.
+        self.tasks: list[asyncio.Task[bool]] = []
 
     async def _take(self, key: str, until: float) -> bool:
         taken = await self.turns.take(key, until)
@@ -40,12 +42,14 @@ class TurnTaker:
         return taken
 
     def ask(self, key: str, count: int = 1, until: float | None = None) -> list[asyncio.Task[bool]]:
-        return [asyncio.create_task(self._take(key, until or soon())) for _ in range(count)]
+        asking = [asyncio.create_task(self._take(key, until or soon())) for _ in range(count)]
+        self.tasks += asking
+        return asking
 
 
 async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
     asker = TurnTaker()
-    slow = asker.ask("slow", 1000)
+    asker.ask("slow", 1000)
     await settled()
     assert Counter(asker.given) == {"slow": 32}
 
@@ -53,28 +57,26 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
         asker.ask(f"other-{number}")
         await settled()
         assert asker.given[-1] == f"other-{number}"
-    for task in slow:
-        task.cancel()
 
 
 @pytest.mark.parametrize("hostile", [1, 3, 5])
 async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> None:
     """Each holds as many turns as it can for as long as it likes."""
     asker = TurnTaker()
-    tasks = [task for number in range(hostile) for task in asker.ask(f"hostile-{number}", 100)]
+    for number in range(hostile):
+        asker.ask(f"hostile-{number}", 100)
     await settled()
 
     for name in ("shop", "bank"):
         asker.ask(name)
         await settled()
         assert asker.given[-1] == name
-    for task in tasks:
-        task.cancel()
 
 
 async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
     asker = TurnTaker()
-    tasks = [task for number in range(40) for task in asker.ask(f"hostile-{number % 20}", 100)]
+    for number in range(40):
+        asker.ask(f"hostile-{number % 20}", 100)
     await settled()
     held = Counter(asker.given)
     assert held.total() == TOTAL
@@ -88,8 +90,6 @@ async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None
         await settled()
 
     assert newcomer.done()
-    for task in tasks:
-        task.cancel()
 
 
 async def test_returned_turns_go_round() -> None:

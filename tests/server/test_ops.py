@@ -3,37 +3,45 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
+from tests.server.listening import visited
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
+from webhook.admission.wire import UserInfo
+from webhook.cluster.access import _access
+from webhook.facts import AccessKey, TokenKey
+from webhook.policies.common.required_facts import access_to_path
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import edge
+from webhook.server.authorizer import Authorizer
 from webhook.server.edge import Limits, Server, serving, split_address
-from webhook.server.ops import Metrics, MetricsState, Ops, Rendering, StateMetric
+from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 
 PODS = "/mutate/scheduling/pods/enforce"
-Logged = list[tuple[str, str, BaseException]]
 
 
-def metrics() -> tuple[Metrics, Logged]:
-    logged: Logged = []
-    return Metrics(BY_PATH, lambda *line: logged.append(line)), logged
+@pytest.fixture
+def counted() -> Metrics:
+    return Metrics(BY_PATH, lambda *_: None)
 
 
-def ops_app(registry: CollectorRegistry, waiting_for: Callable[[], tuple[str, ...]]) -> Ops:
-    return Ops(Rendering(registry), waiting_for, metrics()[0])
+@pytest.fixture
+def rendering(counted: Metrics) -> Rendering:
+    return Rendering(counted.registry)
+
+
+def ops_app(counted: Metrics, waiting_for: Callable[[], tuple[str, ...]] = tuple) -> Ops:
+    return Ops(Rendering(counted.registry), waiting_for, counted)
 
 
 async def scrape(ops: Ops, path: str, method: str = "GET") -> tuple[int, str]:
@@ -52,14 +60,13 @@ def values(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-async def test_requests_and_decisions_are_counted() -> None:
-    counted, _ = metrics()
+async def test_requests_and_decisions_are_counted(counted: Metrics) -> None:
     reviewer = Reviewer(MemoryCluster(known(vmi())), builders.settings, NoAudit(), counted)
     for dry_run in (False, False, True):
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(launcher_pod(), dryRun=dry_run)), 1e9)
     counted.on_served(PODS, 200, 0.0007)
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
+    _, text = await scrape(ops_app(counted), "/metrics")
     seen = values(text)
 
     labels = {
@@ -80,9 +87,8 @@ async def test_requests_and_decisions_are_counted() -> None:
     assert (buckets["0.0005"], buckets["0.001"]) == (0, 1)
 
 
-async def test_no_label_is_unbounded() -> None:
+async def test_no_label_is_unbounded(counted: Metrics) -> None:
     """Whatever names arrive, no new series appear."""
-    counted, _ = metrics()
     reviewer = Reviewer(MemoryCluster(known(None)), builders.settings, NoAudit(), counted)
     for number in range(20):
         pod = launcher_pod()
@@ -90,15 +96,14 @@ async def test_no_label_is_unbounded() -> None:
         pod["metadata"]["generateName"] = f"pod-{number}-"
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(pod, user=f"user-{number}")), 1e9)
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
+    _, text = await scrape(ops_app(counted), "/metrics")
 
     series = [labels for name, labels in values(text) if name == "kubevirt_webhook_decisions_total"]
     assert len(series) == 1
     assert "user-1" not in text
 
 
-def test_explanations_are_counted_by_code() -> None:
-    counted, _ = metrics()
+def test_explanations_are_counted_by_code(counted: Metrics) -> None:
     for status in (200, 401, 401):
         counted.on_explained(status)
 
@@ -108,8 +113,8 @@ def test_explanations_are_counted_by_code() -> None:
 
 
 def test_bugs_are_counted_and_logged() -> None:
-    counted, logged = metrics()
-    error = ValueError("x")
+    logged: list[tuple[str, str, BaseException]] = []
+    counted, error = Metrics(BY_PATH, lambda *line: logged.append(line)), ValueError("x")
     counted.on_error(BY_PATH[PODS], error)
     counted.on_crash(PODS, error)
 
@@ -118,22 +123,16 @@ def test_bugs_are_counted_and_logged() -> None:
 
 
 @pytest.mark.parametrize(("missing", "status"), [((), 200), (("namespaces: 403", "scheduler kubevirt"), 503)])
-async def test_readiness_says_what_it_waits_for(missing: tuple[str, ...], status: int) -> None:
-    counted, _ = metrics()
-    code, text = await scrape(ops_app(counted.registry, lambda: missing), "/readyz")
+async def test_readiness_says_what_it_waits_for(counted: Metrics, missing: tuple[str, ...], status: int) -> None:
+    ops = ops_app(counted, lambda: missing)
+    code, text = await scrape(ops, "/readyz")
 
     assert code == status
     assert all(f"waiting for {item}\n" in text for item in missing)
+    assert await scrape(ops, "/healthz") == (200, "ok\n"), "alive while not ready"
 
 
-async def test_health_is_alive_while_not_ready() -> None:
-    counted, _ = metrics()
-
-    assert await scrape(ops_app(counted.registry, lambda: ("x",)), "/healthz") == (200, "ok\n")
-
-
-async def test_state_is_read_at_the_scrape() -> None:
-    counted, _ = metrics()
+async def test_state_is_read_at_the_scrape(counted: Metrics) -> None:
     now = {"kubevirt": 1.0}
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
     state = MetricsState(
@@ -147,7 +146,7 @@ async def test_state_is_read_at_the_scrape() -> None:
     counted.registry.register(state)
     now["kubevirt"] = 0.0
 
-    _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics")
+    _, text = await scrape(ops_app(counted), "/metrics")
 
     seen = values(text)
     assert seen["kubevirt_webhook_scheduler_available", frozenset({("scheduler", "kubevirt")})] == 0
@@ -157,13 +156,16 @@ async def test_state_is_read_at_the_scrape() -> None:
     assert seen["kubevirt_webhook_audit_dropped_total", frozenset()] == 3
 
 
+Open = Callable[[], Awaitable[tuple[Server, int]]]
+
+
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[Ops], Awaitable[tuple[Server, int]]]]:
-    """Starts ops listeners that end with the test; gives their server and port."""
+async def opened(counted: Metrics, rendering: Rendering) -> AsyncIterator[Open]:
+    """Starts listeners that end with the test; gives their server and port."""
     servers: list[Server] = []
 
-    async def start(ops: Ops) -> tuple[Server, int]:
-        server = ops.server()
+    async def start() -> tuple[Server, int]:
+        server = Ops(rendering, tuple, counted).server()
         servers.append(server)
         await server.listen("127.0.0.1:0", None, "--ops-listen")
         return server, split_address(server.address)[1]
@@ -185,16 +187,15 @@ async def get(port: int, path: str) -> int:
     return int(answer.split()[1]) if answer else 0
 
 
-async def test_the_text_is_that_of_the_library() -> None:
-    counted, _ = metrics()
+async def test_the_text_is_that_of_the_library(counted: Metrics) -> None:
     counted.on_served(PODS, 200, 0.0007)
 
     assert await Rendering(counted.registry).text() == generate_latest(counted.registry)
 
 
-async def test_all_who_ask_within_a_second_share_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, _ = metrics()
-    rendering = Rendering(counted.registry)
+async def test_all_who_ask_within_a_second_share_one_rendering(
+    counted: Metrics, rendering: Rendering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = await asyncio.gather(*(rendering.text() for _ in range(200)))
 
     assert rendering.count == 1
@@ -206,8 +207,7 @@ async def test_all_who_ask_within_a_second_share_one_rendering(monkeypatch: pyte
     assert rendering.count == 2
 
 
-async def test_others_come_between_the_metrics_of_a_rendering() -> None:
-    counted, _ = metrics()
+async def test_others_come_between_the_metrics_of_a_rendering(counted: Metrics) -> None:
     turns = 0
 
     async def others() -> None:
@@ -222,9 +222,7 @@ async def test_others_come_between_the_metrics_of_a_rendering() -> None:
     assert turns >= len(list(counted.registry.collect()))
 
 
-async def test_one_who_goes_takes_nothing_from_the_others() -> None:
-    counted, _ = metrics()
-    rendering = Rendering(counted.registry)
+async def test_one_who_goes_takes_nothing_from_the_others(rendering: Rendering) -> None:
     first, second = (asyncio.create_task(rendering.text()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -233,11 +231,9 @@ async def test_one_who_goes_takes_nothing_from_the_others() -> None:
     assert rendering.count == 1
 
 
-async def test_a_rendering_that_fails_is_tried_anew() -> None:
-    counted, _ = metrics()
+async def test_a_rendering_that_fails_is_tried_anew(counted: Metrics, rendering: Rendering) -> None:
     broken = MetricsState([StateMetric("x", "X.", lambda: 1 / 0)])
     counted.registry.register(_Quiet(broken))
-    rendering = Rendering(counted.registry)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await rendering.text()
@@ -254,10 +250,8 @@ class _Quiet:
         return ()
 
 
-async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(opened: Any) -> None:
-    counted, _ = metrics()
-    rendering = Rendering(counted.registry)
-    server, port = await opened(Ops(rendering, lambda: (), counted))
+async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(rendering: Rendering, opened: Open) -> None:
+    server, port = await opened()
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
     await until(lambda: server.limiter.ended == 100 - Limits().per_client)
 
@@ -269,19 +263,25 @@ async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(opened
         writer.close()
 
 
-async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long requests have waited, which they no longer do."""
+    seconds, sleep = list[float](), asyncio.sleep
 
-    async def noted(seconds: float) -> None:
-        slept.append(seconds)
+    async def noted(delay: float) -> None:
+        seconds.append(delay)
         await sleep(0)
 
-    counted, _ = metrics()
+    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
+    return seconds
+
+
+async def test_requests_that_cost_something_wait_for_their_turn(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
     monkeypatch.setattr(edge, "PER_SECOND", 0.1)
     monkeypatch.setattr(edge, "PATIENCE_SECONDS", 45.0)
-    _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
+    _, port = await opened()
     for _ in range(24):
         assert await get(port, "/metrics") == 200
     assert len([seconds for seconds in slept if seconds > 0]) == 4
@@ -292,20 +292,10 @@ async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, mon
     assert not any(slept), "probes don't wait"
 
 
-async def test_a_connection_that_asks_for_health_again_and_again_waits(
-    opened: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float) -> None:
-        slept.append(seconds)
-        await sleep(0)
-
-    counted, _ = metrics()
-    _, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
+async def test_a_connection_that_asks_for_health_again_and_again_waits(opened: Open, slept: list[float]) -> None:
+    _, port = await opened()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    slept.clear()
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
     for _ in range(10):
         assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
@@ -313,10 +303,9 @@ async def test_a_connection_that_asks_for_health_again_and_again_waits(
     writer.close()
 
 
-async def test_connections_end_after_a_while_whatever_they_do(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_end_after_a_while_whatever_they_do(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ops, "limits", Limits(abort_seconds=0.05))
-    counted, _ = metrics()
-    server, port = await opened(Ops(Rendering(counted.registry), lambda: (), counted))
+    server, port = await opened()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metr")
 
@@ -326,10 +315,47 @@ async def test_connections_end_after_a_while_whatever_they_do(opened: Any, monke
     writer.close()
 
 
-async def test_where_metrics_are_served_elsewhere() -> None:
-    ops = Ops(None, lambda: (), metrics()[0])
+async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:
+    ops = Ops(None, tuple, counted)
     status, text = await scrape(ops, "/metrics")
 
     assert status == 404
     assert "/metrics" not in text
     assert (await scrape(ops, "/healthz", "POST"))[0] == 405
+
+
+PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
+MAY = access_to_path(PROMETHEUS, "get", "/metrics")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
+async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(counted: Metrics, address: str) -> None:
+    """What becomes of tokens at every listener is shown in tests/server/test_authorizer.py."""
+    cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
+    guarded = address != "127.0.0.1:0"
+    listener = Ops(Rendering(counted.registry), None, counted, Authorizer(cluster, METRICS_PATH) if guarded else None)
+    async with visited(listener, address) as visitor:
+        assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
+        for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
+            assert (await visitor.get(path, method, "GOOD"))[0] == status
+        assert [(await visitor.get("/metrics", token=token))[0] for token in ("", "BAD")] == [
+            401 if guarded else 200
+        ] * 2
+        status, text = await visitor.get("/metrics", token="GOOD")
+        assert (status, (await visitor.get("/metrics", "HEAD", "GOOD"))[0]) == (200, 200)
+
+    assert "kubevirt_webhook_requests_total" in text
+    assert cluster.reads == ([TokenKey("BAD"), TokenKey("GOOD"), MAY] if guarded else [])
+
+
+def test_the_right_is_that_to_a_path() -> None:
+    assert _access(MAY) == {
+        "user": PROMETHEUS.username,
+        "groups": ["system:serviceaccounts"],
+        "uid": "u1",
+        "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"verb": "get", "path": "/metrics"},
+    }
+    other = AccessKey("u", (), "", (), "get", "", "pods", "n")
+    assert _access(other)["resourceAttributes"] == {"verb": "get", "group": "", "resource": "pods", "namespace": "n"}
+    assert "nonResourceAttributes" not in _access(other)

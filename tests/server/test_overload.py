@@ -14,8 +14,8 @@ import pytest
 from tests import builders
 from tests.builders import known, review, vm, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.clients import Stream
-from tests.server.conftest import ServedApp, SlowCluster, Start
+from tests.server.clients import connect
+from tests.server.conftest import ServedApp, Start
 from tests.server.raw_requests import head
 from tests.waiting import PATIENCE, until
 from webhook import names
@@ -26,7 +26,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, split_address
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES
 from webhook.server.request import HttpRequest, Overload, parse_head
 from webhook.settings.model import InstancetypeSettings
 
@@ -53,13 +53,6 @@ async def listed(start: Start, monkeypatch: pytest.MonkeyPatch) -> ServedApp:
     return await start(MemoryCluster(known(vmi()) | {NamespaceKey("demo"): namespace}))
 
 
-async def connect(server: ServedApp, source: str) -> Stream:
-    host, port = split_address(server.address)
-    return await asyncio.open_connection(
-        host, port, ssl=server.trust, server_hostname="localhost", local_addr=(source, 0)
-    )
-
-
 async def response(server: ServedApp, path: str, body: bytes) -> dict[str, Any]:
     """The response in the AdmissionReview that answers a review."""
     status, text = await server.post(path, body)
@@ -73,7 +66,7 @@ async def trickle(server: ServedApp, source: str) -> None:
     """Announce the largest body, send as little of it as possible, and come back."""
     while True:
         with suppress(OSError, ssl.SSLError):
-            reader, writer = await connect(server, source)
+            reader, writer = await connect(server, source=source)
             try:
                 # Less than this gets no room at all.
                 writer.write(head(MAX_BODY, VMS + "?timeout=10s") + b" " * PREFIX_BYTES)
@@ -105,29 +98,20 @@ async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed
 
 
 async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
-    async def dry_run() -> bool:
-        answer = await response(listed, VMS + "?timeout=3s", forbidden(1_400_000, dryRun=True))
-        return bool(answer["allowed"])
+    async def allowed(size: int, **request: Any) -> bool:
+        return bool((await response(listed, VMS + "?timeout=3s", forbidden(size, **request)))["allowed"])
 
-    async def create() -> bool:
-        return bool((await response(listed, VMS + "?timeout=3s", forbidden(300_000)))["allowed"])
-
-    results = await asyncio.gather(*(dry_run() for _ in range(16)), *(create() for _ in range(16)))
+    dry_runs, others = (allowed(1_400_000, dryRun=True) for _ in range(16)), (allowed(300_000) for _ in range(16))
+    results = await asyncio.gather(*dry_runs, *others)
 
     assert results == [False] * 32
 
 
-def _stages() -> list[Endpoint]:
-    return list(ENDPOINTS)
-
-
-@pytest.mark.parametrize("endpoint", _stages(), ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("overload", list(Overload), ids=lambda overload: overload.name)
 async def test_each_endpoint_and_each_overload(listed: ServedApp, endpoint: Endpoint, overload: Overload) -> None:
-    body = forbidden(0)
-    answer = json.loads(listed.reviewer.overloaded(endpoint, body[:4096], overload.clause, overload.denial) or b"{}")[
-        "response"
-    ]
+    said = listed.reviewer.overloaded(endpoint, forbidden(0)[:4096], overload.clause, overload.denial)
+    answer = json.loads(said or b"{}")["response"]
 
     denies = endpoint.stage == "enforce" and (
         endpoint.verb == "validate"
@@ -153,33 +137,9 @@ async def test_a_namespace_that_has_not_opted_in_is_not_denied(start: Start) -> 
     assert json.loads(answer)["response"]["allowed"] is True
 
 
-# -- each kind of overload over sockets --------------------------------------------------------------------------------
-
-
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests wait for a fifth of a second."""
-    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
-    # It remembers its answers.
-    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
-
-
-async def test_no_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient(monkeypatch)
-    slow = SlowCluster(known(vmi()), peeked=set())
-    server = await start(slow, max_in_flight=1)
-    first = asyncio.create_task(server.post(VMS, forbidden(0)))
-    await until(lambda: slow.waiting)
-    answer = await response(server, VMS + "?timeout=10s", forbidden(0))
-    slow.release.set()
-    await first
-
-    assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
-    assert answer["auditAnnotations"]["reason"] == common.OVERLOADED
-
-
 @pytest.mark.parametrize("length", [100_000, EVERYDAY_BYTES + 1], ids=["everyday", "large"])
 async def test_a_late_body(listed: ServedApp, length: int) -> None:
-    reader, writer = await connect(listed, "127.0.0.1")
+    reader, writer = await connect(listed)
     writer.write(head(length, VMS + "?timeout=10s") + forbidden(0)[:1000])
     async with asyncio.timeout(PATIENCE):
         answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
@@ -189,7 +149,9 @@ async def test_a_late_body(listed: ServedApp, length: int) -> None:
 
 
 async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient(monkeypatch)
+    # Requests wait for a fifth of a second; what is remembered of timeouts does not count.
+    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
+    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
     assert listed.server.room.taken == 0
     await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))
@@ -208,7 +170,7 @@ async def test_without_a_uid_there_is_an_http_error(
     listed: ServedApp, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "GRACE_SECONDS", 0.1)
-    reader, writer = await connect(listed, "127.0.0.1")
+    reader, writer = await connect(listed)
     writer.write(head(100_000, VMS) + begin)
     async with asyncio.timeout(PATIENCE):
         assert (await reader.readline()).split()[1] == b"408"
@@ -227,8 +189,6 @@ async def test_how_long_a_review_may_wait(
     assert server.app.patience(request) == pytest.approx(seconds * share)
 
 
-# -- the beginning of a review -----------------------------------------------------------------------------------------
-
 AS_GO_WRITES_IT = (
     b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1","kind":{"group":"kubevirt.io",'
     b'"version":"v1","kind":"VirtualMachine"},"resource":{"group":"kubevirt.io","version":"v1","resource":'
@@ -246,14 +206,10 @@ def test_what_the_beginning_of_a_review_says() -> None:
     assert (request.uid, request.name, request.namespace, request.operation) == ("u1", "web", "demo", "CREATE")
 
 
-@pytest.mark.parametrize("cut", [0, 10, 40, 76])
-def test_a_beginning_without_a_uid(cut: int) -> None:
-    assert begun_request(AS_GO_WRITES_IT[:cut]) is None
-
-
 @pytest.mark.parametrize(
     "begin",
     [
+        *(AS_GO_WRITES_IT[:cut] for cut in (0, 10, 40, 76)),
         b'{"kind":"AdmissionReview","apiVersion":"v2","request":{"uid":"u1"',
         b'{"kind":"Other","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1"',
         b'{"kind":"AdmissionReview","kind":"AdmissionReview","request":{"uid":"u1"',

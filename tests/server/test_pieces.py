@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.raw_requests import BODY, PODS, head
+from tests.waiting import until
 from webhook.server import edge
 from webhook.server.app import LIMITS
 from webhook.server.edge import EVERYDAY_BYTES, Application, Connection, Server
@@ -38,8 +39,7 @@ class PieceTransport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
-    def abort(self) -> None:
-        self.closed = True
+    abort = close
 
     def is_closing(self) -> bool:
         return self.closed
@@ -137,9 +137,7 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
     monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
     case = PieceCase()
     case.receive(head(length) + BODY[:-1])
-    async with asyncio.timeout(10):
-        while not case.transport.written:
-            await asyncio.sleep(0.001)
+    await until(lambda: case.transport.written)
     assert b"HTTP/1.1 408 Request Timeout\r\n" in case.transport.written
     assert b"Connection: close\r\n" in case.transport.written
     assert case.server.taken_bytes == 0
@@ -180,13 +178,9 @@ async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
     case.receive(head(0))
     case.receive(REQUEST[:-1])
     case.receive(REQUEST[-1:] + REQUEST)
-    async with asyncio.timeout(10):
-        while case.transport.answers < 2:
-            await asyncio.sleep(0)
+    await until(lambda: case.transport.answers == 2)
     case.release.set()
-    async with asyncio.timeout(10):
-        while case.transport.answers < 3:
-            await asyncio.sleep(0)
+    await until(lambda: case.transport.answers == 3)
 
     assert [request.body for request in case.slow] == [BODY]
 
@@ -299,8 +293,6 @@ async def test_a_head_has_no_body() -> None:
     case.release.set()
     case.receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
     case.receive(b"")
-    async with asyncio.timeout(10):
-        while not case.transport.written:
-            await asyncio.sleep(0)
+    await until(lambda: case.transport.written)
 
     assert case.transport.written.endswith(b"Content-Length: 2\r\n\r\n")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.raw_requests import BODY, head
 from tests.server.test_pieces import REQUEST, PieceCase
+from tests.waiting import until
 from webhook.server import edge
 from webhook.server.request import MAX_HEAD_BYTES, BadRequestError, CachedRequestHead, Chunks, Head, parse_head
 
@@ -63,6 +63,7 @@ def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n",
+        b"POST /%2e%2e/\xe4 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n",
     ],
 )
 def test_what_is_not_a_head(data: bytes) -> None:
@@ -80,10 +81,10 @@ def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: 
         assert found == (len(other), length)
     said = parse_head(other)[0]
     assert said.length == length
-    assert (said.method, said.path, said.query, said.headers.get("host")) == (
-        *(known.head.method, known.head.path, known.head.query),
-        known.head.headers.get("host"),
+    assert msgspec.structs.replace(said, length=None, headers={}) == msgspec.structs.replace(
+        known.head, length=None, headers={}
     )
+    assert {**said.headers, "content-length": ""} == {**known.head.headers, "content-length": ""}
 
 
 @given(at=st.integers(0, len(GO) - 1), with_=st.binary(max_size=3), removed=st.integers(0, 3))
@@ -164,13 +165,9 @@ async def test_a_body_that_nobody_wants_to_read_does_not_stop_the_next_request()
     case.connection.data_received(data[:-1])
     assert not case.transport.reads
     case.connection.data_received(data[-1:])
-    async with asyncio.timeout(10):
-        while case.connection.task:
-            await asyncio.sleep(0)
+    await until(lambda: not case.connection.task)
 
     assert case.transport.answers == 1
     assert case.transport.reads
     case.connection.data_received(REQUEST)
-    async with asyncio.timeout(10):
-        while case.transport.answers < 2:
-            await asyncio.sleep(0)
+    await until(lambda: case.transport.answers == 2)

@@ -8,11 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from webhook.settings.model import Settings
-from webhook.settings.validation import OWN_ERROR, model_of, read_settings
+from webhook.settings.validation import OWN_ERROR, model_of, read
 
 
 def snapshot(value: dict[str, Any]) -> Settings:
-    return read_settings(model_of(Settings).model_validate(value), "digest")
+    settings = read(model_of(Settings).model_validate(value))
+    assert isinstance(settings, Settings)
+    return settings.completed("digest")
 
 
 def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:

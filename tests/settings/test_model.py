@@ -1,234 +1,132 @@
 from __future__ import annotations
 
+import ipaddress
+import re
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.settings.parsing import mistakes, snapshot
+from webhook.errors import InputErrors
+from webhook.settings.file import default_settings, effective, parse
 from webhook.settings.model import (
-    AuditSettings,
-    Blackout,
-    DriftSettings,
-    EvictionSettings,
-    ExplainSettings,
-    FidelitySettings,
-    InstancetypeSettings,
-    KubeVirtSettings,
-    MigrationSettings,
+    LayersSettings,
+    RegistrySettings,
     SchedulerHealthSettings,
     SchedulerSettings,
-    SchedulingSettings,
-    ServerSettings,
-    ServiceSettings,
     Settings,
-    TlsSettings,
-    WebhookSettings,
+    is_address,
+    is_host,
+    is_loopback,
 )
-from webhook.settings.validation import model_of, read
+from webhook.settings.validation import Section, model_of, read
 
-EVERYTHING: dict[str, Any] = {
-    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "shutdownSeconds": 5},
-    "tls": {
-        "certFile": "/tls/tls.crt",
-        "keyFile": "/tls/tls.key",
-        "secretName": "own-ca",
-        "leafExpirationSeconds": 60,
-        "caExpirationSeconds": 3600,
-        "clientCaFile": "/client/ca.crt",
-        "clientNames": ["apiserver", "other"],
-    },
-    "kubevirt": {"namespace": "openshift-cnv"},
-    "excludedNamespaces": ["kube-system"],
-    "schedulers": {
-        "gpu.example": {"healthCheck": "lease gpu-system/gpu.scheduler", "assumeAlive": True},
-        "batch": {"healthCheck": "pods"},
-        "free": {"healthCheck": "off"},
-    },
-    "scheduling": {
-        "clusterWide": True,
-        "schedulerName": "batch",
-        "virtualMachines": False,
-        "virtualMachineInstances": True,
-    },
-    "instancetypes": {
-        "clusterWide": True,
-        "defaultInstancetype": "u1.medium",
-        "defaultPreference": "VirtualMachinePreference/fedora",
-        "defaultPreferenceScope": "all",
-        "allowed": ["u1.*", "VirtualMachineInstancetype/*"],
-        "missing": "deny",
-        "expand": True,
-        "virtualMachines": False,
-        "virtualMachineInstances": False,
-        "fidelityCheck": {"sample": 20, "everyMinutes": 5},
-        "failurePolicy": "Fail",
-    },
-    "migration": {
-        "clusterWide": True,
-        "collision": "warn",
-        "noEligibleNode": "ignore",
-        "reservedKeys": "allow",
-        "requireRight": True,
-        "viaVirtctl": "deny",
-        "maxUnfinished": 3,
-        "failurePolicy": "Ignore",
-    },
-    "eviction": {
-        "clusterWide": True,
-        "requesters": ["sigs.k8s.io/descheduler", "balancer"],
-        "coolDownSeconds": 60,
-        "maxCoolDownSeconds": 600,
-        "maxPerNamespace": 2,
-        "maxPerCluster": 5,
-        "blackouts": [{"days": ["Sun", "Mon"], "from": "22:00", "to": "06:00", "timeZone": "+02:00"}],
-    },
-    "explain": {"listen": "127.0.0.1:8090"},
-    "audit": {"output": "/var/log/audit.jsonl", "maxBytes": 1_048_576, "keep": 1},
-    "events": "on",
-    "driftScan": {"everyMinutes": 30, "policyReports": False},
-    "webhooks": {
-        "service": {"namespace": "ops", "name": "hook", "port": 8443},
-        "timeoutSeconds": 1,
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": "example.com/tier", "operator": "In", "values": ["a", ""]},
-                {"key": "tenant", "operator": "Exists"},
-            ]
-        },
-    },
-}
+DEFAULTS = """
+server: {listen: "0.0.0.0:8443", opsListen: "0.0.0.0:8080", maxInFlight: 64, shutdownSeconds: 10}
+tls: {certFile: "", keyFile: "", mode: self-signed, secretName: kubevirt-webhook-ca, leafExpirationSeconds: 604800,
+  caExpirationSeconds: 31536000, clientCaFile: "", clientNames: []}
+kubevirt: {namespace: "", version: ""}
+excludedNamespaces: [kube-system, kube-public, kube-node-lease]
+schedulers:
+  kubevirt: {healthCheck: lease kubevirt-scheduler/kubevirt-scheduler, assumeAlive: false, onlyByWebhook: false}
+scheduling: {clusterWide: false, schedulerName: kubevirt, virtualMachines: true, virtualMachineInstances: false,
+  spread: "off", spreadVirtualMachines: false, spreadVirtualMachineInstances: false}
+instancetypes: {clusterWide: false, defaultInstancetype: "", defaultPreference: "", defaultPreferenceScope: unsized,
+  allowed: null, missing: warn, expand: false, virtualMachines: true, virtualMachineInstances: true,
+  fidelityCheck: {sample: 0, everyMinutes: 10}, failurePolicy: Ignore}
+migration: {clusterWide: false, collision: deny, noEligibleNode: deny, reservedKeys: deny, requireRight: false,
+  viaVirtctl: allow, maxUnfinished: 0, failurePolicy: Fail}
+eviction: {clusterWide: false, requesters: [sigs.k8s.io/descheduler], coolDownSeconds: 300, maxCoolDownSeconds: 3600,
+  maxPerNamespace: 0, maxPerCluster: 0, blackouts: []}
+explain: {listen: ""}
+metrics: {listen: ""}
+page: {listen: ""}
+layers: {listen: "", clientCaFile: "", clientNames: [], schedulers: [kubevirt], registries: {}, pullSecrets: "off",
+  cacheDirectory: "", cacheBytes: 67108864}
+webhooks: {service: {namespace: kubevirt-webhook, name: kubevirt-webhook, port: 443}, timeoutSeconds: 3,
+  namespaceSelector: {matchExpressions: []}}
+audit: {output: stdout, maxBytes: 104857600, keep: 5}
+events: "off"
+traces: "off"
+driftScan: {everyMinutes: 0, policyReports: true}
+"""
+# Every setting whose field has the file's value, with another one than its default.
+PLAIN = """
+server: {listen: "[::]:9443", opsListen: "localhost:9090", maxInFlight: 8, shutdownSeconds: 5}
+tls: {certFile: /tls/tls.crt, keyFile: /tls/tls.key, mode: mounted, secretName: own-ca, leafExpirationSeconds: 60,
+  caExpirationSeconds: 3600, clientCaFile: /client/ca.crt, clientNames: [apiserver, other]}
+kubevirt: {namespace: openshift-cnv, version: v1.8.4}
+scheduling: {clusterWide: true, schedulerName: batch, virtualMachines: false, virtualMachineInstances: true,
+  spread: zone, spreadVirtualMachines: true, spreadVirtualMachineInstances: true}
+instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPreference: VirtualMachinePreference/fedora,
+  defaultPreferenceScope: all, allowed: [u1.*, VirtualMachineInstancetype/*], missing: deny, expand: true,
+  virtualMachines: false, virtualMachineInstances: false, fidelityCheck: {sample: 20, everyMinutes: 5},
+  failurePolicy: Fail}
+migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reservedKeys: allow, requireRight: true,
+  viaVirtctl: deny, maxUnfinished: 3, failurePolicy: Ignore}
+eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
+  maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5}
+explain: {listen: "127.0.0.1:8090"}
+metrics: {listen: "127.0.0.1:8091"}
+page: {listen: "127.0.0.1:8092"}
+webhooks: {service: {namespace: ops, name: hook, port: 8443}, timeoutSeconds: 1}
+audit: {output: /var/log/audit.jsonl, maxBytes: 1048576, keep: 1}
+driftScan: {everyMinutes: 30, policyReports: false}
+"""
+# The others, which tests of their own read.
+OTHERS = ("excludedNamespaces", "schedulers", "blackouts", "layers", "namespaceSelector", "events", "traces")
+
+
+def nested(path: str, value: object) -> Any:
+    """A file with one setting."""
+    return reduce(lambda value, key: {key: value}, reversed(path.split(".")), value)
 
 
 def test_the_defaults() -> None:
-    lease = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
-    declared = {"kubevirt": SchedulerSettings("kubevirt", lease, assume_alive=False)}
-    assert snapshot({}) == Settings(
-        server=ServerSettings("0.0.0.0:8443", "0.0.0.0:8080", 64, 10),
-        tls=TlsSettings("", "", "self-signed", "kubevirt-webhook-ca", 7 * 86_400, 365 * 86_400, "", ()),
-        webhooks=WebhookSettings(ServiceSettings("kubevirt-webhook", "kubevirt-webhook", 443), 3, ()),
-        schedulers=declared,
-        scheduling=SchedulingSettings(
-            cluster_wide=False,
-            scheduler_name="kubevirt",
-            virtual_machines=True,
-            virtual_machine_instances=False,
-            schedulers=declared,
-            kubevirt_namespace="",
-        ),
-        instancetypes=InstancetypeSettings(
-            cluster_wide=False,
-            default_instancetype="",
-            default_preference="",
-            default_preference_scope="unsized",
-            allowed=None,
-            missing="warn",
-            expand=False,
-            virtual_machines=True,
-            virtual_machine_instances=True,
-            fidelity_check=FidelitySettings(sample=0, every_minutes=10),
-            failure_policy="Ignore",
-        ),
-        migration=MigrationSettings(
-            cluster_wide=False,
-            collision="deny",
-            no_eligible_node="deny",
-            reserved_keys="deny",
-            require_right=False,
-            via_virtctl="allow",
-            max_unfinished=0,
-            kubevirt_namespace="",
-            failure_policy="Fail",
-        ),
-        eviction=EvictionSettings(
-            cluster_wide=False,
-            requesters=("sigs.k8s.io/descheduler",),
-            cool_down_seconds=300,
-            max_cool_down_seconds=3600,
-            max_per_namespace=0,
-            max_per_cluster=0,
-            blackouts=(),
-            kubevirt_namespace="",
-        ),
-        excluded_namespaces=frozenset(
-            {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
-        ),
-        digest="digest",
-    )
+    assert effective() == yaml.safe_load(DEFAULTS)
+    assert list(effective()) == list(yaml.safe_load(DEFAULTS)), "in the order of the reference"
+    made = parse(DEFAULTS.encode(), "x")
+    assert msgspec.structs.replace(made, digest="default") == default_settings()
+    assert made.excluded_namespaces == {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
 
 
 def test_every_setting_of_the_file_is_read() -> None:
-    lease = SchedulerHealthSettings("lease", "gpu-system", "gpu.scheduler")
-    declared = {
-        "gpu.example": SchedulerSettings("gpu.example", lease, assume_alive=True),
-        "batch": SchedulerSettings("batch", SchedulerHealthSettings("pods")),
-        "free": SchedulerSettings("free", SchedulerHealthSettings("off")),
+    value: dict[str, Any] = yaml.safe_load(PLAIN)
+    value["schedulers"] = {"batch": {"healthCheck": "pods"}, "free": {"healthCheck": "off"}}
+    made = snapshot(value | {"excludedNamespaces": ["kube-system"], "events": "on"})
+
+    def check(given: dict[str, Any], defaults: dict[str, Any], read: Any) -> None:
+        assert given.keys() | {*OTHERS} >= defaults.keys()
+        for key, setting in given.items():
+            field = getattr(read, re.sub("([A-Z])", r"_\1", key).lower())
+            if isinstance(setting, dict):
+                check(setting, defaults[key], field)
+            else:
+                assert (field, setting == defaults[key]) == (
+                    tuple(setting) if isinstance(setting, list) else setting,
+                    False,
+                )
+
+    del value["schedulers"]
+    check(value, yaml.safe_load(DEFAULTS), made)
+    assert {policy.kubevirt_namespace for policy in (made.scheduling, made.migration, made.eviction)} == {
+        "openshift-cnv"
     }
-    assert snapshot(EVERYTHING) == Settings(
-        server=ServerSettings("[::]:9443", "localhost:9090", 8, 5),
-        tls=TlsSettings(
-            *("/tls/tls.crt", "/tls/tls.key", "mounted", "own-ca", 60, 3600, "/client/ca.crt", ("apiserver", "other"))
-        ),
-        kubevirt=KubeVirtSettings("openshift-cnv"),
-        schedulers=declared,
-        explain=ExplainSettings("127.0.0.1:8090"),
-        audit=AuditSettings(output="/var/log/audit.jsonl", max_bytes=1_048_576, keep=1),
-        webhooks=WebhookSettings(
-            ServiceSettings("ops", "hook", 8443),
-            1,
-            (
-                {"key": "example.com/tier", "operator": "In", "values": ["a", ""]},
-                {"key": "tenant", "operator": "Exists"},
-            ),
-        ),
-        scheduling=SchedulingSettings(
-            cluster_wide=True,
-            scheduler_name="batch",
-            virtual_machines=False,
-            virtual_machine_instances=True,
-            schedulers=declared,
-            kubevirt_namespace="openshift-cnv",
-        ),
-        instancetypes=InstancetypeSettings(
-            cluster_wide=True,
-            default_instancetype="u1.medium",
-            default_preference="VirtualMachinePreference/fedora",
-            default_preference_scope="all",
-            allowed=("u1.*", "VirtualMachineInstancetype/*"),
-            missing="deny",
-            expand=True,
-            virtual_machines=False,
-            virtual_machine_instances=False,
-            fidelity_check=FidelitySettings(sample=20, every_minutes=5),
-            failure_policy="Fail",
-        ),
-        migration=MigrationSettings(
-            cluster_wide=True,
-            collision="warn",
-            no_eligible_node="ignore",
-            reserved_keys="allow",
-            require_right=True,
-            via_virtctl="deny",
-            max_unfinished=3,
-            kubevirt_namespace="openshift-cnv",
-            failure_policy="Ignore",
-        ),
-        eviction=EvictionSettings(
-            cluster_wide=True,
-            requesters=("sigs.k8s.io/descheduler", "balancer"),
-            cool_down_seconds=60,
-            max_cool_down_seconds=600,
-            max_per_namespace=2,
-            max_per_cluster=5,
-            blackouts=(Blackout(("Sun", "Mon"), "22:00", "06:00", "+02:00"),),
-            kubevirt_namespace="openshift-cnv",
-        ),
-        excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
-        digest="digest",
-        events=True,
-        drift_scan=DriftSettings(every_minutes=30, policy_reports=False),
+    assert made.excluded_namespaces == {"kube-system", "openshift-cnv", "ops"}
+    assert made.scheduling.schedulers == made.schedulers
+    assert (*made.schedulers, made.schedulers["batch"].name, made.events, made.digest) == (
+        "batch",
+        "free",
+        "batch",
+        True,
+        "digest",
     )
 
 
@@ -253,25 +151,19 @@ def test_snake_case_and_unknown_keys_are_refused_even_if_null() -> None:
 @pytest.mark.parametrize(
     ("path", "good", "bad"),
     [
-        (("webhooks", "timeoutSeconds"), (1, 3), (0, 4)),
-        (("webhooks", "service", "port"), (1, 65535), (0, 65536)),
-        (("server", "maxInFlight"), (1, 10_000), (0, 10_001)),
+        ("webhooks.timeoutSeconds", (1, 3), (0, 4)),
+        ("webhooks.service.port", (1, 65535), (0, 65536)),
+        ("server.maxInFlight", (1, 10_000), (0, 10_001)),
     ],
 )
-def test_ranges(path: tuple[str, ...], good: tuple[int, int], bad: tuple[int, int]) -> None:
-    def nested(number: object) -> dict[str, Any]:
-        value: Any = number
-        for key in reversed(path):
-            value = {key: value}
-        assert isinstance(value, dict)
-        return value
-
+def test_ranges(path: str, good: tuple[int, int], bad: tuple[int, int]) -> None:
+    where = tuple(path.split("."))
     for number in good:
-        snapshot(nested(number))
+        snapshot(nested(path, number))
     for number in bad:
-        assert [loc for _, loc in mistakes(nested(number))] == [path]
+        assert [loc for _, loc in mistakes(nested(path, number))] == [where]
     for wrong in (True, 2.0, "2"):
-        assert mistakes(nested(wrong)) == [("int_type", path)]
+        assert mistakes(nested(path, wrong)) == [("int_type", where)]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +221,7 @@ def test_every_setting_is_described() -> None:
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda below: (
-            st.lists(below)
-            | st.dictionaries(st.sampled_from([*EVERYTHING, "healthCheck", "listen", "x"]) | st.text(), below)
+            st.lists(below) | st.dictionaries(st.sampled_from([*effective(), "healthCheck", "x"]) | st.text(), below)
         ),
     )
 )
@@ -342,22 +233,331 @@ def test_nothing_but_validation_errors_come_out(value: Any) -> None:
     assert isinstance(read(model), Settings)
 
 
-@pytest.mark.parametrize("section", [{"sample": -1}, {"sample": 1001}, {"everyMinutes": 0}, {"everyMinutes": 1441}])
-def test_the_fidelity_check_is_bounded(section: dict[str, int]) -> None:
-    ((kind, place),) = mistakes({"instancetypes": {"fidelityCheck": section}})
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("instancetypes.fidelityCheck.sample", -1, "greater_than_equal"),
+        ("instancetypes.fidelityCheck.sample", 1001, "less_than_equal"),
+        ("instancetypes.fidelityCheck.everyMinutes", 0, "greater_than_equal"),
+        ("instancetypes.fidelityCheck.everyMinutes", 1441, "less_than_equal"),
+        ("audit.output", "audit.jsonl", "syntax"),
+        ("audit.maxBytes", 1_000_000, "greater_than_equal"),
+        ("audit.keep", 0, "greater_than_equal"),
+        ("audit.keep", 101, "less_than_equal"),
+        ("events", "yes", "literal_error"),
+        ("driftScan.everyMinutes", -1, "greater_than_equal"),
+        ("driftScan.everyMinutes", 1441, "less_than_equal"),
+        ("driftScan.policyReports", "yes", "bool_type"),
+        ("eviction.coolDownSeconds", -1, "greater_than_equal"),
+        ("webhooks.service.name", "1a", "syntax"),
+    ],
+)
+def test_mistakes(path: str, value: Any, said: str) -> None:
+    assert mistakes(nested(path, value)) == [(said, tuple(path.split(".")))]
 
-    assert kind in ("greater_than_equal", "less_than_equal")
-    assert place == ("instancetypes", "fidelityCheck", *section)
+
+@pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])
+def test_on_and_off(given: object, on: bool) -> None:
+    assert snapshot({"events": given}).events is on
 
 
+# What becomes part of a match condition must not end it.
 @pytest.mark.parametrize("requester", ["", 'x"] || true', "a b", "-a"])
 def test_requesters_are_fit_for_a_condition(requester: str) -> None:
     assert mistakes({"eviction": {"requesters": [requester]}}) == [("syntax", ("eviction", "requesters", 0))]
 
 
 def test_the_longest_cool_down_is_no_less_than_the_first() -> None:
-    assert mistakes({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}) == [
-        ("too-short", ("eviction", "maxCoolDownSeconds"))
+    for section in ({"coolDownSeconds": 60, "maxCoolDownSeconds": 59}, {"coolDownSeconds": 7200}):
+        assert mistakes({"eviction": section})[0][0] == "too-short"
+
+
+NAMES = [("a", True), ("a-1", True), ("1a", True), ("a" * 63, True), ("a" * 64, False), ("", False)]
+NAMES += [(name, False) for name in ("-a", "a-", "A", "a_b", "a.b", "a\n")]
+
+
+@pytest.mark.parametrize(("name", "good"), NAMES)
+def test_names_of_namespaces(name: str, good: bool) -> None:
+    values: list[dict[str, Any]] = [{"excludedNamespaces": [name]}, nested("webhooks.service.namespace", name)]
+    # That of KubeVirt may be empty.
+    values += [nested("kubevirt.namespace", name)] if name else []
+    for value in values:
+        if good:
+            assert name in snapshot(value).excluded_namespaces
+        else:
+            ((code, _),) = mistakes(value)
+            assert code == ("too-long" if len(name) > 63 else "syntax")
+
+
+@pytest.mark.parametrize("value", [{"some_number": 2}, {"other": None}, {"someNumber": "2"}, []])
+def test_a_section_takes_camel_case_and_null_and_nothing_else(value: object) -> None:
+    class Example(Section):
+        some_number: int = 1
+
+    assert Example.model_validate({"someNumber": None}).some_number == 1
+    assert Example.model_validate({"someNumber": 2}).some_number == 2
+    with pytest.raises(ValidationError):
+        Example.model_validate(value)
+
+
+HOSTS = ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 63]
+NO_HOSTS = ["", "-a", "a_b", "10.0.0", "1.2.3.400", "[::1]", "::g", "a" * 64, "héllo", "a..b", "a b"]
+ADDRESSES = ["localhost:0", "0.0.0.0:8443", "[::]:8443", "a.b:65535", "[fe80::1]:80", "a-b.Example.com:80"]
+NO_ADDRESSES = ["", "a", "80", ":8443", "a:", "a:65536", "a:a", "::1:80", "[::1]", "[10.0.0.1]:80", "[a]:80", "[]:80"]
+NO_ADDRESSES += [
+    "a:-1",
+    "1.2.3:80",
+    "1.2.3.256:80",
+    "a b:80",
+    "a_b:80",
+    "a:80 ",
+    "tcp://a:80",
+    "a:123456",
+    "a:٣",
+    "-a:80",
+]
+LOOPBACK = ["127.0.0.1:0", "[::1]:8090", "localhost:80"]
+NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.example:1", "", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "text", "is_true"),
+    [
+        (predicate, text, texts is good)
+        for predicate, good, bad in (
+            (is_host, HOSTS, NO_HOSTS),
+            (is_address, ADDRESSES, NO_ADDRESSES),
+            (is_loopback, LOOPBACK, NO_LOOPBACK),
+        )
+        for texts in (good, bad)
+        for text in texts
+    ],
+)
+def test_hosts_and_addresses(predicate: Callable[[str], bool], text: str, is_true: bool) -> None:
+    assert predicate(text) is is_true
+
+
+@given(st.text(max_size=70))
+def test_what_is_a_host_can_be_looked_up(text: str) -> None:
+    if is_host(text):
+        text.encode("idna")
+
+
+def test_addresses_are_checked() -> None:
+    assert snapshot({"server": {"listen": "[::]:1"}}).server.listen == "[::]:1"
+    assert mistakes({"server": {"listen": ""}}) == [("syntax", ("server", "listen"))]
+
+
+@pytest.mark.parametrize("taken", ["0.0.0.0:8443", "0.0.0.0:8080"])
+def test_explanations_have_a_listener_of_their_own(taken: str) -> None:
+    assert mistakes({"explain": {"listen": taken}}) == [("address-in-use", ("explain",))]
+    assert mistakes({"explain": {"listen": "nonsense"}}) == [("syntax", ("explain", "listen"))]
+    anywhere = {"listen": "a:0"}
+    assert snapshot({"server": anywhere, "explain": anywhere}).explain.listen == "a:0"
+
+
+def test_the_listeners_differ() -> None:
+    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [("address-in-use", ("server", "opsListen"))]
+    assert snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}}).server.ops_listen == "a:0"
+
+
+@pytest.mark.parametrize("given", ["certFile", "keyFile"])
+def test_a_certificate_has_a_key(given: str) -> None:
+    ((code, _),) = mistakes({"tls": {given: "x"}})
+
+    assert code == "counterpart-missing"
+
+
+FILES = {"certFile": "c", "keyFile": "k"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "mode"),
+    [
+        ({}, "self-signed"),
+        ({"mode": None}, "self-signed"),
+        ({"mode": "managed"}, "managed"),
+        (FILES, "mounted"),
+        ({**FILES, "mode": None}, "mounted"),
+        ({**FILES, "mode": "mounted"}, "mounted"),
+    ],
+)
+def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
+    assert snapshot({"tls": tls}).tls.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("tls", "code", "key"),
+    [
+        ({"mode": "mounted"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "managed"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "self-signed"}, "mode-and-files", "mode"),
+        ({"caExpirationSeconds": 604_800}, "too-short", "caExpirationSeconds"),
+        ({"clientCaFile": "x"}, "counterpart-missing", "client_names"),
+        ({"clientNames": ["x"]}, "counterpart-missing", "clientNames"),
+        ({"secretName": "A"}, "syntax", "secretName"),
+    ],
+)
+def test_certificates_that_make_no_sense(tls: dict[str, Any], code: str, key: str) -> None:
+    assert mistakes({"tls": tls}) == [(code, ("tls", key))]
+
+
+def layers(**section: Any) -> LayersSettings:
+    return parse(yaml.safe_dump({"layers": section}).encode(), "s.yaml").layers
+
+
+def test_it_is_off_without_an_address() -> None:
+    assert default_settings().layers == LayersSettings() == layers()
+
+
+def test_everything_has_its_place() -> None:
+    found = layers(
+        listen="0.0.0.0:8446",
+        clientCaFile="/ca.crt",
+        clientNames=["system:kube-scheduler"],
+        schedulers=["kubevirt", "batch"],
+        registries={
+            "quay.io": {},
+            "registry.example:5000": {
+                "caFile": "/registry.crt",
+                "plainHttp": True,
+                "addresses": ["10.0.0.0/8", "fd00::1"],
+                "tokenHosts": ["auth.example"],
+                "redirectHosts": ["cdn.example:444"],
+            },
+        },
+        pullSecrets="on",
+        cacheDirectory="/cache",
+        cacheBytes=2_000_000,
+    )
+    registry = RegistrySettings(
+        ca_file="/registry.crt",
+        plain_http=True,
+        addresses=(ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::1")),
+        token_hosts=("auth.example",),
+        redirect_hosts=("cdn.example:444",),
+    )
+    assert found == LayersSettings(
+        listen="0.0.0.0:8446",
+        client_ca_file="/ca.crt",
+        client_names=("system:kube-scheduler",),
+        schedulers=("kubevirt", "batch"),
+        registries={"quay.io": RegistrySettings(), "registry.example:5000": registry},
+        pull_secrets=True,
+        cache_directory="/cache",
+        cache_bytes=2_000_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "where"),
+    [
+        # A client that may reach the listener must have a certificate.
+        ({"listen": "0.0.0.0:8446"}, "layers.clientNames"),
+        ({"listen": "127.0.0.1:8446", "clientCaFile": "/ca.crt"}, "layers.clientNames"),
+        ({"listen": "127.0.0.1:8446", "clientNames": ["x"]}, "layers.clientNames"),
+        ({"listen": "0.0.0.0:8443", "clientCaFile": "/ca.crt", "clientNames": ["x"]}, "layers.listen"),
+        ({"listen": "x"}, "layers.listen"),
+        ({"registries": {"quay.io/team": {}}}, "layers.registries"),
+        ({"registries": {"https://quay.io": {}}}, "layers.registries"),
+        ({"registries": {"Quay.io": {}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"addresses": ["10.0.0.1/8"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"addresses": ["everywhere"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"tokenHosts": ["https://auth.example/token"]}}}, "layers.registries"),
+        ({"registries": {"quay.io": {"caFile": "relative"}}}, "layers.registries"),
+        ({"cacheDirectory": "relative"}, "layers.cacheDirectory"),
+        ({"cacheBytes": 1}, "layers.cacheBytes"),
+        ({"schedulers": ["Not A Name"]}, "layers.schedulers"),
+        ({"pullSecrets": "maybe"}, "layers.pullSecrets"),
+        ({"registry": {}}, "layers.registry"),
+    ],
+)
+def test_mistakes_of_layers_are_named(section: dict[str, Any], where: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        layers(**section)
+    (mistake,) = caught.value.mistakes
+    assert mistake.what.startswith(where)
+
+
+def test_on_loopback_no_certificate_is_needed() -> None:
+    assert layers(listen="127.0.0.1:8446").listen == "127.0.0.1:8446"
+
+
+@pytest.mark.parametrize(
+    ("health_check", "read"),
+    [
+        (False, SchedulerHealthSettings("off")),
+        ("off", SchedulerHealthSettings("off")),
+        ("pods", SchedulerHealthSettings("pods")),
+        ("lease a/b", SchedulerHealthSettings("lease", "a", "b")),
+        ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
+    ],
+)
+def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
+    settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
+
+    assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        *(
+            ({"healthCheck": text}, "syntax")
+            for text in ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ")
+        ),
+        *(({"healthCheck": other}, "string_type") for other in (True, 1, ["off"])),
+        ({}, "missing"),
+    ],
+)
+def test_health_checks_that_are_none(section: dict[str, Any], said: str) -> None:
+    assert mistakes({"schedulers": {"kubevirt": section}}) == [(said, ("schedulers", "kubevirt", "healthCheck"))]
+
+
+@pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
+def test_schedulers_names(name: str, good: bool) -> None:
+    value = {"schedulers": {name: {"healthCheck": "pods"}}, "scheduling": {"schedulerName": name}}
+    if good:
+        assert snapshot(value).scheduling.schedulers[name].name == name
+    else:
+        assert [loc for _, loc in mistakes(value)] == [("schedulers", name, "[key]"), ("scheduling", "schedulerName")]
+
+
+def test_default_scheduler_is_nobody_s_choice() -> None:
+    value = {"schedulers": {"default-scheduler": {"healthCheck": "off"}, "kubevirt": {"healthCheck": "off"}}}
+
+    assert mistakes(value) == [("default-scheduler", ("schedulers", "default-scheduler", "[key]"))]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"scheduling": {"schedulerName": "x"}},
+        {"schedulers": {}, "scheduling": {"schedulerName": "x"}},
+        {
+            "schedulers": {"b": {"healthCheck": "off"}, "a": {"healthCheck": "off"}},
+            "scheduling": {"schedulerName": "x"},
+        },
+    ],
+    ids=["default", "none", "two"],
+)
+def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable[[str], None]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model_of(Settings).model_validate(value)
+    (details,) = refused.value.errors()
+
+    assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
+    golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
+
+
+@pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
+def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
+    made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
+
+    assert made.scheduling.scheduler_name == "a"
+
+
+def test_the_default_scheduler_name_is_checked_too() -> None:
+    assert mistakes({"schedulers": {"a": {"healthCheck": "off"}, "b": {"healthCheck": "off"}}}) == [
+        ("undeclared", ("scheduling",))
     ]
-    assert mistakes({"eviction": {"coolDownSeconds": 7200}})[0][0] == "too-short"
-    assert [loc for _, loc in mistakes({"eviction": {"coolDownSeconds": -1}})] == [("eviction", "coolDownSeconds")]

@@ -27,7 +27,7 @@ from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
@@ -334,7 +334,7 @@ class VmRequests:
         The VM's owner or, by default, KubeVirt's controller sends it; the argument stays as it is.
         """
         cluster = _WithVmi(self._cluster, vmi) if vmi else self._cluster
-        reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), NullObserver())
+        reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), Observer())
         controller = await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
         user = _OWNER if by_owner else controller
         request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)

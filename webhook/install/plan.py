@@ -17,8 +17,7 @@ from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import parse
-from webhook.settings.model import LayersSettings, Settings
-from webhook.settings.syntax import is_loopback
+from webhook.settings.model import LayersSettings, Settings, is_loopback
 
 Overlay = Literal["kubernetes", "openshift"]
 

@@ -26,8 +26,7 @@ from webhook.placement.machines import JOB_NAME
 from webhook.placement.machines import JOB_UID as MIGRATION_POLICY_UID
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.settings.model import SchedulingSettings, Settings
-from webhook.settings.syntax import is_host
+from webhook.settings.model import SchedulingSettings, Settings, is_host
 
 _AGAIN: Final = "run the command again to continue"
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -31,8 +31,8 @@ from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NotRead
 from webhook.names import Mode
 from webhook.review.endpoints import Endpoint, PolicyEndpoint
-from webhook.review.replay import S, V, resume
-from webhook.review.scope import Scope, Scopes
+from webhook.review.replay import S, V, replay
+from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 
 
@@ -73,24 +73,14 @@ class PendingReview(msgspec.Struct):
     missing: tuple[Key[Any], ...] = ()
 
 
-class Observer(Protocol):
-    """Gets every evaluated request, and counts it."""
+class Observer:
+    """Gets every evaluated request; this one, for the command line and tests, does nothing with it."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """A request was evaluated within ``seconds``."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """A bug or a fault of the server kept the request from being evaluated."""
-
-
-class NullObserver:
-    """An observer that counts nothing: for the command line and tests."""
-
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Ignore the evaluation."""
-
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Ignore the error."""
 
 
 class Reviewer:
@@ -123,26 +113,11 @@ class Reviewer:
         """Whether a namespace is known to exist, so that its name is not made up."""
         return self._cluster.has_namespace(namespace)
 
-    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
-        """The answer to an AdmissionReview.
-
-        Args:
-            endpoint: the endpoint that received the review.
-            body: the review, encoded.
-            deadline: on the running loop's clock, in seconds; look-ups end by then.
-            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
-
-        Raises:
-            InputError: the body is not a review that this endpoint can answer.
-        """
-        pending = self.review_from_memory(endpoint, body, verified=verified)
-        return pending if isinstance(pending, bytes) else await self.review_pending(pending, deadline)
-
     async def evaluate(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
         """The evaluation of an AdmissionReview, not encoded.
 
         Args:
-            endpoint: the endpoint that received the review.
+            endpoint: that received the review.
             body: the review, encoded.
             deadline: on the running loop's clock, in seconds; look-ups end by then.
             verified: whether the sender has proved that it is the API server, as `Facts` needs it.
@@ -150,31 +125,44 @@ class Reviewer:
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
-        return pending if isinstance(pending, Evaluation) else await self._evaluate_pending(pending, deadline)
+        pending = self.evaluate_from_memory(endpoint, body, verified=verified)
+        return pending if isinstance(pending, Evaluation) else await self.evaluate_pending(pending, deadline)
 
-    def review_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | PendingReview:
-        """The answer, if all that it takes is in memory; else the review for `review_pending`.
+    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
+        """The answer to an AdmissionReview, with arguments and errors of `evaluate`."""
+        return encode(await self.evaluate(endpoint, body, deadline, verified=verified))
 
-        Args:
-            endpoint: the endpoint that received the review.
-            body: the review, encoded.
-            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
+    def evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
+        """The evaluation, if all that it takes is in memory; else the review for `evaluate_pending`.
 
         Raises:
             InputError: the body is not a review that this endpoint can answer.
         """
-        pending = self._evaluate_from_memory(endpoint, body, verified=verified)
-        return _encode(pending) if isinstance(pending, Evaluation) else pending
+        start = time.perf_counter()
+        received = endpoint.codec.decode(body)
+        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
+        settings = self._settings()
+        pending = PendingReview(endpoint, received, facts, settings, start)
+        try:
+            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
+        except NotRead as missing:
+            pending.missing = missing.keys
+            return pending
+        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
-    async def review_pending(self, pending: PendingReview, deadline: float) -> bytes:
-        """The answer to a review that waits for facts.
-
-        Args:
-            pending: the review, from `review_from_memory`.
-            deadline: on the running loop's clock, in seconds; look-ups end by then.
-        """
-        return _encode(await self._evaluate_pending(pending, deadline))
+    async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
+        """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
+        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
+        try:
+            verdict = await replay(
+                lambda known: _decide(endpoint, received, known, settings, self._scopes),
+                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
+            )
+        except Exception as error:  # noqa: BLE001 - the same
+            verdict = self._evaluate_bug(pending, error)
+        return self._report(pending, verdict)
 
     def overloaded(self, endpoint: Endpoint, prefix: bytes, why: str, status: int) -> bytes | None:
         """The answer to a review that is not evaluated, since there is no memory or time for it.
@@ -194,73 +182,33 @@ class Reviewer:
         head = wire.begun_request(prefix)
         if head is None:
             return None
-        start, received, settings = time.perf_counter(), Received(*head), self._settings()
-        mode = _assumed_mode(endpoint)
         facts = Facts(self._wall(), self._cluster.peek, verified=False)
-        if received.request.namespace:
+        pending = PendingReview(endpoint, Received(*head), facts, self._settings(), time.perf_counter())
+        mode, request = _assumed_mode(endpoint), pending.received.request
+        if request.namespace:
             # In doubt, what the API server says by calling this endpoint counts.
             with suppress(NotRead):
-                where, _ = self._scopes.resolve(endpoint.policy, endpoint.stage, received.request, facts, settings)
+                where, _ = self._scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
                 unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
                 mode = mode if unknown else where.mode
-        reason = common.overloaded(why)
-        deny = endpoint.denies and mode == names.ENFORCE
-        denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
-        warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
-        decision = Decision((reason,), denial=denial, warnings=warnings)
-        outcome = decision.under(mode, endpoint.policy)
-        verdict = Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
-        seconds = time.perf_counter() - start
-        self._observer.on_evaluated(endpoint, verdict, seconds)
-        self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
-        return _encode(verdict)
-
-    def _evaluate_from_memory(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | PendingReview:
-        start = time.perf_counter()
-        received = endpoint.codec.decode(body)
-        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
-        settings = self._settings()
-        pending = PendingReview(endpoint, received, facts, settings, start)
-        try:
-            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
-        except NotRead as missing:
-            pending.missing = missing.keys
-            return pending
-        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            verdict = self._evaluate_bug(pending, error)
-        return self._report(pending, verdict)
-
-    async def _evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
-        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
-        try:
-            verdict = await resume(
-                lambda known: _decide(endpoint, received, known, settings, self._scopes),
-                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
-            )
-        except Exception as error:  # noqa: BLE001 - the same
-            verdict = self._evaluate_bug(pending, error)
-        return self._report(pending, verdict)
+        status = status if endpoint.denies else 0
+        verdict = _undecided(endpoint, pending.received, mode, common.overloaded(why), status)
+        return encode(self._report(pending, verdict))
 
     def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
-        self._observer.on_error(pending.endpoint, error)
-        reason = common.internal_error(pending.received.request.uid)
-        return _evaluate_undecided(
-            pending.endpoint, pending.received, _assumed_mode(pending.endpoint), reason, pending.settings
-        )
+        endpoint, received = pending.endpoint, pending.received
+        self._observer.on_error(endpoint, error)
+        reason = common.internal_error(received.request.uid)
+        return _unknown(endpoint, received, reason, pending.settings)
 
     def _report(self, pending: PendingReview, verdict: Evaluation) -> Evaluation:
         """Pass an evaluation on to metrics and audit."""
         seconds = time.perf_counter() - pending.start
-        self._observer.on_evaluated(pending.endpoint, verdict, seconds)
+        endpoint, request, decision = pending.endpoint, verdict.request, verdict.decision
+        self._observer.on_evaluated(endpoint, verdict, seconds)
         ages = self._cluster.ages(pending.facts.remembered)
-        self._audit.write(self._record(pending.endpoint, verdict, seconds, ages))
-        return verdict
-
-    def _record(self, endpoint: Endpoint, verdict: Evaluation, seconds: float, ages: Mapping[str, float]) -> Record:
-        request = verdict.request
-        decision, namespace, user = verdict.decision, request.namespace or "", request.user_info.username
-        denial, object_name = decision.denial, wire.object_name(request)
-        return Record(
+        namespace, object_name, user = request.namespace or "", wire.object_name(request), request.user_info.username
+        record = Record(
             SCHEMA,
             timestamp(self._wall()),
             request.uid,
@@ -278,59 +226,53 @@ class Reviewer:
             verdict.label,
             decision.reasons,
             redact_changes(decision.changes) if decision.changes else (),
-            denial.message if denial else None,
+            decision.denial.message if decision.denial else None,
             round(seconds * 1000, 3),
             # JSON has no infinity.
             {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()} if ages else {},
             decision.details or msgspec.UNSET,
         )
+        self._audit.write(record)
+        return verdict
 
 
-def _encode(verdict: Evaluation) -> bytes:
+def encode(verdict: Evaluation) -> bytes:
     """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log."""
-    notes = {
-        "mode": verdict.mode,
-        "decision": verdict.label,
-        "reason": verdict.decision.reasons[0].code,
-        **verdict.outcome.notes,
-    }
+    reason = verdict.decision.reasons[0].code
+    notes = {"mode": verdict.mode, "decision": verdict.label, "reason": reason, **verdict.outcome.notes}
     return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
 
 
 def _decide(
     endpoint: PolicyEndpoint[V, S], received: Received[V], facts: Facts, settings: Settings, scopes: Scopes
 ) -> Evaluation:
-    """One round: everything from the scope to the patch, from facts alone.
-
-    Raises:
-        NotRead: a fact is missing.
-    """
+    """One round: everything from the scope to the patch, from facts alone; without one, it raises `NotRead`."""
     request = received.request
     where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, settings)
-    if where.mode == names.OFF:
-        return _not_evaluated(endpoint, received, where, settings)
+    mode = where.mode
+    if mode == names.OFF:
+        reason = where.reason or common.out_of_scope
+        if reason.code == common.NAMESPACE_UNREADABLE:
+            return _unknown(endpoint, received, reason, settings)
+        return _evaluation(endpoint, received, mode, Decision((reason,)), "skipped")
     if received.malformed:
-        return _not_evaluable(endpoint, received, where.mode, received.malformed)
-    if (request.sub_resource or "") != endpoint.sub_resource:
-        reason = common.other_subresource(request.sub_resource)
-        return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
+        return _not_evaluable(endpoint, received, mode, received.malformed)
     view = request.object
-    if view is None:
-        reason = common.no_object(request.operation)
-        return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
+    is_other = (request.sub_resource or "") != endpoint.sub_resource
+    if is_other or view is None:
+        reason = common.other_subresource(request.sub_resource) if is_other else common.no_object(request.operation)
+        return _evaluation(endpoint, received, mode, Decision((reason,)), "skipped")
     try:
         decision = endpoint.handler(view, request, facts, section)
-        outcome = decision.under(where.mode, endpoint.policy)
+        outcome = decision.under(mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _not_evaluable(endpoint, received, where.mode, common.too_deep)
+        return _not_evaluable(endpoint, received, mode, common.too_deep)
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
-        return _not_evaluable(endpoint, received, where.mode, str(error), common.TOO_COMPLEX)
-    return Evaluation(
-        received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode)
-    )
+        return _not_evaluable(endpoint, received, mode, str(error), common.TOO_COMPLEX)
+    return Evaluation(received.api_version, request, mode, decision, outcome, rendered, _label(decision, mode))
 
 
 def _label(decision: Decision, mode: Mode) -> Label:
@@ -342,31 +284,31 @@ def _label(decision: Decision, mode: Mode) -> Label:
     return "allowed"
 
 
-def _not_evaluated(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
-    reason = where.reason or common.out_of_scope
-    decision = Decision((reason,))
-    unreadable = reason.code == common.NAMESPACE_UNREADABLE
-    if unreadable:
-        return _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, settings)
-    outcome = decision.under(where.mode, endpoint.policy)
-    return Evaluation(received.api_version, received.request, where.mode, decision, outcome, None, "skipped")
-
-
 def _assumed_mode(endpoint: Endpoint) -> Mode:
     """The mode where the namespace's own is not known: the strongest that the endpoint allows."""
     return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
 
 
-def _evaluate_undecided(
-    endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, settings: Settings
+def _evaluation(
+    endpoint: Endpoint, received: Received[Any], mode: Mode, decision: Decision, label: Label
 ) -> Evaluation:
-    """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
-    deny = endpoint.fails_closed(settings) and mode == names.ENFORCE
-    denial = Denial(503, common.not_evaluated_now(reason)) if deny else None
-    warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
-    decision = Decision((reason,), denial=denial, warnings=warnings)
+    """An evaluation in which the policy decided nothing, so that there is no patch."""
     outcome = decision.under(mode, endpoint.policy)
-    return Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
+    return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)
+
+
+def _unknown(endpoint: Endpoint, received: Received[Any], reason: Reason, settings: Settings) -> Evaluation:
+    """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
+    status = 503 if endpoint.fails_closed(settings) else 0
+    return _undecided(endpoint, received, _assumed_mode(endpoint), reason, status)
+
+
+def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, status: int) -> Evaluation:
+    """The answer to a request that is not evaluated now: in mode ``enforce`` a denial, unless its status is 0."""
+    deny = status and mode == names.ENFORCE
+    denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
+    warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
+    return _evaluation(endpoint, received, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
 
 
 def _not_evaluable(
@@ -374,11 +316,9 @@ def _not_evaluable(
 ) -> Evaluation:
     """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
     reason = common.not_evaluable(endpoint.kind, why, code)
-    label: Label = "error"
-    if endpoint.verb == "validate":
-        decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
-        label = label if code == common.TOO_COMPLEX else _label(decision, mode)
-    else:
-        decision = Decision((reason,), warnings=(common.allowed_unchanged(endpoint.kind, reason),))
-    outcome = decision.under(mode, endpoint.policy)
-    return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)
+    if endpoint.verb == "mutate":
+        warning = common.allowed_unchanged(endpoint.kind, reason)
+        return _evaluation(endpoint, received, mode, Decision((reason,), warnings=(warning,)), "error")
+    decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
+    label = "error" if code == common.TOO_COMPLEX else _label(decision, mode)
+    return _evaluation(endpoint, received, mode, decision, label)

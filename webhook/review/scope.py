@@ -77,7 +77,7 @@ class Scopes:
         ):
             return known.scope, known.parameters
         section = settings.policy(policy)
-        scope = resolve(policy, stage, request, facts, section.cluster_wide, settings.excluded_namespaces)
+        scope = of_namespace(policy, stage, name, facts, section.cluster_wide, settings.excluded_namespaces)
         if scope.mode == names.OFF:
             return scope, section
         section = section.under(scope.parameters)
@@ -89,40 +89,27 @@ class Scopes:
         return scope, section
 
 
-def resolve(
-    policy: Policy, stage: Stage, request: Request[Any], facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+def of_namespace(
+    policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
 ) -> Scope:
-    """The scope of a request that arrived at a policy's endpoint of a stage.
+    """The scope of a policy's endpoint of a stage in a namespace.
 
     An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
 
     Args:
-        policy: the policy of the endpoint.
-        stage: the stage of the endpoint.
-        request: the request, with its namespace.
-        facts: the review's facts.
-        cluster_wide: namespaces without the policy's label count as ``enforce``.
-        excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
-    """
-    return of_namespace(policy, stage, request.namespace or "", facts, cluster_wide, excluded)
-
-
-def of_namespace(
-    policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
-) -> Scope:
-    """The scope in a namespace, by the namespace's name.
-
-    Args:
-        policy: the policy of the endpoint.
-        stage: the stage of the endpoint.
+        policy: of the endpoint.
+        stage: of the endpoint.
         namespace: the name; empty for requests without a namespace, for which every policy is ``off``.
-        facts: the review's facts.
+        facts: of the review.
         cluster_wide: namespaces without the policy's label count as ``enforce``.
         excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
     """
     if not namespace:
         return _off(common.no_namespace)
-    if namespace in excluded or _runs_kubevirt(namespace, facts):
+    if namespace not in excluded:
+        install = facts.get(KubeVirtKey())
+        excluded = install.namespaces if isinstance(install, KubeVirtInstall) else frozenset()
+    if namespace in excluded:
         return _off(common.excluded_namespace(namespace))
     answer = facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
@@ -153,8 +140,3 @@ def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Sta
     if label == names.OFF:
         return _off(common.switched_off(policy))
     return _off(common.unknown_mode(policy, label))
-
-
-def _runs_kubevirt(namespace: str, facts: Facts) -> bool:
-    install = facts.get(KubeVirtKey())
-    return isinstance(install, KubeVirtInstall) and namespace in install.namespaces

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from webhook.review.endpoints import Endpoint
-from webhook.review.reviewer import Reviewer
+from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.request import Answer, HttpRequest, Overload
@@ -135,11 +135,12 @@ class App(Application):
         if self.in_flight and not self._turns.is_free(self._key(body)):
             return None
         try:
-            pending = self._reviewer.review_from_memory(endpoint, body, verified=connection.verified)
+            pending = self._reviewer.evaluate_from_memory(endpoint, body, verified=connection.verified)
+            review = encode(pending) if isinstance(pending, Evaluation) else None
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             return self._served(request, Answer.text(*problem_of(error, path, self._traffic)))
-        if isinstance(pending, bytes):
-            return self._served(request, Answer(200, pending))
+        if review is not None:
+            return self._served(request, Answer(200, review))
         request.pending = pending
         return None
 
@@ -189,10 +190,10 @@ class App(Application):
                     if is_large and time.monotonic() > until:
                         # What was waited for may have been the processor.
                         return None
-                    review = self._reviewer.review_from_memory(endpoint, body, verified=request.connection.verified)
-                if not isinstance(review, bytes):
-                    review = await self._reviewer.review_pending(review, deadline)
-                return Answer(200, review)
+                    review = self._reviewer.evaluate_from_memory(endpoint, body, verified=request.connection.verified)
+                if not isinstance(review, Evaluation):
+                    review = await self._reviewer.evaluate_pending(review, deadline)
+                return Answer(200, encode(review))
             finally:
                 self._turns.give(key)
         finally:

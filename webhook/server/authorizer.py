@@ -262,10 +262,6 @@ def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, show
 
 
 def may(right: AccessKey, facts: Facts) -> bool:
-    """Whether the user of a permission has it.
-
-    Raises:
-        Unreadable: it is not known now.
-    """
+    """Whether the user of a permission has it; where that is not known now, it raises `Unreadable`."""
     answer: bool | None = read(facts, right, "what the bearer of this token may do")
     return bool(answer)

@@ -23,7 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
-from webhook.review.reviewer import Evaluation
+from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.authorizer import Authorizer, GuardedApplication
 from webhook.server.edge import Connection, CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
@@ -144,7 +144,7 @@ class Rendering:
             self._running = None
 
 
-class Metrics:
+class Metrics(Observer):
     """Counts what the server does, as controller-runtime does.
 
     Every label has a closed set of values: paths of the endpoint table, status codes, and the reason codes and modes of

@@ -11,12 +11,7 @@ from typing import Final
 
 
 def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
-    """A server context.
-
-    Args:
-        certificate: PEM; empty: there is none yet, and every handshake fails.
-        key: PEM of the certificate's key.
-        client_ca: PEM of the CAs whose client certificates are accepted; empty: clients need none.
+    """A server context, of the parts that `ReloadableTLSContext` has.
 
     Raises:
         ssl.SSLError: OpenSSL does not accept one of them.
@@ -67,9 +62,8 @@ class ReloadableTLSContext:
     """
 
     def __init__(self, certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> None:
-        self.listener: Final = context(certificate, key, client_ca)
-        self._parts = (certificate, key, client_ca)
-        self._present = self.listener
+        self._use(certificate, key, client_ca)
+        self.listener: Final = self._present
         self.listener.sni_callback = self._pick
 
     def swap(self, certificate: bytes, key: bytes) -> None:

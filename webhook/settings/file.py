@@ -36,7 +36,7 @@ _WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 
 def load(path: str | os.PathLike[str]) -> Settings:
-    """Read a settings file.
+    """The settings of a file.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
@@ -54,9 +54,11 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    from webhook.settings.validation import read_settings, validate  # noqa: PLC0415 - a server does without it
+    from webhook.settings.validation import read, validate  # noqa: PLC0415 - a server does without it
 
-    return read_settings(validate(data, where), hashlib.sha256(data).hexdigest())
+    settings = read(validate(data, where))
+    assert isinstance(settings, Settings)
+    return settings.completed(hashlib.sha256(data).hexdigest())
 
 
 def parse_apart(data: bytes, where: str) -> Settings:
@@ -72,7 +74,7 @@ def parse_apart(data: bytes, where: str) -> Settings:
     environment = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - this program
-            [sys.executable, "-m", "webhook.settings", where],
+            [sys.executable, "-m", "webhook.settings.file", where],
             input=data,
             capture_output=True,
             check=False,
@@ -114,7 +116,7 @@ class ValidationFailed(Exception):  # noqa: N818 - an event
 
 
 class SettingsFile:
-    """Follows a settings file: `current` is always a complete, valid state of it.
+    """Follows a settings file.
 
     A change takes effect once two consecutive polls have read it, so a partial write, or a file that is missing while
     the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
@@ -126,6 +128,10 @@ class SettingsFile:
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         parse: makes settings of a content; in a thread of its own, except for the first time.
         interval: between polls, in seconds.
+
+    Attributes:
+        current: the last state that was complete and valid.
+        problem: the error in the present file; None if it is in effect.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
@@ -148,21 +154,11 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._parse = parse
-        self._current = parse(_read(path), self._path)
-        self._at_start = self._current
-        self._refused: InputError | None = None
+        self.current = parse(_read(path), self._path)
+        self._at_start = self.current
+        self.problem: InputError | None = None
         self._restart_needed: list[str] = []
-        self._seen = self._evaluated = self._current.digest
-
-    @property
-    def current(self) -> Settings:
-        """The last valid state."""
-        return self._current
-
-    @property
-    def problem(self) -> InputError | None:
-        """The error in the present file; None if it is in effect."""
-        return self._refused
+        self._seen = self._evaluated = self.current.digest
 
     async def watch(self) -> None:
         """Poll the file until cancelled."""
@@ -176,38 +172,36 @@ class SettingsFile:
         Raises:
             ValidationFailed: the process that validates ended without an answer; the next poll tries again.
         """
-        read = await asyncio.to_thread(self._try_read)
+        read: bytes | InputError
+        try:
+            read = await asyncio.to_thread(_read, self._path)
+        except InputError as mistake:
+            read = mistake
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen
         self._seen = seen
         if not settled or seen == self._evaluated:
             return
         self._evaluated = seen
-        self._refused = None
+        self.problem = None
         try:
             if isinstance(read, InputError):
                 raise read
-            if seen != self._current.digest:
+            if seen != self.current.digest:
                 self._swap(await asyncio.to_thread(self._parse, read, self._path))
         except InputError as mistake:
-            self._refused = mistake
+            self.problem = mistake
             self._on_rejected(mistake)
         except ValidationFailed:
             self._evaluated = ""
             raise
 
-    def _try_read(self) -> bytes | InputError:
-        try:
-            return _read(self._path)
-        except InputError as mistake:
-            return mistake
-
     def _swap(self, new: Settings) -> None:
-        old, start = self._current, self._at_start
+        old, start = self.current, self._at_start
         changed = list(_changes_at_start(start, new))
         kept = {name: getattr(start, name) for name in (*_AT_START, *_WHOLE_AT_START)}
-        self._current = msgspec.structs.replace(new, **kept)
-        self._on_reloaded(old, self._current)
+        self.current = msgspec.structs.replace(new, **kept)
+        self._on_reloaded(old, self.current)
         if changed and changed != self._restart_needed:
             self._on_restart_needed(changed)
         self._restart_needed = changed
@@ -229,3 +223,12 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         return read_file(path, MAX_BYTES, "a settings file is not larger")
     except InputError as error:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
+
+
+if __name__ == "__main__":
+    # As `parse_apart` runs it; what is pickled are the settings, or the arguments of each mistake's `InputError`.
+    try:
+        answer: object = parse(sys.stdin.buffer.read(), sys.argv[1])
+    except InputErrors as error:
+        answer = [(mistake.what, mistake.where, mistake.fix) for mistake in error.mistakes]
+    sys.stdout.buffer.write(pickle.dumps(answer))

@@ -1,5 +1,6 @@
 """The settings: every key of the file with its type, default, limits and description, as requests read them.
 
+First come the types of single settings, each with its syntax, and how the file's value of a setting becomes a field's.
 `webhook.settings.validation` makes these frozen objects from the file, checked as a whole; a reload makes another one
 and swaps the reference, so that a review sees one state from its first byte to its last. Nothing here imports pydantic.
 """
@@ -7,46 +8,242 @@ and swaps the reference, so that a review sees one state from its first byte to 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Protocol, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
 from webhook import names
 from webhook.errors import quote
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.names import Policy
-from webhook.settings.syntax import (
-    DERIVED,
-    STDOUT,
-    SWITCH,
-    Address,
-    CheckBeside,
-    DeclaredName,
-    HealthCheckText,
-    KubeVirtVersion,
-    LabelKey,
-    LabelValue,
-    Namespace,
-    NetworkText,
-    OptionalAddress,
-    OptionalNamespace,
-    OptionalPath,
-    Output,
-    Pattern,
-    Range,
-    Reference,
-    RegistryName,
-    Requester,
-    SchedulerName,
-    SecretName,
-    ServiceName,
-    Setting,
-    SettingError,
-    TimeOfDay,
-    Zone,
-    is_loopback,
-)
+
+# The output of audit lines that is not a file.
+STDOUT: Final = "stdout"
+_MAX_REGISTRY: Final = 259
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_HEALTH_CHECK: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
+_LOWER: Final = "use lowercase letters, digits and -; begin and end with a letter or digit"
+
+
+class SettingError(Exception):
+    """An error in a setting, for checks to raise.
+
+    Args:
+        code: the kind of error, for tests.
+        what: a clause about the setting.
+        fix: a clause in the imperative.
+        key: the setting, relative to the one that is checked.
+    """
+
+    def __init__(self, code: str, what: str, fix: str = "", key: str = "") -> None:
+        super().__init__(what)
+        self.context: Final = {"code": code, "what": what, "fix": fix, "key": key}
+
+
+# Of a field that is not in the file: it comes from other sections, or from the key of its own.
+DERIVED: Final = "derived"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The bounds of a number, which belong to it."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How the file differs from a field.
+
+    Attributes:
+        examples: values, for documentation and messages.
+        alias: the file's name, where it is not the field's in camel case.
+        form: the file's type, where the field has another.
+        read: makes the field's value from the file's.
+        default: the file's default as JSON, where the field has another.
+        is_required: whether the file must have it.
+        schema: what the JSON Schema says beyond the type.
+    """
+
+    examples: list[Any] | None = None
+    alias: str = ""
+    form: Any = None
+    read: Callable[[Any], Any] | None = None
+    default: Any = ...
+    is_required: bool = False
+    schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a value, which raises `SettingError`.
+
+    Attributes:
+        check: returns the value.
+        pattern: what it checks as a regular expression, if it can be said as one.
+        longest: characters that the value may have, if it is bounded.
+    """
+
+    check: Callable[[Any], Any]
+    pattern: str = ""
+    longest: int = 0
+
+
+@dataclass(frozen=True)
+class CheckBeside:
+    """A check that also gets the section's earlier fields as far as they are valid, and returns the value."""
+
+    check: Callable[[Any, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class AsText:
+    """Makes text of a boolean, since YAML 1.1 reads an unquoted ``on`` and ``off`` as one.
+
+    Attributes:
+        true: the text for true; None: true is not valid.
+        schema: the JSON Schema of what is accepted.
+    """
+
+    true: str | None
+    schema: Mapping[str, Any]
+
+    def convert(self, value: Any) -> Any:
+        """The text of a boolean; any other value as it is."""
+        text = {True: self.true, False: "off"}.get(value) if isinstance(value, bool) else None
+        return value if text is None else text
+
+
+def syntax(what: str, pattern: str, longest: int, fix: str) -> Check:
+    """A syntax of names, at most so many characters; the rules are k8s.io/apimachinery's (pkg/util/validation)."""
+
+    def check(text: str) -> str:
+        if len(text) > longest:
+            raise SettingError("too-long", f"{_shorten(text)} is longer than {longest} characters", "shorten it")
+        if not re.fullmatch(pattern, text):
+            raise SettingError("syntax", f"{_shorten(text)} is not a valid {what}", fix)
+        return text
+
+    return Check(check, pattern, longest)
+
+
+def _shorten(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is an IP address without brackets, or a DNS name that can be resolved and certified."""
+    if ":" in text or re.fullmatch("[0-9.]+", text):
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return True
+    # Names are resolved through IDNA, which takes labels of 63 characters at most.
+    return bool(re.fullmatch(_SUBDOMAIN, text.lower())) and all(len(label) <= 63 for label in text.split("."))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this host, or pod, can reach ``HOST:PORT``."""
+    return address.rpartition(":")[0] in ("127.0.0.1", "[::1]", "localhost")
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is ``HOST:PORT``; brackets are required for an IPv6 address, and not allowed otherwise."""
+    match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<host>[^]:[]+)):(?P<port>[0-9]{1,5})", text)
+    if match is None or int(match["port"]) > 65535:
+        return False
+    if match["six"]:
+        return ":" in match["six"] and is_host(match["six"])
+    return is_host(match["host"])
+
+
+def _check_scheduler_name(text: str) -> str:
+    if text == names.DEFAULT_SCHEDULER:
+        what = f"{names.DEFAULT_SCHEDULER} cannot be declared: in a VM it means that the owner opted out"
+        raise SettingError("default-scheduler", what, "declare another scheduler")
+    return text
+
+
+def _is_registry(text: str) -> bool:
+    is_valid = len(text) <= _MAX_REGISTRY and (is_address(text) if ":" in text else is_host(text))
+    return is_valid and text == text.lower()
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _form(is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten) -> Check:
+    """A syntax that no regular expression says; ``clause`` is about a text that does not have it."""
+
+    def check(text: str) -> str:
+        if not is_valid(text):
+            raise SettingError("syntax", f"{shown(text)} {clause}", fix)
+        return text
+
+    return Check(check)
+
+
+_ADDRESS: Final = ("is not a valid HOST:PORT", "use for example 0.0.0.0:8443, or [::]:8443 for IPv6")
+Address = Annotated[str, _form(is_address, *_ADDRESS)]
+OptionalAddress = Annotated[str, _form(lambda text: not text or is_address(text), *_ADDRESS)]
+_VERSION: Final = ("is not a valid KubeVirt version", "use for example 1.8 or v1.8.4")
+KubeVirtVersion = Annotated[str, _form(lambda text: not text or parse_version(text) is not None, *_VERSION)]
+Namespace = Annotated[str, syntax("namespace name", _LABEL, 63, _LOWER)]
+OptionalNamespace = Annotated[str, syntax("namespace name", f"({_LABEL})?", 63, _LOWER)]
+ServiceName = Annotated[
+    str, syntax("Service name", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}; do not begin with a digit")
+]
+SecretName = Annotated[str, syntax("Secret name", _SUBDOMAIN, 253, _LOWER)]
+SchedulerName = Annotated[str, syntax("scheduler name", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate parts")]
+DeclaredName = Annotated[SchedulerName, Check(_check_scheduler_name)]
+LabelKey = Annotated[str, syntax("label key", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "use NAME or DOMAIN/NAME")]
+LabelValue = Annotated[str, syntax("label value", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+Reference = Annotated[
+    str,
+    syntax("reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "use NAME or KIND/NAME"),
+]
+Pattern = Annotated[
+    str, syntax("instancetype pattern", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "use NAME or KIND/NAME")
+]
+Requester = Annotated[
+    str, syntax("requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "use the value of the annotation requested-by")
+]
+HealthCheckText = Annotated[
+    str,
+    _form(re.compile(_HEALTH_CHECK).fullmatch, "is not a valid health check", "use lease NAMESPACE/NAME, pods or off"),
+    AsText(None, {"anyOf": [{"type": "string", "pattern": f"^(?:{_HEALTH_CHECK})$"}, {"const": False}]}),
+]
+_REGISTRY_FIX: Final = "use HOST or HOST:PORT in lower case, as references to images have it, for example quay.io"
+RegistryName = Annotated[str, _form(_is_registry, "is not a valid registry", _REGISTRY_FIX, quote)]
+_NETWORK_FIX: Final = "use for example 10.20.0.0/16, or one address"
+NetworkText = Annotated[str, _form(_is_network, "is not a valid network", _NETWORK_FIX, quote)]
+_PATH: Final = ("is not an absolute path", "use for example /var/cache/kubevirt-webhook")
+OptionalPath = Annotated[str, _form(lambda text: not text or text.startswith("/"), *_PATH, quote)]
+_OUTPUT: Final = (f"is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b")
+Output = Annotated[str, _form(lambda text: text == STDOUT or text.startswith("/"), *_OUTPUT, quote)]
+TimeOfDay = Annotated[
+    str, syntax("time of day", "([01][0-9]|2[0-3]):[0-5][0-9]|24:00", 5, "use HH:MM, from 00:00 to 24:00")
+]
+# Zones are UTC or a fixed offset: a named zone changes with daylight saving time, and would make the decision depend on
+# the zone data of the machine.
+_ZONE_FIX: Final = "use UTC or an offset such as +02:00; zone names are not supported"
+Zone = Annotated[str, syntax("time zone", "UTC|[-+](0[0-9]|1[0-4]):[0-5][0-9]", 40, _ZONE_FIX)]
+_Switch = Annotated[Literal["off", "on"], AsText("on", {"enum": ["off", "on"]})]
+SWITCH: Final = Setting(form=_Switch, read=lambda value: value == "on", default="off")
 
 FailurePolicy = Literal["Ignore", "Fail"]
 TlsMode = Literal["managed", "mounted", "self-signed"]
@@ -198,22 +395,28 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     only_by_webhook: bool = False
 
 
-class PolicySettings(Protocol):
-    """What every policy's section has."""
+class PolicySettings(msgspec.Struct, frozen=True):
+    """What every policy's section has.
 
-    @property
-    def cluster_wide(self) -> bool:
-        """Whether namespaces without the policy's label count as ``enforce``."""
+    Attributes:
+        cluster_wide: whether namespaces without the policy's label count as ``enforce``.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool = False
+    kubevirt_namespace: Annotated[str, DERIVED] = ""
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """The failurePolicy of the entries that may deny requests."""
+        """The failurePolicy of the entries that may deny requests; a policy without a setting always has Ignore."""
+        return "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> Self:
-        """The section with a namespace's parameters, its annotations, worked in."""
+        """The section with a namespace's parameters, its annotations, worked in; most policies have none."""
+        return self
 
 
-class SchedulingSettings(msgspec.Struct, frozen=True):
+class SchedulingSettings(PolicySettings, frozen=True):
     """The scheduling policy: sets schedulerName of VMs whose owners set none.
 
     Attributes:
@@ -227,10 +430,8 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         spread_virtual_machines: Also set the constraints in VirtualMachines when they are created.
         spread_virtual_machine_instances: Also set the constraints in VirtualMachineInstances when they are created.
         schedulers: the only names that may be written, by name.
-        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
     """
 
-    cluster_wide: bool = False
     scheduler_name: SchedulerName = "kubevirt"
     virtual_machines: bool = True
     virtual_machine_instances: bool = False
@@ -238,7 +439,6 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     spread_virtual_machines: bool = False
     spread_virtual_machine_instances: bool = False
     schedulers: Annotated[Mapping[str, SchedulerSettings], DERIVED] = MappingProxyType({})
-    kubevirt_namespace: Annotated[str, DERIVED] = ""
 
     @property
     def looks_at_virtual_machines(self) -> bool:
@@ -251,16 +451,11 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return self.virtual_machine_instances or self.spread_virtual_machine_instances
 
     @property
-    def failure_policy(self) -> FailurePolicy:
-        """Always Ignore: the policy denies no requests."""
-        return "Ignore"
-
-    @property
     def only_by_webhook(self) -> list[str]:
         """The schedulers that only this server ever chooses, sorted."""
         return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
 
-    def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
+    def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with the namespace's own choices, whether or not they can be followed."""
         scheduler_name = parameters.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
         spread = (parameters.get(names.SPREAD_ANNOTATION) or self.spread).strip()
@@ -287,7 +482,7 @@ class FidelitySettings(msgspec.Struct, frozen=True):
         return 60.0 * self.every_minutes
 
 
-class InstancetypeSettings(msgspec.Struct, frozen=True):
+class InstancetypeSettings(PolicySettings, frozen=True):
     """The instancetypes policy: default instancetypes and preferences, an allow-list, and early denials.
 
     Attributes:
@@ -311,7 +506,6 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
             instancetype is allowed. Ignore: they are allowed; Fail: they are denied.
     """
 
-    cluster_wide: bool = False
     default_instancetype: Annotated[Reference, Setting(examples=["u1.medium"])] = ""
     default_preference: Annotated[Reference, Setting(examples=["fedora"])] = ""
     default_preference_scope: Annotated[str, Setting(form=Literal["unsized", "all"])] = "unsized"
@@ -323,7 +517,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
     fidelity_check: FidelitySettings = FidelitySettings()
     failure_policy: FailurePolicy = "Ignore"
 
-    def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
+    def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
         changed: dict[str, Any] = {}
         for name, annotation in _INSTANCETYPE_PARAMETERS.items():
@@ -344,7 +538,7 @@ _INSTANCETYPE_PARAMETERS: Final = {
 }
 
 
-class MigrationSettings(msgspec.Struct, frozen=True):
+class MigrationSettings(PolicySettings, frozen=True):
     """The migration policy: enforces addedNodeSelector, and denies migrations that cannot meet it.
 
     Attributes:
@@ -358,10 +552,8 @@ class MigrationSettings(msgspec.Struct, frozen=True):
         max_unfinished: Maximum number of unfinished user migrations in a namespace; 0: no limit.
         failure_policy: Action for new migrations with addedNodeSelector while kubevirt-webhook is down or cannot
             determine their nodes. Fail: they are denied; Ignore: they are allowed, and not enforced.
-        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
     """
 
-    cluster_wide: bool = False
     collision: Literal["deny", "warn", "ignore"] = "deny"
     no_eligible_node: Literal["deny", "warn", "ignore"] = "deny"
     reserved_keys: Literal["deny", "allow"] = "deny"
@@ -369,11 +561,6 @@ class MigrationSettings(msgspec.Struct, frozen=True):
     via_virtctl: Literal["allow", "deny"] = "allow"
     max_unfinished: Annotated[int, Range(0, 10_000)] = 0
     failure_policy: FailurePolicy = "Fail"
-    kubevirt_namespace: Annotated[str, DERIVED] = ""
-
-    def under(self, parameters: Mapping[str, str]) -> MigrationSettings:
-        """The section as it is: namespaces have no parameters."""
-        return self
 
 
 Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
@@ -386,8 +573,7 @@ WEEK: Final = 7 * _DAY
 
 def _check_end(end: str, earlier: Mapping[str, Any]) -> str:
     if end == earlier.get("begin"):
-        what = f"begin and end are equal ({end})"
-        raise SettingError("empty-time", what, "for whole days use 00:00 to 24:00")
+        raise SettingError("empty-time", f"begin and end are equal ({end})", "for whole days use 00:00 to 24:00")
     return end
 
 
@@ -440,12 +626,13 @@ def _minutes(text: str) -> int:
 def _check_longest(longest: int, earlier: Mapping[str, Any]) -> int:
     shortest = earlier.get("cool_down_seconds", 0)
     if longest < shortest:
-        what = f"{longest} is less than coolDownSeconds ({shortest})"
-        raise SettingError("too-short", what, f"use {shortest} or more")
+        raise SettingError(
+            "too-short", f"{longest} is less than coolDownSeconds ({shortest})", f"use {shortest} or more"
+        )
     return longest
 
 
-class EvictionSettings(msgspec.Struct, frozen=True):
+class EvictionSettings(PolicySettings, frozen=True):
     """The eviction policy: denies evictions by the descheduler that cannot succeed, and limits their rate.
 
     Attributes:
@@ -457,26 +644,14 @@ class EvictionSettings(msgspec.Struct, frozen=True):
         max_per_cluster: Maximum number of unfinished evacuations in the cluster; 0: no limit. With a limit, each
             evaluated eviction lists all migrations of the cluster.
         blackouts: Times of the week when the descheduler evicts no VM.
-        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
     """
 
-    cluster_wide: bool = False
     requesters: tuple[Requester, ...] = ("sigs.k8s.io/descheduler",)
     cool_down_seconds: Annotated[int, Range(0, 86_400)] = 300
     max_cool_down_seconds: Annotated[int, Range(0, 604800), CheckBeside(_check_longest)] = 3600
     max_per_namespace: Annotated[int, Range(0, 10_000)] = 0
     max_per_cluster: Annotated[int, Range(0, 10_000)] = 0
     blackouts: tuple[Blackout, ...] = ()
-    kubevirt_namespace: Annotated[str, DERIVED] = ""
-
-    @property
-    def failure_policy(self) -> FailurePolicy:
-        """Evictions that cannot be evaluated are allowed."""
-        return "Ignore"
-
-    def under(self, parameters: Mapping[str, str]) -> EvictionSettings:
-        """The section as it is: namespaces have no parameters."""
-        return self
 
 
 class ExplainSettings(msgspec.Struct, frozen=True):
@@ -597,8 +772,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
 def _check_values(values: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
     operator = earlier.get("operator")
     if operator in ("In", "NotIn") and not values:
-        what = f"{operator} requires values"
-        raise SettingError("values-missing", what, "add values, or use Exists or DoesNotExist")
+        raise SettingError("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
     if operator in ("Exists", "DoesNotExist") and values:
         raise SettingError("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
     return values
@@ -713,6 +887,13 @@ def _check_listener(section: Any, earlier: Mapping[str, Any]) -> Any:
     return section
 
 
+_KUBEVIRT_SCHEDULER: Final = {
+    "healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler",
+    "assumeAlive": False,
+    "onlyByWebhook": False,
+}
+
+
 class Settings(msgspec.Struct, frozen=True):
     """The settings of kubevirt-webhook.
 
@@ -736,16 +917,7 @@ class Settings(msgspec.Struct, frozen=True):
     ] = frozenset()
     schedulers: Annotated[
         Mapping[DeclaredName, SchedulerSettings],
-        Setting(
-            default={
-                "kubevirt": {
-                    "healthCheck": "lease kubevirt-scheduler/kubevirt-scheduler",
-                    "assumeAlive": False,
-                    "onlyByWebhook": False,
-                }
-            },
-            schema={"additionalProperties": False},
-        ),
+        Setting(default={"kubevirt": _KUBEVIRT_SCHEDULER}, schema={"additionalProperties": False}),
     ] = MappingProxyType({})
     scheduling: Annotated[SchedulingSettings, CheckBeside(_check_scheduler)] = SchedulingSettings()
     instancetypes: InstancetypeSettings = InstancetypeSettings()
@@ -782,15 +954,6 @@ class Settings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, kubevirt=msgspec.structs.replace(self.kubevirt, version=version))
 
     def policy(self, policy: Policy) -> PolicySettings:
-        """The section of a policy.
-
-        Raises:
-            KeyError: the policy has no section.
-        """
-        sections: dict[str, PolicySettings] = {
-            names.SCHEDULING: self.scheduling,
-            names.INSTANCETYPES: self.instancetypes,
-            names.MIGRATION: self.migration,
-            names.EVICTION: self.eviction,
-        }
-        return sections[policy]
+        """The section of a policy."""
+        section: PolicySettings = getattr(self, policy)
+        return section

@@ -23,20 +23,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     WithJsonSchema,
     create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
-from webhook.settings.model import Settings
-from webhook.settings.syntax import DERIVED, AsText, Check, CheckBeside, Range, Setting, SettingError
+from webhook.settings.model import DERIVED, AsText, Check, CheckBeside, Range, Setting, SettingError, Settings
 from webhook.text import pluralize
 
 # The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
@@ -93,7 +90,7 @@ _STRUCTS: Final[dict[type[Section], type[msgspec.Struct]]] = {}
 def model_of(struct: type[msgspec.Struct]) -> type[Section]:
     """The model of a class of settings; that of `Settings` is the file's."""
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
-    descriptions = dict(_ATTRIBUTE.findall(_text(struct).partition("Attributes:\n")[2]))
+    descriptions = dict(_ATTRIBUTE.findall(cleandoc(struct.__doc__ or "").partition("Attributes:\n")[2]))
     fields: dict[str, Any] = {}
     for name, base, setting, limits in _settings_of(struct):
         form = _form(setting.form or base)
@@ -112,7 +109,7 @@ def model_of(struct: type[msgspec.Struct]) -> type[Section]:
 
 
 def read(model: Section) -> msgspec.Struct:
-    """The settings of a validated section."""
+    """The settings of a validated section, of the class from which its model was made."""
     fields = {}
     for name, _, setting, _ in _settings_of(_STRUCTS[type(model)]):
         value = _read_value(getattr(model, name))
@@ -139,12 +136,8 @@ def _settings_of(struct: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Setti
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:
-    return _text(struct).partition("\n\n")[0]
-
-
-def _text(struct: type[msgspec.Struct]) -> str:
-    """The docstring, without the indentation that compilers before Python 3.13 leave in it."""
-    return cleandoc(struct.__doc__ or "")
+    # Compilers before Python 3.13 leave the indentation in a docstring.
+    return cleandoc(struct.__doc__ or "").partition("\n\n")[0]
 
 
 def _form(hint: Any) -> Any:
@@ -171,7 +164,9 @@ def _annotations(part: Any) -> Iterator[Any]:
     elif isinstance(part, Check):
         yield AfterValidator(lambda value: _call(part.check, value))
         if part.pattern:
-            yield _Pattern(part)
+            # pydantic's own pattern would have a message of its own.
+            pattern = {"pattern": f"^(?:{part.pattern})$", "maxLength": part.longest}
+            yield WithJsonSchema({"type": "string", **pattern})
     elif isinstance(part, CheckBeside):
         yield AfterValidator(lambda value, info: _call(part.check, value, info.data))
     elif isinstance(part, AsText):
@@ -186,36 +181,13 @@ def _call(check: Callable[..., Any], *values: Any) -> Any:
         raise PydanticCustomError(OWN_ERROR, "{what}", error.context) from None
 
 
-class _Pattern:
-    """What the JSON Schema says of a syntax; pydantic's own pattern would have a message of its own."""
-
-    def __init__(self, check: Check) -> None:
-        self._check: Final = check
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^(?:{self._check.pattern})$", "maxLength": self._check.longest}
-
-
-def read_settings(model: Section, digest: str) -> Settings:
-    """The settings of a validated file."""
-    settings = read(model)
-    assert isinstance(settings, Settings)
-    return settings.completed(digest)
-
-
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file, with descriptions and defaults."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
 
 
 def validate(data: bytes, where: str) -> Section:
-    """The file's content as the model of `Settings`.
-
-    Args:
-        data: the content, UTF-8.
-        where: the file's name, for messages.
+    """The file's content, UTF-8, as the model of `Settings`; messages have the file's name.
 
     Raises:
         InputErrors: all errors in the content.
@@ -225,9 +197,8 @@ def validate(data: bytes, where: str) -> Section:
     except InputError as error:
         raise InputErrors(mistakes_of(error)) from error
     if len(documents) > 1:
-        raise InputErrors(
-            [InputError("the file has more than one document", documents[1].where(), "keep one document")]
-        )
+        mistake = InputError("the file has more than one document", documents[1].where(), "keep one document")
+        raise InputErrors([mistake])
     if not documents:
         # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
         raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
@@ -270,10 +241,8 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
         return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
         near = _nearest_choice(str(given), node["enum"])
-        return (
-            f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}",
-            f"did you mean {near}?" if near else "",
-        )
+        fix = f"did you mean {near}?" if near else ""
+        return f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}", fix
     if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
         return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
     wanted = _WANTED.get(kind)
@@ -319,11 +288,9 @@ def _suggest(path: KeyPath) -> str:
     likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
     if not likely and (near := _nearest_choice(str(key), siblings)):
         likely = [(*parent, near)]
-    return (
-        f"did you mean {_join_alternatives(map(format_path, likely))}?"
-        if likely
-        else f"valid settings are {', '.join(siblings)}"
-    )
+    if likely:
+        return f"did you mean {_join_alternatives(map(format_path, likely))}?"
+    return f"valid settings are {', '.join(siblings)}"
 
 
 def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

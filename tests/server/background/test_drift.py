@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,23 +13,23 @@ import pytest
 from tests import builders
 from tests.admission.audit_schema import valid
 from tests.builders import known, launcher_pod, vm, vmi
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
+from tests.cluster.fake_apiserver import FakeClock
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
+from tests.server.background.conftest import ServedApi, working
 from tests.server.background.world import NAMESPACE_LABELS, settings, stored
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import DriftRecord
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.facts import NamespaceKey
-from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS
 from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift
 from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports, report
-from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings, WebhookSettings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
@@ -43,10 +41,6 @@ def whole(obj: Any) -> Unstructured:
     return msgspec.convert(obj, Unstructured)
 
 
-def namespace(**labels: str) -> Namespace:
-    return Namespace(ObjectMeta(name="demo", labels={key.replace("__", "/"): value for key, value in labels.items()}))
-
-
 def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations_themselves() -> None:
     asked = {endpoint.path for look in drift.LOOKS for endpoint in look.endpoints}
     others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
@@ -56,22 +50,23 @@ def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations
     assert "/mutate/migration/pods/enforce" in asked
 
 
+def enforces(labels: dict[str, str] | None, made: Settings, **meta: Any) -> bool:
+    namespace = Namespace(ObjectMeta(labels=labels, **{"name": "demo"} | meta))
+    return names.SCHEDULING in drift.enforced_policies(namespace, made)
+
+
 @pytest.mark.parametrize(
     ("label", "wide", "enforced"),
     [("enforce", False, True), ("warn", True, False), ("off", True, False), (None, True, True), (None, False, False)],
 )
 def test_only_what_enforces_counts(label: str | None, wide: bool, enforced: bool) -> None:
-    found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: label} if label else None))
     made = settings(scheduling=builders.scheduling(cluster_wide=wide))
+    assert enforces({SCHEDULING: label} if label else None, made) == enforced
 
-    assert (names.SCHEDULING in drift.enforced_policies(found, made)) == enforced
 
-
-@pytest.mark.parametrize(
-    "meta", [{"name": "kube-system"}, {"name": "demo", "deletion_timestamp": "2026-11-21T15:00:00Z"}]
-)
+@pytest.mark.parametrize("meta", [{"name": "kube-system"}, {"deletion_timestamp": "2026-11-21T15:00:00Z"}])
 def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
-    assert not drift.enforced_policies(Namespace(ObjectMeta(labels={SCHEDULING: "enforce"}, **meta)), settings())  # type: ignore[arg-type]
+    assert not enforces({SCHEDULING: "enforce"}, settings(), **meta)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +87,8 @@ def test_nor_do_those_that_the_api_server_never_asks_about(
     operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
 ) -> None:
     expression = {"key": "t", "operator": operator} | ({"values": values} if values else {})
-    made = settings()
-    made = msgspec.structs.replace(
-        made, webhooks=msgspec.structs.replace(made.webhooks, namespace_selector=(expression,))
-    )
-    found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: "enforce", **labels}))
-
-    assert bool(drift.enforced_policies(found, made)) == selected
+    made = settings(webhooks=WebhookSettings(namespace_selector=(expression,)))
+    assert enforces({SCHEDULING: "enforce", **labels}, made) == selected
 
 
 def test_nothing_is_listed_for_what_is_switched_off() -> None:
@@ -109,11 +99,8 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
     policies: Any = [names.SCHEDULING, names.INSTANCETYPES]
 
     assert [look.resource.plural for look in drift.looks(policies, off)] == ["pods"]
-    assert [look.resource.plural for look in drift.looks(policies, settings())] == [
-        "pods",
-        "virtualmachines",
-        "virtualmachineinstances",
-    ]
+    everything = ["pods", "virtualmachines", "virtualmachineinstances"]
+    assert [look.resource.plural for look in drift.looks(policies, settings())] == everything
     (pods,) = drift.looks(["migration"], settings(migration=MigrationSettings()))
     assert [endpoint.policy for endpoint in pods.endpoints] == ["migration"]
 
@@ -171,25 +158,15 @@ DEMO = POLICY_REPORTS.path("demo", NAME)
 
 
 class PolicyReportsCase:
-    def __init__(self, server: FakeApiServer, api: Any) -> None:
-        self.server = server
-        self.api = api
-        self.reports = Reports(api)
-
-    @property
-    def verbs(self) -> list[str]:
-        return [asked.verb for asked in self.server.asked]
+    def __init__(self, api: ServedApi) -> None:
+        self.server, self.api = api
+        self.server.serve(POLICY_REPORTS)
+        self.reports = Reports(self.api)
 
 
 @pytest.fixture
-async def reporting(tmp_path: Path) -> AsyncIterator[PolicyReportsCase]:
-    async with running(FakeApiServer()) as server:
-        server.serve(POLICY_REPORTS)
-        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
-        try:
-            yield PolicyReportsCase(server, transport)
-        finally:
-            await transport.close()
+def reporting(api: ServedApi) -> PolicyReportsCase:
+    return PolicyReportsCase(api)
 
 
 def test_a_report() -> None:
@@ -197,11 +174,8 @@ def test_a_report() -> None:
     second = DriftedObject(PODS, Candidate("demo", "pod-2", "u2", "", (PODS,), b""), denied)
     made = report("demo", [FOUND, second])
 
-    assert made["metadata"] == {
-        "name": NAME,
-        "namespace": "demo",
-        "labels": {"app.kubernetes.io/managed-by": "kubevirt-webhook"},
-    }
+    labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
+    assert made["metadata"] == {"name": NAME, "namespace": "demo", "labels": labels}
     assert made["summary"]["fail"] == 2
     first, other = made["results"]
     assert first == {
@@ -216,12 +190,9 @@ def test_a_report() -> None:
     }
     assert other["message"] == "created now, enforce would deny it: it can't be"
 
-
-def test_a_report_is_bounded() -> None:
-    made = report("demo", [FOUND] * (MAX_RESULTS + 1))
-
-    assert (len(made["results"]), made["summary"]["fail"]) == (MAX_RESULTS, MAX_RESULTS + 1)
-    assert len(json.dumps(made)) < 1_000_000
+    bounded = report("demo", [FOUND] * (MAX_RESULTS + 1))
+    assert (len(bounded["results"]), bounded["summary"]["fail"]) == (MAX_RESULTS, MAX_RESULTS + 1)
+    assert len(json.dumps(bounded)) < 1_000_000
 
 
 async def test_they_come_and_go(reporting: PolicyReportsCase) -> None:
@@ -254,7 +225,7 @@ async def test_a_cluster_without_that_kind_is_left_alone(
     reporting.server.unserve(POLICY_REPORTS)
     await reporting.reports.write({"demo": [FOUND]})
 
-    assert reporting.verbs == ["get"]
+    assert [asked.verb for asked in reporting.server.asked] == ["get"]
     assert caplog.messages == []
 
 
@@ -272,13 +243,9 @@ async def test_a_missing_right_is_said_once(
 
     (said,) = caplog.messages
     assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
-
-
-async def test_a_server_that_is_away(reporting: PolicyReportsCase, caplog: pytest.LogCaptureFixture) -> None:
     await reporting.api.close()
     await reporting.reports.write({"demo": [FOUND]})
-
-    assert "closed" in caplog.messages[0]
+    assert "closed" in caplog.messages[1]
 
 
 DRIFTED_PODS = ("scheduling", "pods")
@@ -295,8 +262,10 @@ class ScannedCluster(MemoryCluster):
 class ScannerCase:
     """A drift scanner in front of a fake API server, with facts in memory."""
 
-    def __init__(self, server: FakeApiServer, transport: Any) -> None:
-        self.server = server
+    def __init__(self, api: ServedApi) -> None:
+        self.server, self.transport = api
+        self.server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
+        self.server.put(NAMESPACES, "other")
         self.clock = FakeClock()
         self.records: list[DriftRecord] = []
         self.settings: Settings = settings()
@@ -304,9 +273,9 @@ class ScannerCase:
         self.cluster = ScannedCluster(
             sizes.facts([sizes.instancetype(), sizes.preference()]) | known(vmi()) | {NamespaceKey("demo"): there}
         )
-        self.transport = transport
         self.drift_scan = DriftScanner(
-            transport, self.cluster, lambda: self.settings, self._keep, Reports(transport), clock=self.clock
+            *(self.transport, self.cluster, lambda: self.settings, self._keep, Reports(self.transport)),
+            clock=self.clock,
         )
 
     def _keep(self, record: DriftRecord) -> None:
@@ -318,29 +287,8 @@ class ScannerCase:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[ScannerCase]:
-    async with running(FakeApiServer()) as server:
-        server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
-        server.put(NAMESPACES, "other")
-        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
-        try:
-            yield ScannerCase(server, transport)
-        finally:
-            await transport.close()
-
-
-@asynccontextmanager
-async def looking(case: ScannerCase) -> AsyncIterator[None]:
-    task = asyncio.create_task(case.drift_scan.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-# -- one round ---------------------------------------------------------------------------------------------------------
+def case(api: ServedApi) -> ScannerCase:
+    return ScannerCase(api)
 
 
 async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: ScannerCase) -> None:
@@ -358,7 +306,7 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
 async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
     case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(every_minutes=1e9))
-    async with looking(case):
+    async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
         assert len(case.records) == 1
         for act in case.cluster.restored:
@@ -370,8 +318,10 @@ async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: Scanne
 async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.pod(schedulerName="kubevirt")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
+    case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
     await case.drift_scan.look()
 
+    assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
     assert case.drift_scan.found[DRIFTED_PODS] == case.drift_scan.found[DRIFTED_VMS] == 0
     assert case.records == []
 
@@ -415,13 +365,6 @@ async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: ScannerCase) -
     assert case.records == []
 
 
-async def test_only_namespaces_that_enforce_are_listed(case: ScannerCase) -> None:
-    case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
-    await case.drift_scan.look()
-
-    assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
-
-
 async def test_reports_follow(case: ScannerCase) -> None:
     case.server.serve(POLICY_REPORTS)
     case.pod()
@@ -437,27 +380,22 @@ async def test_reports_follow(case: ScannerCase) -> None:
     assert case.server.held(POLICY_REPORTS) == {}
 
 
-# -- rounds ------------------------------------------------------------------------------------------------------------
-
-
 async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: ScannerCase) -> None:
     case.cluster.waits = True
-    async with looking(case):
+    on, case.settings = case.settings, msgspec.structs.replace(case.settings, drift_scan=DriftSettings())
+    async with working(case.drift_scan.run()):
         await until(lambda: len(case.clock.slept) > 20)
+        case.cluster.waits = False
+        await until(lambda: len(case.clock.slept) > 1000)
+        assert case.server.asked == [], "it is switched off"
+        case.cluster.waits, case.settings = True, on
+        await until(lambda: len(case.clock.slept) > 1020)
         assert case.server.asked == []
         case.cluster.waits = False
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
         began = case.clock.now()
         await until(lambda: case.drift_scan.rounds["finished"] == 2)
         assert 500 < case.clock.now() - began < 700
-
-
-async def test_nothing_is_done_while_it_is_switched_off(case: ScannerCase) -> None:
-    case.settings = msgspec.structs.replace(case.settings, drift_scan=DriftSettings())
-    async with looking(case):
-        await until(lambda: len(case.clock.slept) > 1000)
-
-    assert case.server.asked == []
 
 
 @pytest.mark.parametrize(
@@ -472,7 +410,7 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
     case.pod()
     await case.drift_scan.look()
     case.server.fail(path, code)
-    async with looking(case):
+    async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"])
         assert case.drift_scan.found[DRIFTED_PODS] == 1
         await until(lambda: case.drift_scan.rounds["finished"])
@@ -485,7 +423,7 @@ async def test_lists_that_are_none(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
-    async with looking(case):
+    async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"])
 
     golden(caplog.messages[0])
@@ -496,7 +434,7 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
 ) -> None:
     monkeypatch.setattr("webhook.server.background.drift._LIST_SECONDS", 0.01)
     case.server.hang(NAMESPACES.path(), asyncio.Event())
-    async with looking(case):
+    async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"] == 1)
         await case.transport.close()
         await until(lambda: case.drift_scan.rounds["failed"] == 2)
@@ -505,20 +443,16 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
     assert "closed" in caplog.messages[1]
 
 
-async def test_a_bug_ends_a_round_and_not_the_look_out(
+async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
     case: ScannerCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("webhook.server.background.drift.enforced_policies", lambda *_: 1 / 0)
-        async with looking(case):
+        async with working(case.drift_scan.run()):
             await until(lambda: case.drift_scan.rounds["failed"] == 2)
-
     assert "internal error" in caplog.messages[0]
 
-
-async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(
-    case: ScannerCase, caplog: pytest.LogCaptureFixture
-) -> None:
+    caplog.clear()
     del case.cluster.facts[NamespaceKey("demo")]
     case.cluster.peeked.discard(NamespaceKey("demo"))
     case.pod()
@@ -532,8 +466,6 @@ async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case
     case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
     name = str(sizes.SMALL["name"])
     case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
-    there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
-    case.cluster.facts[NamespaceKey("demo")] = there
     obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **obj)
 
@@ -541,9 +473,6 @@ async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case
 
     assert case.records == []
     assert case.drift_scan.rounds["failed"] == 0
-
-
-# -- depth -------------------------------------------------------------------------------------------------------------
 
 
 class Deepening:

@@ -4,24 +4,21 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.admission.audit_schema import valid
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
+from tests.cluster.fake_apiserver import FakeClock
 from tests.kubevirt import samples
 from tests.kubevirt.vm.started_vms import running as running_vm
 from tests.kubevirt.vm.started_vms import started
+from tests.server.background.conftest import ServedApi, working
 from tests.waiting import until
 from webhook.admission.audit import FidelityRecord
 from webhook.errors import Unavailable
-from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.server.background.fidelity import FidelityCheck
 from webhook.settings.model import FidelitySettings
@@ -33,20 +30,15 @@ VMS = STORED_VMS.path()
 class FidelityCase:
     """A fidelity check in front of a fake API server."""
 
-    def __init__(self, server: FakeApiServer, clock: FakeClock, transport: Any) -> None:
-        self.server = server
-        self.clock = clock
+    def __init__(self, api: ServedApi) -> None:
+        self.server, transport = api
+        self.server.serve(STORED_VMS)
+        self.clock = FakeClock()
         self.records: list[FidelityRecord] = []
         self.settings = FidelitySettings(sample=5, every_minutes=10)
         self.configuration: ClusterConfig | Unavailable | None = DEFAULTS
-        self.watch = FidelityCheck(
-            transport,
-            lambda: self.configuration,
-            lambda: self.settings,
-            self.records.append,
-            clock=clock,
-            chance=random.Random(7),
-        )
+        reads = (lambda: self.configuration, lambda: self.settings, self.records.append)
+        self.watch = FidelityCheck(transport, *reads, clock=self.clock, chance=random.Random(7))
 
     def put(self, name: str = "vm", **change: Any) -> None:
         """A VM with its VMI, whose spec gets ``change``, and what it was started with."""
@@ -67,28 +59,8 @@ class FidelityCase:
 
 
 @pytest.fixture
-async def case(tmp_path: Path) -> AsyncIterator[FidelityCase]:
-    async with running(FakeApiServer()) as server:
-        server.serve(STORED_VMS)
-        transport = await connect(server.kubeconfig(tmp_path / "kubeconfig"))
-        try:
-            yield FidelityCase(server, FakeClock(), transport)
-        finally:
-            await transport.close()
-
-
-@asynccontextmanager
-async def watching(case: FidelityCase) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(case.watch.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-# -- one round ---------------------------------------------------------------------------------------------------------
+def case(api: ServedApi) -> FidelityCase:
+    return FidelityCase(api)
 
 
 async def test_a_vmi_that_is_as_it_should_be(case: FidelityCase) -> None:
@@ -141,39 +113,31 @@ async def test_what_an_instancetype_is_now_does_not_count(case: FidelityCase) ->
     assert not [asked for asked in case.server.asked if "instancetype.kubevirt.io" in asked.path]
 
 
-def _changed(vm: Json) -> None:
-    vm["metadata"]["generation"] = 9
-
-
-def _uncaptured(vm: Json) -> None:
-    del vm["status"]["instancetypeRef"]
-
-
-def _lost(vm: Json) -> None:
-    vm["status"]["instancetypeRef"]["controllerRevisionRef"]["name"] = "gone"
-
-
-def _malformed(vm: Json) -> None:
-    vm["spec"]["template"]["spec"]["hostname"] = 7
-
-
-@pytest.mark.parametrize("change", [_changed, _uncaptured, _lost, _malformed])
-async def test_what_can_not_be_compared_is_skipped(case: FidelityCase, change: Any) -> None:
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.generation", 9),
+        ("status.instancetypeRef", None),
+        ("status.instancetypeRef.controllerRevisionRef.name", "gone"),
+        ("spec.template.spec.hostname", 7),
+        ("", None),
+    ],
+    ids=["changed", "not captured", "revision lost", "malformed", "VMI gone"],
+)
+async def test_what_can_not_be_compared_is_skipped(case: FidelityCase, path: str, value: Any) -> None:
     case.put()
-    change(case.server.held(STORED_VMS)["demo", "vm"])
+    if path:
+        *way, last = path.split(".")
+        place = case.server.held(STORED_VMS)["demo", "vm"]
+        for name in way:
+            place = place[name]
+        place[last] = value
+    else:
+        case.server.remove(STORED_VMIS, "vm", "demo")
 
     await case.watch.compare(5)
 
     assert case.watch.checked == {"same": 0, "different": 0, "skipped": 1}
-
-
-async def test_a_vmi_that_is_gone_meanwhile_is_skipped(case: FidelityCase) -> None:
-    case.put()
-    case.server.remove(STORED_VMIS, "vm", "demo")
-
-    await case.watch.compare(5)
-
-    assert case.watch.checked["skipped"] == 1
 
 
 async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
@@ -182,9 +146,6 @@ async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
     await case.watch.compare(5)
 
     assert case.server.asked == []
-
-
-# -- the sample --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: FidelityCase) -> None:
@@ -212,13 +173,10 @@ async def test_a_round_takes_its_time(case: FidelityCase) -> None:
     assert case.clock.slept == [0.25] * 3
 
 
-# -- rounds ------------------------------------------------------------------------------------------------------------
-
-
 async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
     case.put()
     case.settings = FidelitySettings(sample=0)
-    async with watching(case):
+    async with working(case.watch.run()):
         await until(lambda: len(case.clock.slept) > 60)
         assert case.server.asked == []
         case.settings = FidelitySettings(sample=1, every_minutes=1)
@@ -245,7 +203,7 @@ async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
 ) -> None:
     case.put()
     case.server.fail(path, code, "Expired" if code == 410 else "")
-    async with watching(case):
+    async with working(case.watch.run()):
         await until(lambda: case.watch.checked["same"])
 
     (line,) = [record for record in caplog.records if record.name == "webhook.server.background.fidelity"]
@@ -254,21 +212,26 @@ async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
     assert "SECRET" not in line.getMessage()
 
 
-async def test_settings_of_kubevirt_that_can_not_be_read_end_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture
+async def test_settings_of_kubevirt_that_can_not_be_read_and_bugs_end_a_round(
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    case.put()
     case.configuration = Unavailable("not listed yet")
-    async with watching(case):
+    monkeypatch.setattr("webhook.server.background.fidelity.fidelity.revisions", lambda _: 1 / 0)
+    async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
-
-    assert case.configuration.why in caplog.messages[0]
+        assert "not listed yet" in caplog.messages[0]
+        case.configuration = DEFAULTS
+        await until(lambda: "internal error" in caplog.messages[-1])
+        failed = case.watch.failed
+        await until(lambda: case.watch.failed > failed)
 
 
 async def test_an_answer_that_is_no_list_ends_a_round(
     case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
-    async with watching(case):
+    async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
 
     golden(caplog.messages[0])
@@ -278,7 +241,7 @@ async def test_a_server_that_is_gone_ends_a_round(
     case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     await case.watch._transport.close()
-    async with watching(case):
+    async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
 
     golden(caplog.messages[0])
@@ -289,19 +252,7 @@ async def test_a_list_that_never_comes_ends_a_round(
 ) -> None:
     monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
     case.server.hang(VMS, asyncio.Event(), times=1000)
-    async with watching(case):
+    async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
 
     golden(caplog.messages[0])
-
-
-async def test_a_bug_ends_a_round_and_not_the_watch(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case.put()
-    with monkeypatch.context() as broken:
-        broken.setattr("webhook.server.background.fidelity.fidelity.revisions", lambda _: 1 / 0)
-        async with watching(case):
-            await until(lambda: case.watch.failed == 2)
-
-    assert "internal error" in caplog.messages[0]

@@ -9,8 +9,11 @@ import msgspec
 from tests import builders
 from tests.builders import Json
 from webhook import names
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.settings.model import DriftSettings, Settings
 
+# A decision that becomes an Event.
+DENIED = Decision((Reason("no", "it cannot be"),), denial=Denial(403, "it cannot be [node-a]"))
 NAMESPACE_LABELS = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.INSTANCETYPES): "enforce"}
 
 

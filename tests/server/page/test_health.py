@@ -64,15 +64,9 @@ def test_one_that_flaps_does_not_fill_the_memory() -> None:
     spans = watched.history.spans()[SCHEDULER]
     assert len(spans) == MAX_SPANS
     assert all(len(span.condition.why) <= 500 for span in spans)
-
-
-def test_schedulers_that_are_not_declared_any_more_go() -> None:
-    watched = WatchedHealth()
-    watched.at(0, UP)
     watched.found = {}
     watched.history.sample()
-
-    assert watched.history.spans() == {}
+    assert watched.history.spans() == {}, "it is not declared any more"
 
 
 def test_the_declared_schedulers_are_looked_at() -> None:
@@ -98,14 +92,12 @@ def test_certificates_and_bundles() -> None:
     }
 
 
-SUBJECT = HealthSubject("scheduler", "kubevirt")
-UP, DOWN = HealthCondition("good", "available"), HealthCondition("bad", "unavailable", "no Lease")
 DAY = 86_400.0
 
 
 def test_a_short_outage_is_seen() -> None:
     spans = (HealthSpan(0, 40_000, UP), HealthSpan(40_000, 40_005, DOWN), HealthSpan(40_005, None, UP))
-    (row,) = health_rows({SUBJECT: spans}, 0, DAY)
+    (row,) = health_rows({SCHEDULER: spans}, 0, DAY)
 
     assert [bar.state for bar in row.bars] == ["good", "bad", "good"]
     assert all(bar.width >= 2 for bar in row.bars)
@@ -114,7 +106,7 @@ def test_a_short_outage_is_seen() -> None:
 
 
 def test_what_was_before_the_window_is_not_drawn() -> None:
-    (row,) = health_rows({SUBJECT: (HealthSpan(0, 10, DOWN), HealthSpan(10, None, UP))}, 0, 5 * DAY)
+    (row,) = health_rows({SCHEDULER: (HealthSpan(0, 10, DOWN), HealthSpan(10, None, UP))}, 0, 5 * DAY)
 
     assert [(bar.state, bar.x, bar.width) for bar in row.bars] == [("good", 0, WIDTH)]
 
@@ -124,16 +116,11 @@ def test_bars_stay_in_their_place(begins: list[float], now: float) -> None:
     begins.sort()
     ends: list[float | None] = [*begins[1:], None]
     spans = tuple(HealthSpan(begin, end, UP) for begin, end in zip(begins, ends, strict=True))
-    (row,) = health_rows({SUBJECT: spans}, begins[0], now)
+    (row,) = health_rows({SCHEDULER: spans}, begins[0], now)
 
     assert all(0 <= bar.x < WIDTH and bar.width >= 2 and bar.x + bar.width <= WIDTH + 1 for bar in row.bars)
 
 
-def test_the_window_grows_to_a_day() -> None:
-    assert window(0, 10) == 600
-    assert window(0, 2 * DAY) == DAY
-
-
-def test_another_day_is_named() -> None:
-    assert moment(3600, 7200) == "01:00:00"
-    assert moment(3600, 2 * DAY) == "Jan 01 01:00:00"
+def test_the_window_grows_to_a_day_and_another_day_is_named() -> None:
+    assert (window(0, 10), window(0, 2 * DAY)) == (600, DAY)
+    assert (moment(3600, 7200), moment(3600, 2 * DAY)) == ("01:00:00", "Jan 01 01:00:00")

@@ -16,8 +16,8 @@ from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, SchedulerHealth, SchedulerKey, TokenKey
-from webhook.placement.machines import CLAIMS, VOLUMES
+from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
+from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
@@ -39,14 +39,9 @@ PATHS += ["/page/reasons/scheduler-injected", f"{MATRIX}&to=zone%3Db&node=node-a
 
 
 def signed_in(**answers: Any) -> dict[Key[Any], object]:
-    known: dict[Key[Any], object] = {TokenKey("GOOD"): ALICE, TokenKey("BAD"): None, MAY: True, VMI: True, NODES: True}
-    known |= {CLAIM_RIGHT: True, VOLUME_RIGHT: True}
-    keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "token": TokenKey("GOOD")}
-    keys |= {"claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
-    return known | {keys[name]: answer for name, answer in answers.items()}
-
-
-# -- who ---------------------------------------------------------------------------------------------------------------
+    keys: dict[str, Key[Any]] = {"may": MAY, "vmi": VMI, "nodes": NODES, "claims": CLAIM_RIGHT, "volumes": VOLUME_RIGHT}
+    known: dict[Key[Any], object] = {TokenKey("GOOD"): answers.get("token", ALICE), TokenKey("BAD"): None}
+    return known | {key: answers.get(name, True) for name, key in keys.items()}
 
 
 @pytest.mark.parametrize(
@@ -157,9 +152,6 @@ async def test_the_page_says_what_it_may_not_read_itself(page: Opened) -> None:
     assert "node-b1" in text
 
 
-# -- what --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_page_is_closed_to_everything_else(page: Opened, path: str) -> None:
     opened = await page()
@@ -211,19 +203,12 @@ async def test_only_reading(page: Opened, method: str) -> None:
     ],
 )
 async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, status: int) -> None:
-    opened = await page({KubeVirtKey(): installed()} | absent("nobody"))
+    opened = await page({KubeVirtKey(): installed(), ObjectKey(VMIS, "demo", "nobody"): None})
     got, text = await opened.get(path)
 
     assert got == status, text
     assert status == 302 or "<h1>" in text
     assert opened.crashes.errors == []
-
-
-def absent(name: str) -> dict[Key[Any], object]:
-    from webhook.facts import ObjectKey
-    from webhook.placement.machines import VMIS
-
-    return {ObjectKey(VMIS, "demo", name): None}
 
 
 async def test_a_page_loads_itself_again_only_for_who_asks_for_it(page: Opened) -> None:
@@ -255,7 +240,7 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
         nonlocal begun
         begun += 1
         await release.wait()
-        return NamespaceTable((), 0, 0)
+        return NamespaceTable((), 0)
 
     monkeypatch.setattr("webhook.server.page.views.namespace_table", slow)
     monkeypatch.setattr("webhook.server.authorizer.PATIENCE_SECONDS", 0.05)
@@ -280,9 +265,6 @@ async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
 
     assert answers == [200] * BURST
     assert 200 not in statuses
-
-
-# -- hostile -----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_a_tenant_writes_is_shown_and_does_nothing(page: Opened) -> None:
@@ -316,9 +298,8 @@ async def test_hostile_questions_are_quoted(page: Opened) -> None:
     assert "&#34;&gt;&lt;script&gt;" in html
 
 
-async def test_the_health_of_schedulers_is_on_the_overview(page: Opened) -> None:
-    opened = await page({SchedulerKey("kubevirt"): SchedulerHealth("available", "it runs")}, missing=("nodes: 403",))
-    _, html = await opened.get()
+async def test_health_is_on_the_overview(page: Opened) -> None:
+    _, html = await (await page(missing=("nodes: 403",))).get()
 
-    assert "kubevirt" in html
+    assert "Scheduler <bdi><strong>kubevirt</strong></bdi>: available" in html
     assert "nodes: 403" in html

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +13,9 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
 from certs.source import Pair
+from tests.server.listening import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
-from tests.server.test_extender import CrashingScorer, body
+from tests.server.test_extender import body
 from webhook.errors import InputError
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import open_layer_scores
@@ -24,7 +23,6 @@ from webhook.server.runtime.options import Options
 from webhook.server.runtime.serve import layer_scores
 from webhook.settings.model import LayersSettings, RegistrySettings
 
-ROOT = Path(__file__).resolve().parents[3]
 LOOPBACK = LayersSettings(listen="127.0.0.1:0", registries={"quay.io": RegistrySettings()})
 
 
@@ -41,19 +39,9 @@ def certificates(tmp_path: Path, authority: trustme.CA) -> Certificates:
     return Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
 
 
-async def test_nothing_of_it_is_imported_while_it_is_off() -> None:
-    async with layer_scores(Options(), LayersSettings()) as scores:
-        assert scores is None
-    script = (
-        "import sys, webhook.cli.main, webhook.server.runtime.serve, webhook.cluster.live;"
-        "print([name for name in sys.modules if name.startswith(('webhook.images', 'webhook.images.registry'))"
-        " or name in ('webhook.server.extender', 'webhook.server.runtime.layers')])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
+    async with layer_scores(Options(), LayersSettings()) as scores:
+        assert scores is None, "it is off"
     with pytest.raises(InputError):
         async with layer_scores(Options(cluster_from=tmp_path), LOOPBACK):
             pass
@@ -78,7 +66,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
         assert scores.secrets is None
-        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CrashingScorer(), 1.0))
+        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, Crashes(), 1.0))
         async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
             assert await response.json() == []
         registry = CollectorRegistry()
@@ -100,7 +88,7 @@ async def test_clients_need_a_certificate_of_the_right_name(
     )
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, guarded))
-        url = await ends.enter_async_context(scores.listening(guarded, certificates, CrashingScorer(), 1.0))
+        url = await ends.enter_async_context(scores.listening(guarded, certificates, Crashes(), 1.0))
         assert url.startswith("https://")
 
         async def status(name: str) -> int:

@@ -1,23 +1,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.server.lifetimes import now_and_life
-from tests.server.unanswering import Unanswering
+from tests.server.listening import Unanswering
 from webhook.server.edge import serving
 from webhook.server.runtime.certificates import probe
 from webhook.server.tls import ReloadableTLSContext
 
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
+LIFE = (datetime.now(UTC), timedelta(days=1))
 
 
 @pytest.fixture
 def pair() -> Pair:
-    return Authority.new([HOST], *now_and_life()).issue([HOST], *now_and_life())
+    return Authority.new([HOST], *LIFE).issue([HOST], *LIFE)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def address(pair: Pair) -> AsyncIterator[str]:
 async def test_every_configuration_is_judged_by_its_own_bundles(
     address: str, pair: Pair, golden: Callable[[str], None]
 ) -> None:
-    other = Authority.new([HOST], *now_and_life()).pem
+    other = Authority.new([HOST], *LIFE).pem
     found = await probe(
         address,
         HOST,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -14,15 +15,22 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests import builders
-from tests.builders import installed
+from tests.admission.audit_schema import STRICT
+from tests.builders import installed, known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.review.memory import MemoryCluster
+from tests.review.memory import VMS, KeptInMemory, MemoryCluster
+from tests.server.background import world
+from tests.server.background.world import DENIED, NAMESPACE_LABELS, stored
 from tests.waiting import until
+from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
-from webhook.admission.output import Descriptor
+from webhook.admission.output import Descriptor, RotatedFile
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.identity import Kubeconfig
+from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.kubevirt.resources import STORED_VMS
+from webhook.review.reviewer import Reviewer
+from webhook.server.ops import MetricsState
 from webhook.server.runtime import serve
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.options import Options
@@ -67,6 +75,52 @@ def scraped(audit: LineWriter, settings: Any, beside: Background) -> str:
     return generate_latest(registry).decode()
 
 
+def beside_metrics(beside: Background) -> str:
+    registry = CollectorRegistry()
+    registry.register(MetricsState(beside.metrics()))
+    return generate_latest(registry).decode()
+
+
+def events(server: FakeApiServer) -> set[tuple[str, str]]:
+    """The reason and the namespace of every Event."""
+    return {(event["reason"], namespace) for (namespace, _), event in server.held(EVENTS).items()}
+
+
+async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
+    made = world.settings(events=True)
+    cluster = MemoryCluster(known(vmi()))
+    async with running(FakeApiServer()) as server:
+        server.serve(EVENTS)
+        server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
+        server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
+        options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
+        async with background(options, lambda: made, cluster, audit) as beside:
+            endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
+            observer = beside.announcing(KeptInMemory(), lambda: made)
+            reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
+            await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
+            await until(lambda: server.held(EVENTS))
+            for act in cluster.restored:
+                act("namespaces were at resourceVersion 9, which etcd has not reached")
+            await until(lambda: ("EtcdRestored", "kubevirt-webhook") in events(server))
+            # Counted once the answer has come, which is later than the server has the event.
+            await until(lambda: 'events_total{result="written"} 2.0' in beside_metrics(beside))
+            await until(lambda: 'drift_scans_total{result="finished"} 1.0' in beside_metrics(beside))
+            text = beside_metrics(beside)
+        await until(lambda: not server.connected())
+        asked = len(server.asked)
+    audit.close()
+
+    assert 'kubevirt_webhook_drift_objects{policy="scheduling",resource="pods"} 1.0' in text
+    assert 'kubevirt_webhook_events_total{result="written"} 2.0' in text
+    (line,) = path.read_bytes().splitlines()
+    STRICT.validate(json.loads(line))
+    assert json.loads(line)["kind"] == "drift"
+    assert len(server.asked) == asked, "it has ended"
+
+
 async def test_a_live_cluster_is_watched_until_the_end(
     tmp_path: Path, audit: LineWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,10 +150,23 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     settings: Any = Following(sample=3)
     async with background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit) as beside:
         assert beside == Background()
+        kept = KeptInMemory()
+        assert beside.announcing(kept, settings.current) is kept
         metrics = scraped(audit, settings, beside)
 
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
+    assert "drift_objects{" not in metrics
     assert "kubevirt_webhook_build_info{" in metrics
+
+
+def test_what_is_switched_off_is_not_imported() -> None:
+    """The page, layer scores, traces, and what validates settings."""
+    program = "import sys, webhook.cli.main, webhook.server.runtime.serve, webhook.cluster.live; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    page = ("jinja2", "markupsafe", "webhook.server.page")
+    layers = ("webhook.images", "webhook.server.extender", "webhook.server.runtime.layers")
+    off = ("pydantic", "opentelemetry", "google", "requests", *page, *layers)
+    assert [name for name in done.stdout.split() if name.startswith(off)] == []
 
 
 # Requests of 20 KB on one connection, in two records of TLS each; printed are the page faults of a thousand of them.

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import http.server
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -124,12 +123,6 @@ async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
 
 def test_nothing_is_imported_while_traces_are_off(tmp_path: Path, pair: Any) -> None:  # noqa: F811
     """The modules of a server that has answered a review."""
-    program = (
-        "import sys\nfrom webhook.cli.main import main\nimport webhook.server.runtime.serve\n"
-        "try:\n    main(['version'])\nexcept SystemExit: pass\n"
-        "assert not [name for name in sys.modules if name.startswith(('opentelemetry', 'google', 'requests'))]"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     with serving(*FILES, *tls(tmp_path), pair=pair) as server:
         server.post(example("01-launcher-pod.yaml"))
         mapped = Path(f"/proc/{server.process.pid}/maps").read_text()

@@ -1,6 +1,8 @@
 """The background scan for drift: stored objects that are not as mode enforce would make them, and reports of them.
 
-Which objects are scanned, and the review that creating one of them now would lead to.
+Every few minutes, all objects that have opted in are evaluated. It runs beside admission and must never disturb it: it
+has its own connection for lists, sends one request after the other with pauses between, and any error ends the round
+with a line in the log. The next round starts afresh.
 
 What a policy would have decided at an object's CREATE is not known any more. What counts is what it decides now: the
 object as it is, as if it were created now. So that this does not report objects that were treated correctly:
@@ -11,16 +13,10 @@ object as it is, as if it were created now. So that this does not report objects
   the instancetype says today).
 * What ends by itself is left alone: pods that have ended, objects that are being deleted, migrations.
 
-What a scan found, as PolicyReports (wgpolicyk8s.io/v1alpha2), which dashboards of the Kubernetes policy group read.
-
-One report for each namespace. It is applied as a whole by a field manager of its own, so that replicas with the same
+What a scan found is written as PolicyReports (wgpolicyk8s.io/v1alpha2), which dashboards of the Kubernetes policy group
+read: one for each namespace. It is applied as a whole by a field manager of its own, so that replicas with the same
 result write nothing; it is deleted where nothing is found any more. Reports of other programs, and clusters without
 that kind, are left alone.
-
-The background scan: every few minutes, all objects that have opted in are evaluated as if they were created now.
-
-It runs beside admission and must never disturb it: it has its own connection for lists, sends one request after the
-other with pauses between, and any error ends the round with a line in the log. The next round starts afresh.
 """
 
 from __future__ import annotations
@@ -46,12 +42,13 @@ from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
 from webhook.k8s.types.meta import Object, Unstructured
+from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.names import Policy
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 
 _ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -62,11 +59,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A kind of objects to list, and the endpoints whose policies evaluate them.
-
-    Attributes:
-        query: parameters of the list's query.
-    """
+    """A kind of objects to list, with the parameters of the query, and the endpoints whose policies evaluate them."""
 
     resource: Resource[Unstructured]
     query: Mapping[str, str]
@@ -74,14 +67,9 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
-    evaluates = (
-        endpoint
-        for endpoint in ENDPOINTS
-        if (endpoint.group, endpoint.resource, endpoint.sub_resource) == (resource.group, resource.plural, "")
-        and endpoint.stage == names.ENFORCE
-        and "CREATE" in endpoint.operations
-    )
-    return Look(resource, query, tuple(evaluates))
+    wanted = (resource.group, resource.plural, "", names.ENFORCE)
+    evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == wanted)
+    return Look(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
 
 
 LOOKS: Final = (
@@ -109,28 +97,19 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
     """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
-    meta = namespace.meta
-    labels = meta.labels or {}
+    meta, labels = namespace.meta, namespace.meta.labels or {}
+    requirements = settings.webhooks.namespace_selector
+    selector = (Expression(each["key"], each["operator"], tuple(each.get("values", ()))) for each in requirements)
     if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
         return frozenset()
-    if not all(_holds(expression, labels) for expression in settings.webhooks.namespace_selector):
+    if not all(expression.accepts(labels.get(expression.key)) for expression in selector):
         return frozenset()
-    policies = {endpoint.policy for look in LOOKS for endpoint in look.endpoints}
-    return frozenset(
-        policy
-        for policy in policies
-        if labels.get(names.policy_label(policy), names.ENFORCE if settings.policy(policy).cluster_wide else "")
-        == names.ENFORCE
-    )
 
+    def is_enforced(policy: Policy) -> bool:
+        default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
+        return labels.get(names.policy_label(policy), default) == names.ENFORCE
 
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether labels meet a requirement of a label selector (k8s.io/apimachinery, pkg/labels)."""
-    value, operator = labels.get(expression["key"]), str(expression["operator"])
-    if operator in ("Exists", "DoesNotExist"):
-        return (value is not None) == (operator == "Exists")
-    listed: bool = value in expression.get("values", ())
-    return listed == (operator == "In")
+    return frozenset(filter(is_enforced, {endpoint.policy for look in LOOKS for endpoint in look.endpoints}))
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -151,25 +130,13 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def make_candidate(look: Look, stored: Unstructured, user: str) -> Candidate | None:
-    """An object of a list; None where no policy can evaluate it.
-
-    Args:
-        look: the resource of the list, with its endpoints.
-        stored: the object.
-        user: the user that counts as its creator.
-    """
+    """An object of a list, as if the user had created it; None where no policy can evaluate it."""
     endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, stored))
     if not endpoints:
         return None
-    meta = stored.meta
-    return Candidate(
-        meta.namespace or "",
-        meta.name or "",
-        meta.uid or "",
-        meta.creation_timestamp or "",
-        endpoints,
-        review(endpoints[0], stored, user),
-    )
+    meta, body = stored.meta, review(endpoints[0], stored, user)
+    place = (meta.namespace or "", meta.name or "", meta.uid or "")
+    return Candidate(*place, meta.creation_timestamp or "", endpoints, body)
 
 
 def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
@@ -179,20 +146,18 @@ def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
         return False
     if any(stored.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
         return False
-    return endpoint.verb != "validate" or not _is_captured(stored)
-
-
-def _is_captured(vm: Unstructured) -> bool:
-    status, spec = vm.status or {}, vm.spec or {}
-    return any(
+    spec = stored.spec or {}
+    # A VM whose instancetype or preference KubeVirt has captured.
+    is_captured = any(
         status.get(f"{field}Ref") or (isinstance(spec.get(field), dict) and spec[field].get("revisionName"))
         for field in ("instancetype", "preference")
     )
+    return endpoint.verb != "validate" or not is_captured
 
 
 def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
     """The AdmissionReview of creating an object again, which fits all endpoints of its resource."""
-    obj = {**stored.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
+    obj = {**stored.plain(), "apiVersion": endpoint.api_version, "kind": endpoint.kind, "status": {}}
     if endpoint.kind == "Pod" and stored.spec:
         obj["spec"] = {key: value for key, value in stored.spec.items() if key != "nodeName"}
     if is_too_deep(stored):
@@ -212,10 +177,6 @@ def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
     return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-def _api_version(endpoint: Endpoint) -> str:
-    return f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version
-
-
 NAME: Final = "kubevirt-webhook"
 _MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
 
@@ -228,19 +189,14 @@ logger = logging.getLogger(__name__)
 
 
 class DriftedObject(msgspec.Struct, frozen=True):
-    """An object that is not as enforce would make it.
-
-    Attributes:
-        endpoint: whose policy says so.
-        decision: what enforce would do.
-    """
+    """An object that is not as enforce would make it, as the policy of an endpoint decides."""
 
     endpoint: Endpoint
     candidate: Candidate
     decision: Decision
 
 
-class _ReportTransport(Transport, Requests, Protocol):
+class ReportTransport(Transport, Requests, Protocol):
     """Reads and writes."""
 
 
@@ -251,7 +207,7 @@ class Reports:
         api: the way to the API server; the caller closes it.
     """
 
-    def __init__(self, api: _ReportTransport) -> None:
+    def __init__(self, api: ReportTransport) -> None:
         self._api: Final = api
         self._trouble = ""
 
@@ -259,59 +215,38 @@ class Reports:
         """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log."""
         try:
             own = await self._own_reports()
-            for namespace, drifted in findings.items() if own is not None else ():
+            for namespace, drifted in findings.items():
                 await self._apply(namespace, drifted)
-            for namespace, uid in (own or {}).items():
-                if namespace not in findings:
-                    await self._delete(namespace, uid)
+            for namespace in own.keys() - findings.keys():
+                body = {"preconditions": {"uid": own[namespace]}}
+                path = POLICY_REPORTS.path(namespace, NAME)
+                status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
+                if status not in (200, 202, 404, 409):
+                    self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
         except ApiError as refused:
-            self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
+            # Where lists are not found, the cluster has no such kind.
+            if refused.status != 404:
+                self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
         except ApiConnectionError as error:
             self._log_failure(error.why)
         except TimeoutError:
             self._log_failure("the API server did not answer in time")
 
-    async def _own_reports(self) -> dict[str, str] | None:
-        """The uids of this server's reports by namespace; None where the cluster has no such kind.
-
-        Raises:
-            ApiError, ApiConnectionError, TimeoutError: they cannot be listed.
-        """
+    async def _own_reports(self) -> dict[str, str]:
+        """The uids of this server's reports by namespace."""
         query = {"labelSelector": "=".join(_MANAGED_BY)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_REPORTS_PAGE_LIMIT, seconds=_SECONDS)
-        uids = {}
-        try:
-            async with aclosing(listed):
-                async for page in listed:
-                    for report in page.items or ():
-                        if report.meta.name == NAME:
-                            uids[report.meta.namespace or ""] = report.meta.uid or ""
-        except ApiError as refused:
-            if refused.status == 404:
-                return None
-            raise
-        return uids
+        async with aclosing(listed):
+            metas = [report.meta async for page in listed for report in page.items or ()]
+        return {meta.namespace or "": meta.uid or "" for meta in metas if meta.name == NAME}
 
     async def _apply(self, namespace: str, drifted: Sequence[DriftedObject]) -> None:
-        status, body = await self._api.request(
-            "PATCH",
-            POLICY_REPORTS.path(namespace, NAME),
-            {"fieldManager": NAME},
-            report(namespace, drifted),
-            "application/apply-patch+yaml",
-            seconds=_SECONDS,
-        )
+        target = (POLICY_REPORTS.path(namespace, NAME), {"fieldManager": NAME}, report(namespace, drifted))
+        status, body = await self._api.request("PATCH", *target, "application/apply-patch+yaml", seconds=_SECONDS)
         if status == 409:
             self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
         elif status not in (200, 201):
             self._log_failure(explain("patch", POLICY_REPORTS, "", status, body).why)
-
-    async def _delete(self, namespace: str, uid: str) -> None:
-        path = POLICY_REPORTS.path(namespace, NAME)
-        body = {"preconditions": {"uid": uid}}
-        status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
-        if status not in (200, 202, 404, 409):
-            self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
 
     def _log_failure(self, why: str) -> None:
         if why != self._trouble:
@@ -333,6 +268,7 @@ def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
 def _result(finding: DriftedObject) -> dict[str, Any]:
     endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
+    found = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
     return {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),
@@ -341,15 +277,7 @@ def _result(finding: DriftedObject) -> dict[str, Any]:
         "result": "fail",
         "severity": "medium",
         "message": f"created now, enforce would {would} it: {reason.text}",
-        "resources": [
-            {
-                "apiVersion": f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version,
-                "kind": endpoint.kind,
-                "namespace": candidate.namespace,
-                "name": candidate.name,
-                "uid": candidate.uid,
-            }
-        ],
+        "resources": [{"apiVersion": endpoint.api_version, "kind": endpoint.kind, **found}],
     }
 
 
@@ -370,7 +298,7 @@ class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
     pass
 
 
-class _Bugs(NullObserver):
+class _Bugs(Observer):
     """An observer that logs bugs; the reviews of a scan are not requests, so they are not counted."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
@@ -442,11 +370,7 @@ class DriftScanner:
         self.rounds["failed"] += 1
 
     async def look(self) -> None:
-        """One round.
-
-        Raises:
-            Exception: whatever ended it early.
-        """
+        """One round; it raises whatever ends it early."""
         settings, maker = self._settings(), self._maker()
         told: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
@@ -475,11 +399,7 @@ class DriftScanner:
             await self._reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
-        """All objects of a namespace, or of all; those that the list's view cannot hold end the round.
-
-        Raises:
-            _ScanGivenUp: they cannot be listed.
-        """
+        """All objects of a namespace, or of all; those that the list's view cannot hold end the round."""
         listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:
             async with aclosing(listed):
@@ -507,7 +427,7 @@ class DriftScanner:
     def _maker(self) -> str:
         """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
         known = self._cluster.peek(KubeVirtKey())
-        here = known.namespaces if isinstance(known, KubeVirtInstall) else frozenset()
+        here = known.namespaces if isinstance(known, KubeVirtInstall) else ()
         place = self._settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
@@ -515,19 +435,15 @@ class DriftScanner:
         endpoint, candidate = finding.endpoint, finding.candidate
         key = (endpoint.path, candidate.uid)
         if key not in self._told:
-            decision = finding.decision
-            self._audit(
-                DriftRecord(
-                    SCHEMA,
-                    timestamp(self._clock.wall()),
-                    candidate.uid,
-                    endpoint.path,
-                    AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
-                    candidate.created,
-                    "would-deny" if decision.denial else "would-patch",
-                    decision.reasons,
-                    [change.redact() for change in decision.changes],
-                    decision.denial.message if decision.denial else None,
-                )
+            denial, when = finding.decision.denial, timestamp(self._clock.wall())
+            record = DriftRecord(
+                *(SCHEMA, when, candidate.uid, endpoint.path),
+                AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
+                candidate.created,
+                "would-deny" if denial else "would-patch",
+                finding.decision.reasons,
+                [change.redact() for change in finding.decision.changes],
+                denial.message if denial else None,
             )
+            self._audit(record)
         return key

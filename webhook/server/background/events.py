@@ -1,6 +1,4 @@
-"""Kubernetes Events of decisions: which decisions make one, and how they are written.
-
-Kubernetes Events: which requests were denied and why, where the users of a namespace look for it.
+"""Kubernetes Events: which requests were denied and why, where the users of a namespace look for it.
 
 No review waits for them. They are queued, written one by one by a task of their own, and dropped, and counted, when
 they cannot be written. Repetitions within some minutes are one Event, whose series counts: that is the purpose of
@@ -22,7 +20,6 @@ from webhook.admission import wire
 from webhook.admission.audit import timestamp
 from webhook.admission.credentials import sanitize
 from webhook.admission.decision import compose
-from webhook.admission.wire import Request
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.resources import EVENTS
@@ -74,17 +71,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def restore_event(namespace: str, why: str) -> Event:
-    """The Event of an etcd that has been restored from an older copy, on the server's own namespace.
-
-    Args:
-        namespace: the server's own namespace.
-        why: how it was noticed, as a clause.
-    """
+    """The Event of an etcd that was restored from an older copy, in the server's own namespace; ``why`` is a clause."""
     note = f"etcd has been restored from an older copy; kubevirt-webhook has read everything again: {why}"
     return Event(namespace, "v1", "Namespace", namespace, "", "EtcdRestored", "etcd-restored", note)
 
 
-_Key = tuple[str, str, str, str, str]
+_Key = tuple[str, ...]
 
 
 class _Series(msgspec.Struct):
@@ -187,16 +179,11 @@ class EventWriter:
 
     def _event(self, series: _Series) -> dict[str, Any]:
         event = series.event
-        regarding = {
-            "apiVersion": event.api_version,
-            "kind": event.kind,
-            # Events on cluster-wide objects would have to be in the namespace default, which the owners do not look at.
-            "namespace": event.namespace,
-            "name": event.name,
-        }
-        if event.uid:
-            regarding["uid"] = event.uid
         note = event.note
+        if len(note.encode()) > MAX_NOTE:
+            note = note.encode()[: MAX_NOTE - 3].decode(errors="ignore") + "…"
+        # Events on cluster-wide objects would have to be in the namespace default, which the owners do not look at.
+        regarding = {"namespace": event.namespace, "name": event.name, **({"uid": event.uid} if event.uid else {})}
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -205,16 +192,11 @@ class EventWriter:
             "type": "Warning",
             "reason": event.reason,
             "action": "Admission",
-            "note": note if len(note.encode()) <= MAX_NOTE else _cut(note),
-            "regarding": regarding,
+            "note": note,
+            "regarding": {"apiVersion": event.api_version, "kind": event.kind, **regarding},
             "reportingController": REPORTER,
             "reportingInstance": self._instance,
         }
-
-
-def _cut(note: str) -> str:
-    """A text of at most so many bytes that the API server takes."""
-    return note.encode()[: MAX_NOTE - 3].decode(errors="ignore") + "…"
 
 
 class EventObserver(Observer):
@@ -265,24 +247,17 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
     name = wire.object_name(request)
     sentence = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
     note = compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
-    absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
-    api_version, kind, regarded, uid = _involved_object(endpoint, request, name, absent=absent)
-    return Event(request.namespace, api_version, kind, regarded, uid, reason, decision.code, note)
-
-
-def _involved_object(
-    endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool
-) -> tuple[str, str, str, str]:
-    """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what is not there."""
+    is_absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
+    # Where users look: a pod's VMI, and the namespace for what is not there.
+    meta = request.object.meta if isinstance(request.object, Object) else None
+    owner = meta.controller_owner() if meta and endpoint.kind == "Pod" else None
     if endpoint.sub_resource:
         # Of a pod, which is there, whatever becomes of its eviction.
-        return "v1", "Pod", name, ""
-    view = request.object
-    meta = view.meta if isinstance(view, Object) else None
-    owner = meta.controller_owner() if meta and endpoint.kind == "Pod" else None
-    if owner and owner.name:
-        return owner.api_version or "", owner.kind or "", owner.name, owner.uid or ""
-    if absent:
-        return "v1", "Namespace", request.namespace or "", ""
-    api_version = f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version
-    return api_version, endpoint.kind, name, (meta.uid if meta else None) or ""
+        regarded = ("v1", "Pod", name, "")
+    elif owner and owner.name:
+        regarded = (owner.api_version or "", owner.kind or "", owner.name, owner.uid or "")
+    elif is_absent:
+        regarded = ("v1", "Namespace", request.namespace, "")
+    else:
+        regarded = (endpoint.api_version, endpoint.kind, name, (meta.uid if meta else None) or "")
+    return Event(request.namespace, *regarded, reason, decision.code, note)

@@ -44,9 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class _RoundGivenUp(Exception):  # noqa: N818 - ends a round
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    pass
 
 
 class FidelityCheck:
@@ -102,7 +100,7 @@ class FidelityCheck:
         try:
             await self.compare(size)
         except _RoundGivenUp as given_up:
-            why = given_up.why
+            why = str(given_up)
         except READ_ERRORS as error:
             why = list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
         except Exception:
@@ -113,11 +111,7 @@ class FidelityCheck:
             logger.warning("fidelity check: round skipped: %s", why)
 
     async def compare(self, size: int) -> None:
-        """One round over a sample of so many VMs.
-
-        Raises:
-            Exception: whatever ended it early.
-        """
+        """One round over a sample of so many VMs; it raises whatever ends it early."""
         configuration = self._configuration()
         if configuration is None:
             return
@@ -180,10 +174,6 @@ class FidelityCheck:
 
     def _report(self, namespace: str, name: str, uid: str, differences: tuple[Difference, ...]) -> None:
         self.differing += len(differences)
-        fields = [
-            DifferingField(difference.path, difference.origin.value if difference.origin else None)
-            for difference in differences
-        ]
-        named = AuditedObject("VirtualMachine", namespace, name)
-        when = timestamp(self._clock.wall())
+        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
+        named, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self._clock.wall())
         self._audit(FidelityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))

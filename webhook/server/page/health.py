@@ -48,12 +48,11 @@ class HealthCondition(msgspec.Struct, frozen=True):
 
 
 class HealthSpan(msgspec.Struct, frozen=True):
-    """A time during which a subject had one state.
+    """A time during which a subject had one state, with the latest condition of it.
 
     Attributes:
         begin: Unix time in seconds.
         end: likewise; None: it lasts.
-        condition: the latest one of that time.
     """
 
     begin: float
@@ -109,12 +108,12 @@ class HealthHistory:
 
 def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, HealthCondition]:
     """How the declared schedulers are."""
+    states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
     found = {}
     for name in settings.scheduling.schedulers:
         health = cluster.peek(SchedulerKey(name))
         if not isinstance(health, SchedulerHealth):
             health = SchedulerHealth("unknown", "it has not been looked at yet")
-        states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
         found[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
     return found
 
@@ -122,13 +121,7 @@ def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, Heal
 def certificates(
     expiry: Mapping[str, float], matches: Mapping[str, float], now: float
 ) -> dict[HealthSubject, HealthCondition]:
-    """How the certificates and the caBundles are.
-
-    Args:
-        expiry: the Unix times at which certificates expire, by name.
-        matches: by webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0.
-        now: Unix time in seconds.
-    """
+    """How certificates are that expire at Unix times, by name, and the caBundles of configurations, 1 if they match."""
     found = {}
     for name, end in expiry.items():
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
@@ -138,13 +131,9 @@ def certificates(
         elif end - now < DAY_SECONDS:
             condition = HealthCondition("unknown", "expires within a day", f"expires {day}")
         found[HealthSubject("certificate", name)] = condition
-    for name, match in matches.items():
-        found[HealthSubject("caBundle", name)] = (
-            HealthCondition("good", "matches", "verifies the serving certificate")
-            if match
-            else HealthCondition("bad", "does not match", "does not verify the serving certificate")
-        )
-    return found
+    good = HealthCondition("good", "matches", "verifies the serving certificate")
+    bad = HealthCondition("bad", "does not match", "does not verify the serving certificate")
+    return found | {HealthSubject("caBundle", name): good if match else bad for name, match in matches.items()}
 
 
 TITLES: Final[Mapping[Kind, str]] = {"scheduler": "Scheduler", "certificate": "Certificate", "caBundle": "caBundles of"}
@@ -191,13 +180,7 @@ def window(since: float, now: float) -> float:
 
 
 def health_rows(history: Mapping[HealthSubject, tuple[HealthSpan, ...]], since: float, now: float) -> list[HealthRow]:
-    """The rows of all subjects.
-
-    Args:
-        history: the spans of each subject, the oldest first.
-        since: Unix time in seconds from which on there are spans.
-        now: Unix time in seconds.
-    """
+    """The rows of all subjects, of which there are spans, the oldest first, since a Unix time in seconds."""
     seconds = window(since, now)
     return [_row(subject, spans, now, seconds) for subject, spans in history.items()]
 
@@ -210,12 +193,10 @@ def moment(wall: float, now: float) -> str:
 
 def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seconds: float) -> HealthRow:
     last = spans[-1]
-    bars = [_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds]
+    bars = tuple(_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds)
     good = sum(bar.width for bar in bars if bar.state == "good")
     covered = sum(bar.width for bar in bars) or 1
-    changes = (
-        (moment(span.begin, now), span.condition.word, span.condition.why) for span in reversed(spans[-_SHOWN_CHANGES:])
-    )
+    latest = reversed(spans[-_SHOWN_CHANGES:])
     return HealthRow(
         kind=subject.kind,
         title=TITLES[subject.kind],
@@ -225,8 +206,8 @@ def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seco
         since=moment(last.begin, now),
         why=last.condition.why,
         summary=f"{last.condition.word} now; good for {100 * good // covered} % of the time shown",
-        bars=tuple(bars),
-        changes=tuple(changes),
+        bars=bars,
+        changes=tuple((moment(span.begin, now), span.condition.word, span.condition.why) for span in latest),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.audit import Label, Record, Sink
-from webhook.admission.decision import Change, Reason
+from webhook.admission.decision import Reason
 from webhook.names import Mode, Policy
 from webhook.review.endpoints import BY_PATH
 from webhook.text import shorten
@@ -78,23 +78,6 @@ class ShownDecision(msgspec.Struct, frozen=True):
     milliseconds: float
 
 
-class Allowance:
-    """What is left of the characters that one decision may take.
-
-    Args:
-        characters: how many there are.
-    """
-
-    def __init__(self, characters: int = MAX_CHARACTERS) -> None:
-        self._left = characters
-
-    def cut(self, text: str, most: int = _MAX_TEXT) -> str:
-        """The text, or the start of it with an ellipsis."""
-        shown = shorten(text, max(1, min(most, self._left)))
-        self._left -= len(shown)
-        return shown
-
-
 class DecisionLog:
     """The latest decisions; the oldest go first.
 
@@ -144,51 +127,43 @@ class DecisionLog:
 
 
 def shown_decision(number: int, record: Record) -> ShownDecision:
-    """A decision as the page shows it.
+    """A decision as the page shows it, from its audit record, in which secrets are redacted."""
+    endpoint, about, left = BY_PATH[record.endpoint], record.object, MAX_CHARACTERS
 
-    Args:
-        number: its place in the order of this server's decisions.
-        record: the audit record, in which secrets are redacted.
-    """
-    allowance = Allowance()
-    endpoint = BY_PATH[record.endpoint]
-    about = record.object
+    def cut(text: str, most: int = _MAX_TEXT) -> str:
+        """The text, or the start of it with an ellipsis: what is left of the characters is for all texts together."""
+        nonlocal left
+        shown = shorten(text, max(1, min(most, left)))
+        left -= len(shown)
+        return shown
+
+    def shown_value(value: Any) -> str | None:
+        return None if value is None else cut(value if isinstance(value, str) else _encode(value).decode())
+
     return ShownDecision(
         number=number,
         time=record.time,
         endpoint=record.endpoint,
         policy=endpoint.policy,
         resource=endpoint.resource,
-        operation=allowance.cut(record.operation, MAX_NAME),
+        operation=cut(record.operation, MAX_NAME),
         kind=about.kind,
-        namespace=allowance.cut(about.namespace, MAX_NAME),
-        name=allowance.cut(about.name, MAX_NAME),
-        user=allowance.cut(record.user, MAX_NAME),
-        uid=allowance.cut(record.uid, MAX_NAME),
+        namespace=cut(about.namespace, MAX_NAME),
+        name=cut(about.name, MAX_NAME),
+        user=cut(record.user, MAX_NAME),
+        uid=cut(record.uid, MAX_NAME),
         dry_run=record.dry_run,
         mode=record.mode,
         label=record.decision,
-        message=allowance.cut(record.message or ""),
-        reasons=tuple(Reason(each.code, allowance.cut(each.text)) for each in record.reasons[:_MAX_REASONS]),
-        changes=tuple(_change(each, allowance) for each in record.changes[:_MAX_CHANGES]),
+        message=cut(record.message or ""),
+        reasons=tuple(Reason(each.code, cut(each.text)) for each in record.reasons[:_MAX_REASONS]),
+        changes=tuple(
+            ShownChange(cut(".".join(each.path)), shown_value(each.old), shown_value(each.new), each.reason)
+            for each in record.changes[:_MAX_CHANGES]
+        ),
         left_out=max(0, len(record.changes) - _MAX_CHANGES),
         milliseconds=record.duration_ms,
     )
-
-
-def _change(change: Change, allowance: Allowance) -> ShownChange:
-    return ShownChange(
-        allowance.cut(".".join(change.path)),
-        _value(change.old, allowance),
-        _value(change.new, allowance),
-        change.reason,
-    )
-
-
-def _value(value: Any, allowance: Allowance) -> str | None:
-    if value is None:
-        return None
-    return allowance.cut(value if isinstance(value, str) else _encode(value).decode())
 
 
 # A client that is not the API server can make names up, so there is an end to them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import islice
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
@@ -68,22 +69,14 @@ class PageQuery:
         return [part.strip() for key, value in self._pairs if key == name for part in value.split(",") if part.strip()]
 
     def one_of(self, name: str, choices: Collection[str]) -> str:
-        """The value of a parameter that has a closed set of values; empty: it is absent.
-
-        Raises:
-            InputError: it has another value.
-        """
+        """The value of a parameter with a closed set of values; empty: it is absent. Any other is an `InputError`."""
         value = self.text(name)
         if value and value not in choices:
             raise InputError(f"{quote(value)} is not a valid value", name, f"use {', '.join(choices)}")
         return value
 
     def number(self, name: str, default: int = 0) -> int:
-        """The value of a parameter that is a number.
-
-        Raises:
-            InputError: it is not one.
-        """
+        """The value of a parameter that is a number, or an `InputError`."""
         value = self.text(name)
         if not value:
             return default
@@ -117,8 +110,7 @@ POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, na
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"
 
-_SHOWN: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
-_POLICY_LABELS: Final = tuple(names.policy_label(policy) for policy in POLICIES)
+_LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 
 
 class PolicyCell(msgspec.Struct, frozen=True):
@@ -135,64 +127,44 @@ class PolicyCell(msgspec.Struct, frozen=True):
 
 
 class NamespaceRow(msgspec.Struct, frozen=True):
-    """One namespace, with a cell for each policy in the order of `POLICIES`."""
+    """One namespace, with a cell for each of `POLICIES`."""
 
     name: str
     cells: tuple[PolicyCell, ...]
 
 
 class NamespaceTable(msgspec.Struct, frozen=True):
-    """A part of the namespaces.
-
-    Attributes:
-        rows: those of the part.
-        first: the place of the first one, from 0.
-        total: how many there are.
-    """
+    """A part of the namespaces, and how many there are."""
 
     rows: tuple[NamespaceRow, ...]
-    first: int
     total: int
 
 
 async def namespace_table(
-    cluster: BrowsableCluster,
-    settings: Settings,
-    counts: DayCounts,
-    *,
-    prefix: str = "",
-    first: int = 0,
-    count: int = 50,
+    cluster: BrowsableCluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
 ) -> NamespaceTable:
-    """The namespaces that have opted in to a policy, or in which one did something today.
+    """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    Args:
-        cluster: has the namespaces.
-        settings: the settings in force.
-        counts: what was done today.
-        prefix: only namespaces whose names begin like this.
-        first: the place of the first row.
-        count: how many rows.
+    Of these, `ROWS` rows are shown from the ``first`` on.
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
+    opt_ins = [names.policy_label(policy) for policy in POLICIES]
     found = {name for name in counts.namespaces() if name.startswith(prefix)}
     for looked, namespace in enumerate(cluster.namespaces()):
         if looked % SLICE == SLICE - 1:
             await asyncio.sleep(0)
         name, labels = namespace.meta.name or "", namespace.meta.labels or {}
-        if name.startswith(prefix) and (everywhere or any(label in labels for label in _POLICY_LABELS)):
+        if name.startswith(prefix) and (everywhere or any(label in labels for label in opt_ins)):
             found.add(name)
-    part = sorted(found)[first : first + count]
-    return NamespaceTable(tuple(_row(name, cluster, settings, counts) for name in part), first, len(found))
 
-
-def _row(name: str, cluster: Cluster, settings: Settings, counts: DayCounts) -> NamespaceRow:
-    cells = []
-    for policy in POLICIES:
+    def cell(name: str, policy: Policy) -> PolicyCell:
         did = counts.of(name, policy)
-        shown = tuple((label, did[label]) for label in _SHOWN if did[label])
-        cells.append(PolicyCell(policy, _mode(name, policy, cluster, settings), shown))
-    return NamespaceRow(name, tuple(cells))
+        shown = tuple((label, did[label]) for label in _LABELS if did[label])
+        return PolicyCell(policy, _mode(name, policy, cluster, settings), shown)
+
+    part = sorted(found)[first : first + ROWS]
+    rows = tuple(NamespaceRow(name, tuple(cell(name, policy) for policy in POLICIES)) for name in part)
+    return NamespaceTable(rows, len(found))
 
 
 def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
@@ -210,67 +182,6 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         return UNKNOWN
 
 
-_TEMPLATE: Final = "placement.html"
-
-
-class Places:
-    """Answers questions about VMs.
-
-    Args:
-        cluster: the source of facts.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster: Final = cluster
-
-    async def show(
-        self, path: str, query: PageQuery, permit: Callable[[ExplainRequest], Awaitable[FactPermissions]]
-    ) -> tuple[str, dict[str, Any], int]:
-        """The template, its values and the HTTP status.
-
-        Args:
-            path: the path of this page.
-            query: the parameters of the request.
-            permit: checks whether the sender may ask about a VM; returns how facts are read.
-
-        Raises:
-            Unreadable: something is not known now.
-        """
-        asked = {name: query.text(name) for name in ("namespace", "name", "node")}
-        asked["to"] = ", ".join(query.texts("to"))
-        values: dict[str, Any] = {"asked": asked, "problem": "", "it": None, "few": few}
-        if not any(asked.values()):
-            return _TEMPLATE, values, 200
-        try:
-            question = _question(query)
-            reader = await permit(question)
-            it = await self._matrix(question, query.number("first"), reader)
-        except NotThere as error:
-            return _TEMPLATE, {**values, "problem": str(error)}, 404
-        except InputError as error:
-            return _TEMPLATE, {**values, "problem": str(error)}, 400
-        links = [
-            (
-                each,
-                query.link(path, to=f"{each.key}={each.value}", first=""),
-                question.added.get(each.key) == each.value,
-            )
-            for each in it.selectors
-        ]
-        without = query.link(path, to="", first="") if question.added else ""
-        links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
-        more = {"it": it, "selectors": links, "without": without, "pager": links_to_rows}
-        return _TEMPLATE, values | more, 200
-
-    async def _matrix(self, asked: ExplainRequest, first: int, reader: FactPermissions) -> PlacementMatrix:
-        def decide(facts: Facts) -> PlacementMatrix:
-            subject = (asked.namespace, asked.name, asked.added, facts)
-            return matrix(*subject, node=asked.node, first=first, count=ROWS, reader=reader)
-
-        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-        return await replay(decide, self._cluster, Facts(peek=self._cluster.peek), deadline, "the question")
-
-
 def _question(query: PageQuery) -> ExplainRequest:
     given = {name: query.text(name) for name in ("namespace", "name", "node")}
     for name, value in given.items():
@@ -284,7 +195,6 @@ def _question(query: PageQuery) -> ExplainRequest:
 PATH: Final = "/page"
 _FEW_ROWS: Final = 8
 
-_LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 _TILES: Final[Mapping[Label, str]] = {
     "denied": "requests",
     "error": "not evaluated",
@@ -324,85 +234,92 @@ class PageAnswer(msgspec.Struct, frozen=True):
     refresh_seconds: int = 0
 
 
-class PageViews:
-    """The paths of the page.
+class PageViews(msgspec.Struct, frozen=True):
+    """The paths of the page: what they show is read from these.
 
-    Args:
-        cluster: the source of facts.
+    Attributes:
         settings: returns the settings in force.
-        recorder: has the decisions.
-        history: has the health.
         waiting_for: what keeps the server from being ready, in words; empty when ready.
     """
 
-    def __init__(
-        self,
-        cluster: BrowsableCluster,
-        settings: Callable[[], Settings],
-        recorder: DecisionRecorder,
-        history: HealthHistory,
-        waiting_for: Callable[[], tuple[str, ...]],
-    ) -> None:
-        self._cluster: Final = cluster
-        self._settings: Final = settings
-        self._recorder: Final = recorder
-        self._history: Final = history
-        self._waiting_for: Final = waiting_for
-        self._places: Final = Places(cluster)
+    cluster: BrowsableCluster
+    settings: Callable[[], Settings]
+    recorder: DecisionRecorder
+    history: HealthHistory
+    waiting_for: Callable[[], tuple[str, ...]]
 
     async def show(self, path: str, query: str, permit: Permit) -> PageAnswer | None:
-        """The answer to a request; None: there is nothing at this path.
-
-        Args:
-            path: the path, which begins with `PATH`.
-            query: the query string.
-            permit: checks whether the sender may ask about a VM.
+        """The answer to a request for a path that begins with `PATH`; None: there is nothing.
 
         Raises:
             InputError: a parameter is not valid.
             Unreadable: something is not known now.
         """
         first, _, second = path.removeprefix(PATH).strip("/").partition("/")
-        if not second:
-            if first == "":
+        match first, second:
+            case "", "":
                 return await self._overview(PageQuery(query, ("prefix", "first", "refresh")))
-            if first == "decisions":
+            case "decisions", "":
                 return self._decisions(PageQuery(query, _DECISION_PARAMETERS))
-            if first == "health":
+            case "health", "":
                 return self._health(PageQuery(query, ("refresh",)))
-            if first == "placement":
-                asked = PageQuery(query, _PLACE_PARAMETERS)
-                return PageAnswer(*await self._places.show(f"{PATH}/placement", asked, permit))
-            return _reasons() if first == "reasons" else None
+            case "placement", "":
+                return await self._placement(PageQuery(query, _PLACE_PARAMETERS), permit)
+            case "reasons", "":
+                return _reasons()
+            case _, "":
+                return None
         PageQuery(query, ())
         if first == "decisions":
             return self._decision(second)
         return self._reason(second) if first == "reasons" else None
 
+    async def _placement(self, query: PageQuery, permit: Permit) -> PageAnswer:
+        asked = {name: query.text(name) for name in ("namespace", "name", "node")}
+        asked["to"] = ", ".join(query.texts("to"))
+        path, template = f"{PATH}/placement", "placement.html"
+        values: dict[str, Any] = {"asked": asked, "problem": "", "it": None, "few": few}
+        if not any(asked.values()):
+            return PageAnswer(template, values)
+        try:
+            question = _question(query)
+            it = await self._matrix(question, query.number("first"), await permit(question))
+        except InputError as error:
+            return PageAnswer(template, {**values, "problem": str(error)}, 404 if isinstance(error, NotThere) else 400)
+        added = question.added
+        links = [
+            (each, query.link(path, to=f"{each.key}={each.value}", first=""), added.get(each.key) == each.value)
+            for each in it.selectors
+        ]
+        without = query.link(path, to="", first="") if added else ""
+        links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
+        return PageAnswer(template, values | {"it": it, "selectors": links, "without": without, "pager": links_to_rows})
+
+    async def _matrix(self, asked: ExplainRequest, first: int, reader: FactPermissions) -> PlacementMatrix:
+        def decide(facts: Facts) -> PlacementMatrix:
+            return matrix(*asked[:3], facts, node=asked.node, first=first, count=ROWS, reader=reader)
+
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        return await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
+
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
-        table = await namespace_table(
-            *(self._cluster, self._settings(), self._recorder.counts), prefix=prefix, first=first, count=ROWS
-        )
-        counts = self._recorder.counts
+        counts = self.recorder.counts
+        table = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}
-        denials = self._recorder.log.latest(lambda each: each.label in _BAD)
-        return _live(
-            "overview.html",
-            PATH,
-            query,
-            {
-                "missing": self._waiting_for(),
-                "tiles": [(label, total.get(label, 0), text) for label, text in _TILES.items()],
-                "skipped": total.get("skipped", 0),
-                "health": self._health_rows(),
-                "policies": POLICIES,
-                "table": table,
-                "prefix": prefix,
-                "pager": pager(query, PATH, first, len(table.rows), table.total),
-                "denials": [each for each, _ in zip(denials, range(_FEW_ROWS), strict=False)],
-            },
-        )
+        denials = self.recorder.log.latest(lambda each: each.label in _BAD)
+        values = {
+            "missing": self.waiting_for(),
+            "tiles": [(label, total.get(label, 0), text) for label, text in _TILES.items()],
+            "skipped": total.get("skipped", 0),
+            "health": self._health_rows(),
+            "policies": POLICIES,
+            "table": table,
+            "prefix": prefix,
+            "pager": pager(query, PATH, first, len(table.rows), table.total),
+            "denials": list(islice(denials, _FEW_ROWS)),
+        }
+        return _live("overview.html", PATH, query, values)
 
     def _decisions(self, query: PageQuery) -> PageAnswer:
         asked = {name: query.text(name) for name in ("namespace", "name", "code")}
@@ -419,59 +336,46 @@ class PageViews:
             )
 
         first = query.number("first")
-        found = list(self._recorder.log.latest(is_wanted))
+        found = list(self.recorder.log.latest(is_wanted))
         rows = found[first : first + ROWS]
         path = f"{PATH}/decisions"
-        return _live(
-            "decisions.html",
-            path,
-            query,
-            {
-                "asked": asked,
-                "filtered": any(asked.values()),
-                "policies": POLICIES,
-                "labels": _LABELS,
-                "rows": rows,
-                "kept": len(self._recorder.log),
-                "capacity": CAPACITY,
-                "namespace_capacity": NAMESPACE_CAPACITY,
-                "pager": pager(query, path, first, len(rows), len(found)),
-            },
-        )
+        values = {
+            "asked": asked,
+            "filtered": any(asked.values()),
+            "policies": POLICIES,
+            "labels": _LABELS,
+            "rows": rows,
+            "kept": len(self.recorder.log),
+            "capacity": CAPACITY,
+            "namespace_capacity": NAMESPACE_CAPACITY,
+            "pager": pager(query, path, first, len(rows), len(found)),
+        }
+        return _live("decisions.html", path, query, values)
 
     def _decision(self, number: str) -> PageAnswer | None:
-        it = (
-            self._recorder.log.get(int(number))
-            if number.isascii() and number.isdecimal() and len(number) < 16
-            else None
-        )
+        is_number = number.isascii() and number.isdecimal() and len(number) < 16
+        it = self.recorder.log.get(int(number)) if is_number else None
         if it is None:
             return None
         about = PageQuery("", ())
-        same = about.link(f"{PATH}/decisions", namespace=it.namespace, name=it.name)
         is_read = it.message and it.mode == names.ENFORCE
-        message = compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message
         is_vm = it.kind in ("VirtualMachine", "VirtualMachineInstance")
-        place = about.link(f"{PATH}/placement", namespace=it.namespace, name=it.name) if is_vm and it.name else ""
-        return PageAnswer(
-            "decision.html",
-            {
-                "it": it,
-                "effect": _EFFECTS[it.label],
-                "reasons": [(reason, MEANINGS.get(reason.code)) for reason in it.reasons],
-                "message": message,
-                "same": same,
-                "place": place,
-            },
-        )
+        values = {
+            "it": it,
+            "effect": _EFFECTS[it.label],
+            "reasons": [(reason, MEANINGS.get(reason.code)) for reason in it.reasons],
+            "message": compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message,
+            "same": about.link(f"{PATH}/decisions", namespace=it.namespace, name=it.name),
+            "place": about.link(f"{PATH}/placement", namespace=it.namespace, name=it.name) if is_vm and it.name else "",
+        }
+        return PageAnswer("decision.html", values)
 
     def _reason(self, code: str) -> PageAnswer | None:
         meaning = MEANINGS.get(code)
         if meaning is None:
             return None
-        found = self._recorder.log.latest(lambda each: any(reason.code == code for reason in each.reasons))
-        rows = [each for each, _ in zip(found, range(_FEW_ROWS), strict=False)]
-        return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": rows})
+        found = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.reasons))
+        return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(found, _FEW_ROWS))})
 
     def _health(self, query: PageQuery) -> PageAnswer:
         rows = self._health_rows()
@@ -479,26 +383,21 @@ class PageViews:
             ("Schedulers", [row for row in rows if row.kind == "scheduler"]),
             ("Certificates", [row for row in rows if row.kind != "scheduler"]),
         ]
-        minutes = round(window(self._history.since, time.time()) / 60)
+        minutes = round(window(self.history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
         window_text = f"The bars show the last {text}. Gray: not checked by this replica."
         values = {"sections": sections, "window": window_text, "begin": f"{text} ago"}
         return _live("health.html", f"{PATH}/health", query, values)
 
     def _health_rows(self) -> list[HealthRow]:
-        return health_rows(self._history.spans(), self._history.since, time.time())
+        return health_rows(self.history.spans(), self.history.since, time.time())
 
 
 def _reasons() -> PageAnswer:
-    sections = [("several policies", [(code, each) for code, each in MEANINGS.items() if len(each.policies) > 1])]
-    sections += [
-        (policy, [(code, each) for code, each in MEANINGS.items() if each.policies == (policy,)]) for policy in POLICIES
-    ]
-    return PageAnswer("reasons.html", {"sections": [(title, sorted(rows, key=_code)) for title, rows in sections]})
-
-
-def _code(row: tuple[str, Any]) -> str:
-    return row[0]
+    rows = sorted(MEANINGS.items(), key=lambda row: row[0])
+    sections = [("several policies", [row for row in rows if len(row[1].policies) > 1])]
+    sections += [(policy, [row for row in rows if row[1].policies == (policy,)]) for policy in POLICIES]
+    return PageAnswer("reasons.html", {"sections": sections})
 
 
 def _live(template: str, path: str, query: PageQuery, values: dict[str, Any]) -> PageAnswer:

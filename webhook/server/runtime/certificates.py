@@ -27,7 +27,7 @@ from certs.rotation import Bundles, NotNow, Rotation, StoredSecret, WebhookConfi
 from certs.source import CertificateError, Pair, from_files, self_signed
 from certs.state import KEYS, Terms
 from webhook import names
-from webhook.errors import InputError, Unavailable
+from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME
@@ -73,15 +73,8 @@ class Certificates:
         # Before they are read, so that a change meanwhile is one.
         self._followed: Final = FileWatcher(*self._files) if tls.mode == "mounted" else None
         self._followed_clients: Final = FileWatcher(self._client_ca) if self._client_ca else None
-        try:
-            clients = client_authorities(self._client_ca) if self._client_ca else b""
-            self._tls = ReloadableTLSContext(client_ca=clients)
-        except CertificateError as error:
-            raise InputError(str(error), "--client-ca") from None
-        except ssl.SSLError:
-            raise InputError(
-                "OpenSSL does not accept the client CA", "--client-ca", "use a valid CA certificate"
-            ) from None
+        self._tls: Final = _context(self._client_ca, "--client-ca")
+        self.listener: Final = self._tls.listener
         # Other listeners with the same pair, each with CAs of its own for clients.
         self._others: list[ReloadableTLSContext] = []
         self._pair: Pair | None = None
@@ -101,29 +94,15 @@ class Certificates:
         except CertificateError as error:
             raise InputError(str(error), "the serving certificate") from None
 
-    @property
-    def listener(self) -> ssl.SSLContext:
-        """The TLS context of the listener."""
-        return self._tls.listener
-
     def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
         """The TLS context of another listener, with the same pair and other clients.
 
-        Args:
-            client_ca: PEM file of the CAs of the clients; read once.
-            setting: the setting to name in an error.
-
         Raises:
-            InputError: the file cannot be used.
+            InputError: the PEM file of its clients' CAs, which is read once, cannot be used; it names the setting.
         """
-        try:
-            tls = ReloadableTLSContext(client_ca=client_authorities(client_ca))
-            if self._pair:
-                tls.swap(self._pair.certificate, self._pair.key)
-        except CertificateError as error:
-            raise InputError(str(error), setting) from None
-        except ssl.SSLError:
-            raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
+        tls = _context(client_ca, setting)
+        if self._pair:
+            tls.swap(self._pair.certificate, self._pair.key)
         self._others.append(tls)
         return tls.listener
 
@@ -147,9 +126,11 @@ class Certificates:
         """Take up changed files until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if await _has_changed(self._followed):
+            if self._followed is not None and await asyncio.to_thread(self._followed.has_changed):
                 await self._try_take(lambda: self._use(from_files(*self._files)), "certificate")
-            if await _has_changed(self._followed_clients) and await self._try_take(self._use_clients, "client CA"):
+            clients = self._followed_clients
+            have_changed = clients is not None and await asyncio.to_thread(clients.has_changed)
+            if have_changed and await self._try_take(self._use_clients, "client CA"):
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
@@ -186,26 +167,15 @@ class Certificates:
         def rotated() -> float | dict[str, float]:
             return self.rotation.rotated.timestamp() if self.rotation and self.rotation.rotated else {}
 
+        end = "Unix time at which the serving certificate, or the managed CA, expires."
+        match = "1 if a configuration's caBundles verify the serving certificate."
+        failures = "Steps of the managed certificates' rotation that failed."
         return [
-            StateMetric(
-                EXPIRY,
-                "Unix time at which the serving certificate, or the managed CA, expires.",
-                self.expiry,
-                ("certificate",),
-            ),
-            StateMetric(
-                MATCH,
-                "1 if a configuration's caBundles verify the serving certificate.",
-                self.matches,
-                ("configuration",),
-            ),
+            StateMetric(EXPIRY, end, self.expiry, ("certificate",)),
+            StateMetric(MATCH, match, self.matches, ("configuration",)),
             StateMetric(ROTATED, "Unix time at which the managed CA began to sign.", rotated),
             StateMetric(RELOADS, "Changes of mounted certificates by result.", lambda: dict(self.reloads), ("result",)),
-            StateMetric(
-                FAILURES,
-                "Steps of the managed certificates' rotation that failed.",
-                lambda: self.rotation.failures if self.rotation else 0,
-            ),
+            StateMetric(FAILURES, failures, lambda: self.rotation.failures if self.rotation else 0),
         ]
 
     def expiry(self) -> dict[str, float]:
@@ -258,7 +228,7 @@ async def keep_fresh(
 
     Args:
         certificates: the certificate of the listener.
-        settings: the settings, with the name of the Service and the webhook configurations.
+        settings: the settings in force.
         kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
         url: the URL by which the API server calls the server; empty: the settings' Service.
         address: the address of the listener, ``HOST:PORT``.
@@ -283,18 +253,19 @@ async def keep_fresh(
 
 
 def host_of(url: str | None, settings: Settings) -> str:
-    """The name by which the API server calls the server.
-
-    Args:
-        url: the URL of a server outside the cluster; None: the settings' Service.
-        settings: the settings, with the name of the Service.
-    """
+    """The name by which the API server calls the server: that of its URL outside the cluster, else of its Service."""
     named = urlsplit(url).hostname if url else None
     return named or f"{settings.webhooks.service.name}.{settings.webhooks.service.namespace}.svc"
 
 
-async def _has_changed(followed: FileWatcher | None) -> bool:
-    return followed is not None and await asyncio.to_thread(followed.has_changed)
+def _context(client_ca: Path | None, setting: str) -> ReloadableTLSContext:
+    """A TLS context without a pair that accepts the certificates of a file's CAs, if there is one."""
+    try:
+        return ReloadableTLSContext(client_ca=client_authorities(client_ca) if client_ca else b"")
+    except CertificateError as error:
+        raise InputError(str(error), setting) from None
+    except ssl.SSLError:
+        raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
 
 
 async def cancel(task: asyncio.Task[None]) -> None:
@@ -322,11 +293,6 @@ class _Meta(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _CaSecret(msgspec.Struct):
-    metadata: _Meta
-    data: dict[str, str] | None = None
-
-
 class _ClientConfig(msgspec.Struct, rename="camel"):
     ca_bundle: str = ""
 
@@ -336,9 +302,46 @@ class _WebhookEntry(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig
 
 
-class _WebhookConfiguration(msgspec.Struct):
+class _Stored(msgspec.Struct):
+    """A Secret, or a webhook configuration."""
+
     metadata: _Meta
+    data: dict[str, str] | None = None
     webhooks: list[_WebhookEntry] | None = None
+
+
+class _StoredObject(NamedTuple):
+    """One object in the API, read and written with the permissions for it alone."""
+
+    api: Requests
+    resource: Resource[Object]
+    namespace: str
+    name: str
+
+    async def call(
+        self,
+        verb: str,
+        expected: tuple[int, ...],
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer; without one, or where its status is not expected, it raises `NotNow`."""
+        where = f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
+        path = self.resource.path(quote(self.namespace), quote(self.name))
+        method = "GET" if verb == "get" else "PATCH"
+        try:
+            status, answer = await self.api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
+        except ApiConnectionError as error:
+            raise NotNow(f"{where}: {error.why}") from None
+        if status not in expected:
+            raise NotNow(f"{where}: {explain(verb, self.resource, self.namespace, status, answer).why}")
+        return status, answer
+
+    async def read(self) -> _Stored | None:
+        """Its newest state; None: it does not exist."""
+        status, body = await self.call("get", (200, 404))
+        return msgspec.json.decode(body, type=_Stored) if status == 200 else None
 
 
 class CaSecret:
@@ -354,73 +357,45 @@ class CaSecret:
     """
 
     def __init__(self, api: Requests, namespace: str, name: str) -> None:
-        self._api: Final = api
-        self._namespace: Final = namespace
-        self._name: Final = name
-        self._resource: Final = Resource("", "v1", "secrets", "Secret", True, Object)
-        self._path: Final = self._resource.path(quote(namespace), quote(name))
+        self._secret: Final = _StoredObject(api, Resource("", "v1", "secrets", "Secret", True, Object), namespace, name)
 
     async def read(self) -> StoredSecret | None:
         """Its newest state; values that are no base64 count as empty."""
-        status, body = await self._call("get", (200, 404), "GET", self._path)
-        if status == 404:
+        secret = await self._secret.read()
+        if secret is None:
             return None
-        secret = msgspec.json.decode(body, type=_CaSecret)
         data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
         return StoredSecret(
             data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})
         )
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Create the Secret; False: it exists already.
-
-        Args:
-            data: values by key, not encoded.
-        """
+        """Create the Secret with values by key, not encoded; False: it exists already."""
         metadata: Manifest = {
-            "name": self._name,
-            "namespace": self._namespace,
+            "name": self._secret.name,
+            "namespace": self._secret.namespace,
             "labels": {"app.kubernetes.io/name": "kubevirt-webhook"},
             # A Secret that exists has another version: the API server answers 409, and changes nothing.
             "resourceVersion": _NO_VERSION,
         }
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": _encode(data)}
-        status, _ = await self._call("create", (201, 409), "PATCH", self._path, secret, _APPLY, _MANAGER)
+        status, _ = await self._secret.call("create", (201, 409), secret, _APPLY, _MANAGER)
         return status == 201
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change the keys of the CA; other content of the Secret is kept.
+        """Change the CA's keys, and remove those without a value; other content of the Secret is kept.
 
         Args:
-            data: the new values by key; the CA's keys that are missing here are removed.
-            version: the resourceVersion that the Secret must still have.
+            data: the new values by key.
+            version: the resourceVersion that the Secret must still have; if it has not, the result is False.
             answered: remove the annotation that requests another CA.
-
-        Returns:
-            Whether the Secret was changed; False: it has another version by now, or no longer exists.
         """
         metadata: Manifest = {"resourceVersion": version}
         if answered:
             metadata["annotations"] = {ROTATE_ANNOTATION: None}
         change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encode(data)}}
-        status, _ = await self._call("patch", (200, 404, 409), "PATCH", self._path, change, _MERGE)
+        status, _ = await self._secret.call("patch", (200, 404, 409), change, _MERGE)
         return status == 200
-
-    async def _call(  # noqa: PLR0913 - the parts of an HTTP request
-        self,
-        verb: str,
-        expected: tuple[int, ...],
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes]:
-        where = f"Secret {self._namespace}/{self._name}"
-        status, answer = await _request(self._api, where, method, path, body, content_type, query)
-        if status not in expected:
-            raise NotNow(f"{where}: {explain(verb, self._resource, self._namespace, status, answer).why}")
-        return status, answer
 
 
 class CaBundles:
@@ -434,72 +409,30 @@ class CaBundles:
     """
 
     def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:
-        self._api: Final = api
-        self._resources: Final[dict[str, tuple[str, Resource[Object]]]] = {}
+        self._objects: Final[dict[str, _StoredObject]] = {}
+        group, _, version = API_VERSION.partition("/")
         for manifest in manifests:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
-            group, _, version = API_VERSION.partition("/")
             resource = Resource(group, version, f"{kind.lower()}s", kind, False, Object)
-            self._resources[f"{kind}/{name}"] = (name, resource)
+            self._objects[f"{kind}/{name}"] = _StoredObject(api, resource, "", name)
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
         """Every configuration by ``KIND/NAME``; None: it does not exist."""
-        return {where: await self._read(where) for where in self._resources}
+        found = {where: await stored.read() for where, stored in self._objects.items()}
+        return {where: _configuration(each) if each else None for where, each in found.items()}
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
-        """Change the caBundles of entries that exist."""
-        entries = [
-            {"name": entry, "clientConfig": {"caBundle": b64encode(pem).decode("ascii")}}
-            for entry, pem in bundles.items()
-        ]
+        """Change the caBundles of entries that exist; ``name`` is a ``KIND/NAME``."""
+        entries = [{"name": entry, "clientConfig": {"caBundle": pem}} for entry, pem in _encode(bundles).items()]
         change = {"metadata": {"resourceVersion": version}, "webhooks": entries}
-        status, answer = await self._call(name, "PATCH", _MANAGER, change, _STRATEGIC)
-        if status in (404, 409):
-            return False
-        if status != 200:
-            raise NotNow(f"{name}: {self._to_unavailable('patch', name, status, answer).why}")
-        return True
-
-    async def _read(self, where: str) -> WebhookConfiguration | None:
-        status, body = await self._call(where, "GET")
-        if status == 404:
-            return None
-        if status != 200:
-            raise NotNow(f"{where}: {self._to_unavailable('get', where, status, body).why}")
-        found = msgspec.json.decode(body, type=_WebhookConfiguration)
-        own = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
-        return WebhookConfiguration(
-            found.metadata.resource_version, {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
-        )
-
-    async def _call(
-        self,
-        where: str,
-        method: str,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = "application/json",
-    ) -> tuple[int, bytes]:
-        name, resource = self._resources[where]
-        return await _request(self._api, where, method, resource.path("", quote(name)), body, content_type, query)
-
-    def _to_unavailable(self, verb: str, where: str, status: int, body: bytes) -> Unavailable:
-        return explain(verb, self._resources[where][1], "", status, body)
+        status, _ = await self._objects[name].call("patch", (200, 404, 409), change, _STRATEGIC, _MANAGER)
+        return status == 200
 
 
-async def _request(  # noqa: PLR0913 - the parts of an HTTP request
-    api: Requests,
-    where: str,
-    method: str,
-    path: str,
-    body: Any,
-    content_type: str,
-    query: Mapping[str, str] | None = None,
-) -> tuple[int, bytes]:
-    try:
-        return await api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
-    except ApiConnectionError as error:
-        raise NotNow(f"{where}: {error.why}") from None
+def _configuration(found: _Stored) -> WebhookConfiguration:
+    own = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+    bundles = {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
+    return WebhookConfiguration(found.metadata.resource_version, bundles)
 
 
 def _decode(text: str) -> bytes:
@@ -517,13 +450,7 @@ _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S1
 
 
 class ProbeResult(NamedTuple):
-    """The result of a probe.
-
-    Attributes:
-        matches: whether a client that trusts a configuration's caBundles, each of them, accepts the server; by
-            configuration.
-        why: what is wrong, as clauses.
-    """
+    """By configuration, whether a client that trusts each of its caBundles accepts the server; why not, as clauses."""
 
     matches: Mapping[str, bool]
     why: tuple[str, ...]
@@ -533,12 +460,11 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
     """Dial the server's own listener once for every different caBundle.
 
     Args:
-        address: the address of the listener, ``HOST:PORT``.
+        address: of the listener, ``HOST:PORT``.
         host: the name by which the API server calls it.
         bundles: caBundle (PEM) by entry by configuration; None: the configuration does not exist.
     """
-    matches: dict[str, bool] = {}
-    why: list[str] = []
+    matches, why = dict[str, bool](), list[str]()
     evaluated: dict[bytes, str] = {}
     for name, entries in bundles.items():
         problems: dict[str, None] = {} if entries is not None else {"it doesn't exist": None}

@@ -44,11 +44,7 @@ class LayerScores(msgspec.Struct):
     ) -> AsyncIterator[str]:
         """A listener for as long as the context lasts; gives its URL.
 
-        Args:
-            settings: the section ``layers``.
-            certificates: the serving certificate.
-            traffic: gets exceptions.
-            seconds: how long to wait at the end for requests that have begun.
+        Requests that have begun at the end have so many seconds to end; exceptions go to ``traffic``.
 
         Raises:
             InputError: nothing can listen there, or the client CA cannot be used.
@@ -70,46 +66,31 @@ class LayerScores(msgspec.Struct):
     def metrics(self) -> MetricsState:
         """The metrics."""
         index, images, extender = self.nodes.index, self.images, self.extender
+        waiting = "Manifests of images that wait to be fetched."
+        known = "Images on nodes, by whether their layers are known."
+        at_limit = "Nodes that list as many images as the kubelet lists by default, and probably have more."
+        dropped = "Manifests not fetched because too many were waiting."
+        requests, fetches = "Requests of kube-scheduler by result.", "Fetches of manifests by result."
+        secrets, by_result = "Pull secrets that could not be read.", ("result",)
+
+        def layers() -> dict[str, float]:
+            return {"known": index.known_images, "unknown": index.unknown_images}
+
+        def failures() -> float | dict[str, float]:
+            return self.secrets.failures if self.secrets else {}
+
+        def answered() -> dict[str, int]:
+            return extender.results if extender else {}
+
         return MetricsState(
             [
-                StateMetric(
-                    "kubevirt_webhook_layers_queue_length",
-                    "Manifests of images that wait to be fetched.",
-                    lambda: images.waiting,
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_images",
-                    "Images on nodes, by whether their layers are known.",
-                    lambda: {"known": index.known_images, "unknown": index.unknown_images},
-                    ("layers",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_nodes_at_image_limit",
-                    "Nodes that list as many images as the kubelet lists by default, and probably have more.",
-                    lambda: len(self.nodes.cut),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_requests_total",
-                    "Requests of kube-scheduler by result.",
-                    lambda: extender.results if extender else {},
-                    ("result",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_fetches_total",
-                    "Fetches of manifests by result.",
-                    lambda: images.results,
-                    ("result",),
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_fetches_dropped_total",
-                    "Manifests not fetched because too many were waiting.",
-                    lambda: images.dropped,
-                ),
-                StateMetric(
-                    "kubevirt_webhook_layers_pull_secret_failures_total",
-                    "Pull secrets that could not be read.",
-                    lambda: self.secrets.failures if self.secrets else {},
-                ),
+                StateMetric("kubevirt_webhook_layers_queue_length", waiting, lambda: images.waiting),
+                StateMetric("kubevirt_webhook_layers_images", known, layers, ("layers",)),
+                StateMetric("kubevirt_webhook_layers_nodes_at_image_limit", at_limit, lambda: len(self.nodes.cut)),
+                StateMetric("kubevirt_webhook_layers_requests_total", requests, answered, by_result),
+                StateMetric("kubevirt_webhook_layers_fetches_total", fetches, lambda: images.results, by_result),
+                StateMetric("kubevirt_webhook_layers_fetches_dropped_total", dropped, lambda: images.dropped),
+                StateMetric("kubevirt_webhook_layers_pull_secret_failures_total", secrets, failures),
             ]
         )
 
@@ -118,9 +99,7 @@ class LayerScores(msgspec.Struct):
 async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
     """The scores of layers for as long as the context lasts, without the listener.
 
-    Args:
-        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
-        settings: the section ``layers``.
+    Without a kubeconfig, the pod's service account or kubectl's default is used.
 
     Raises:
         InputError: the settings or the kubeconfig cannot be used.
@@ -146,14 +125,11 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
 
 
 def _files(settings: LayersSettings) -> ManifestFiles | None:
-    if not settings.cache_directory:
-        return None
     directory = Path(settings.cache_directory)
-    if not directory.is_dir():
-        raise InputError(
-            f"{settings.cache_directory} is not a directory", "layers.cacheDirectory", "create it, or mount a volume"
-        )
-    return ManifestFiles(directory, settings.cache_bytes)
+    if settings.cache_directory and not directory.is_dir():
+        fix = "create it, or mount a volume"
+        raise InputError(f"{settings.cache_directory} is not a directory", "layers.cacheDirectory", fix)
+    return ManifestFiles(directory, settings.cache_bytes) if settings.cache_directory else None
 
 
 def _context(name: str, registry: RegistrySettings) -> ssl.SSLContext | None:

@@ -111,37 +111,29 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
         event: dict[str, Any] = {
-            "timestamp": _timestamp(record.created),
+            "timestamp": when.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, _FIELDS, {}),
         }
+        # No credential is left in a line, and nothing that a terminal would obey.
+        event = {key: _sanitize_value(value) for key, value in event.items()}
         if record.exc_info and record.exc_info != (None, None, None):
-            event["exception"] = self.formatException(record.exc_info)
-        event = _sanitize_fields(event)
+            event["exception"] = "\n".join(_traceback(self.formatException(record.exc_info)))
         if not self._terminal:
             return json.dumps(event, default=str)
         timestamp, level, what = (visible(str(event.pop(key))) for key in ("timestamp", "level", "event"))
         exception = event.pop("exception", None)
         # As JSON a value is on one line, and shows where it ends.
-        fields = (
-            f"{visible(key)}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in event.items()
-        )
-        line = "  ".join([timestamp, level, what, *fields])
+        shown = {visible(key): json.dumps(value, default=str, ensure_ascii=False) for key, value in event.items()}
+        line = "  ".join([timestamp, level, what, *(f"{key}={value}" for key, value in shown.items())])
         return line if exception is None else f"{line}\n{exception}"
 
 
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def configure() -> StructuredLogger:
-    """Set up logging for a server in the running loop, for its own events and the warnings of libraries.
-
-    Returns:
-        The server's logger.
-    """
+    """Set up logging for a server in the running loop, and for the warnings of libraries; gives the server's logger."""
     handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
     handler.setFormatter(Lines(terminal=sys.stderr.isatty()))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
@@ -152,25 +144,14 @@ def configure() -> StructuredLogger:
     return StructuredLogger(_SERVER)
 
 
-def _sanitize_fields(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave no credential in a line, and nothing that a terminal would obey; a traceback keeps its line feeds."""
-    return {
-        key: _traceback_text(value) if key == "exception" else _sanitize_value(value) for key, value in event.items()
-    }
-
-
 def _sanitize_value(value: Any) -> Any:
     if isinstance(value, str):
         return visible_lines(scrub_prose(value))
     return redact(value) if isinstance(value, list | tuple | dict) else value
 
 
-def _traceback_text(text: str) -> str:
-    return "\n".join(_traceback(text))
-
-
 def _traceback(text: str) -> Iterator[str]:
-    """Its lines: places and source are the program's own, what an exception says may quote an object."""
+    """The lines of one: places and source are the program's own, what an exception says may quote an object."""
     source = hidden = False
     for line in text.split("\n"):
         place = line.startswith('  File "')

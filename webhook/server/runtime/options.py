@@ -17,8 +17,7 @@ from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.logs import ServerEvent
 from webhook.settings.file import SettingsFile, default_settings, parse_apart
-from webhook.settings.model import PageSettings, Settings, TlsMode
-from webhook.settings.syntax import is_address, is_loopback
+from webhook.settings.model import PageSettings, Settings, TlsMode, is_address, is_loopback
 
 
 @dataclass(frozen=True)
@@ -86,18 +85,12 @@ class Options:
             fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
             raise InputError(f"managed excludes {with_}", "--tls", fix)
         page = self.page_listen or settings.page.listen
-        listeners = {
-            "explain.listen": settings.explain.listen,
-            "metrics.listen": settings.metrics.listen,
-            "--page-listen" if self.page_listen else "page.listen": page,
-        }
+        listeners = {"explain.listen": settings.explain.listen, "metrics.listen": settings.metrics.listen}
+        listeners["--page-listen" if self.page_listen else "page.listen"] = page
         for key, address in listeners.items():
             if self.cluster_from and address and not is_loopback(address):
-                fix = "listen on 127.0.0.1, or use --kubeconfig"
-                what = (
-                    f"{quote(address)} is not a loopback address, and --cluster-from has no API server to check tokens"
-                )
-                raise InputError(what, key, fix)
+                why = "is not a loopback address, and --cluster-from has no API server to check tokens"
+                raise InputError(f"{quote(address)} {why}", key, "listen on 127.0.0.1, or use --kubeconfig")
         tls = msgspec.structs.replace(
             tls,
             mode=mode,
@@ -131,9 +124,9 @@ class SettingsFollower:
         self.file: Final = (
             SettingsFile(
                 path,
-                on_rejected=self._on_rejected,
+                on_rejected=self._log_rejection,
                 on_reloaded=self._log_reload,
-                on_restart_needed=self._restart_needed,
+                on_restart_needed=lambda keys: log.warning(ServerEvent.RESTART_NEEDED, keys=keys),
                 parse=parse_apart,
             )
             if path
@@ -144,14 +137,9 @@ class SettingsFollower:
 
     def current(self) -> Settings:
         """The snapshot in force."""
-        if self.file:
-            return self.file.current
-        assert self._fixed
-        return self._fixed
-
-    def _on_rejected(self, error: InputError) -> None:
-        self.reloads["rejected"] += 1
-        self._log.error(ServerEvent.SETTINGS_INVALID, mistakes=str(error).splitlines())
+        settings = self.file.current if self.file else self._fixed
+        assert settings
+        return settings
 
     async def follow(self) -> None:
         """Follow the file until cancelled: a bug must not leave outdated settings without notice."""
@@ -172,5 +160,6 @@ class SettingsFollower:
         for subscriber in self.subscribers:
             subscriber(new)
 
-    def _restart_needed(self, keys: list[str]) -> None:
-        self._log.warning(ServerEvent.RESTART_NEEDED, keys=keys)
+    def _log_rejection(self, error: InputError) -> None:
+        self.reloads["rejected"] += 1
+        self._log.error(ServerEvent.SETTINGS_INVALID, mistakes=str(error).splitlines())

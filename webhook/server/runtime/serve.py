@@ -14,8 +14,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,7 +23,6 @@ import msgspec
 
 from webhook import __version__
 from webhook.admission import wire
-from webhook.admission.audit import Sink
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
@@ -45,8 +44,7 @@ from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
-from webhook.settings.model import AuditSettings, LayersSettings, Settings
-from webhook.settings.syntax import STDOUT, is_loopback
+from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
@@ -96,11 +94,14 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
         beside = await ends.enter_async_context(background(options, settings.current, cluster, audit))
-        observer = beside.announcing(metrics, settings.current)
-        observer, kind = await ends.enter_async_context(
-            with_tracing(observer) if at_start.traces else without_tracing(observer)
-        )
-        recorder = _recorder(audit) if at_start.page.listen else None
+        observer, kind = beside.announcing(metrics, settings.current), App
+        if at_start.traces:
+            observer, kind = await ends.enter_async_context(with_tracing(observer))
+        recorder = None
+        if at_start.page.listen:
+            from webhook.server.page.recorder import DecisionRecorder
+
+            recorder = DecisionRecorder(audit)
         reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
 
@@ -125,7 +126,8 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
-        await _serve_others(ends, at_start, cluster, metrics, certificates, rendering, layers, log)
+        for event, place in _others(at_start, cluster, metrics, certificates, rendering, layers):
+            log.info(event, address=await ends.enter_async_context(place))
         if recorder:
             page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
             log.info("serving the page", address=await ends.enter_async_context(page))
@@ -143,31 +145,24 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
 
 
-async def _serve_others(  # noqa: PLR0913 - one for each part of the server
-    ends: AsyncExitStack,
+def _others(
     settings: Settings,
     cluster: Cluster,
     metrics: Metrics,
     certificates: Certificates,
     rendering: Rendering,
     layers: LayerScores | None,
-    log: Any,
-) -> None:
-    """Start the listeners that the settings ask for: they never take a review's turn or connection."""
-    if settings.explain.listen:
-        address = settings.explain.listen
-        explainer = Explainer(cluster, metrics, guarded=not is_loopback(address))
-        place = explainer.listening(address, certificates.listener, "explain.listen", _SHUTDOWN_SECONDS)
-        log.info("serving explanations", address=await ends.enter_async_context(place))
-    if settings.metrics.listen:
-        address = settings.metrics.listen
-        authorizer = None if is_loopback(address) else Authorizer(cluster, METRICS_PATH)
-        ops = Ops(rendering, None, metrics, authorizer)
-        place = ops.listening(address, certificates.listener, "metrics.listen", _SHUTDOWN_SECONDS)
-        log.info("serving metrics", address=await ends.enter_async_context(place))
+) -> Iterator[tuple[str, AbstractAsyncContextManager[str]]]:
+    """The listeners that the settings ask for, each with its event: they never take a review's turn or connection."""
+    tls = certificates.listener
+    if listen := settings.explain.listen:
+        explainer = Explainer(cluster, metrics, guarded=not is_loopback(listen))
+        yield "serving explanations", explainer.listening(listen, tls, "explain.listen", _SHUTDOWN_SECONDS)
+    if listen := settings.metrics.listen:
+        ops = Ops(rendering, None, metrics, None if is_loopback(listen) else Authorizer(cluster, METRICS_PATH))
+        yield "serving metrics", ops.listening(listen, tls, "metrics.listen", _SHUTDOWN_SECONDS)
     if layers:
-        place = layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
-        log.info("serving layer scores", address=await ends.enter_async_context(place))
+        yield "serving layer scores", layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
         metrics.registry.register(layers.metrics())
 
 
@@ -242,12 +237,6 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
                 log.error(ServerEvent.NOT_DELETED, problem=problem)
     finally:
         await transport.close()
-
-
-def _recorder(audit: Sink) -> DecisionRecorder:
-    from webhook.server.page.recorder import DecisionRecorder
-
-    return DecisionRecorder(audit)
 
 
 @asynccontextmanager
@@ -355,42 +344,32 @@ class Background(msgspec.Struct, frozen=True):
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
-        events, drift_scan, fidelity = self.events, self.drift_scan, self.fidelity
+        events, drift, check, by_result = self.events, self.drift_scan, self.fidelity, ("result",)
+        found = "Objects that are not as enforce would make them, at the last scan."
+        written = "Kubernetes Events by result."
+        scans = "Scans for objects that are not as enforce would make them, by result."
+        compared = "Running VMs compared by the fidelity check, by result."
+        differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
             StateMetric(
-                "kubevirt_webhook_drift_objects",
-                "Objects that are not as enforce would make them, at the last scan.",
-                lambda: drift_scan.found if drift_scan else {},
-                ("policy", "resource"),
+                "kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, ("policy", "resource")
             ),
             StateMetric(
-                "kubevirt_webhook_events_total",
-                "Kubernetes Events by result.",
-                lambda: dict(events.results) if events else {},
-                ("result",),
+                "kubevirt_webhook_events_total", written, lambda: dict(events.results) if events else {}, by_result
             ),
             StateMetric(
-                "kubevirt_webhook_drift_scans_total",
-                "Scans for objects that are not as enforce would make them, by result.",
-                lambda: dict(drift_scan.rounds) if drift_scan else {},
-                ("result",),
+                "kubevirt_webhook_drift_scans_total", scans, lambda: dict(drift.rounds) if drift else {}, by_result
             ),
             StateMetric(
                 "kubevirt_webhook_fidelity_checked_total",
-                "Running VMs compared by the fidelity check, by result.",
-                lambda: dict(fidelity.checked) if fidelity else {},
-                ("result",),
+                compared,
+                lambda: dict(check.checked) if check else {},
+                by_result,
             ),
             StateMetric(
-                "kubevirt_webhook_fidelity_differences_total",
-                "Fields that differed in the fidelity check.",
-                lambda: fidelity.differing if fidelity else {},
+                "kubevirt_webhook_fidelity_differences_total", differed, lambda: check.differing if check else {}
             ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_checks_failed_total",
-                "Rounds of the fidelity check that failed.",
-                lambda: fidelity.failed if fidelity else {},
-            ),
+            StateMetric("kubevirt_webhook_fidelity_checks_failed_total", failed, lambda: check.failed if check else {}),
         ]
 
 
@@ -451,11 +430,7 @@ class Stop:
             loop.add_signal_handler(number, self._on_signal)
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` so that a signal can end it.
-
-        Raises:
-            Stopped: one has.
-        """
+        """Run ``work`` so that a signal can end it, with the exception `Stopped`."""
         self._running = asyncio.create_task(work)
         try:
             await self._running
@@ -499,56 +474,26 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         rules = "assumed" if configuration.is_release_assumed else running.support
         return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
 
-    own = (
-        StateMetric(
-            "kubevirt_webhook_build_info", "1, with the version as a label.", lambda: {__version__: 1.0}, ("version",)
-        ),
+    version, changes = "1, with the version as a label.", "Changes of the settings file by result."
+    heard = "Time since a watch last heard from the API server."
+    taken = "Memory that the bodies of requests in progress take, in bytes."
+    synced = "1 once all watches are synced and the certificate can be verified."
+    rules = "1, with the version of KubeVirt whose rules apply, and where its known fields come from."
+    health = "1 while a scheduler's health check finds it available."
+    lost = "Audit lines that could not be written, or that were not read in time."
+    restored = "Times that etcd was found to have been restored from an older copy."
+    own = [
+        StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
         StateMetric("kubevirt_webhook_requests_in_flight", "Requests in progress.", lambda: app.in_flight),
-        StateMetric(
-            "kubevirt_webhook_request_bytes",
-            "Memory that the bodies of requests in progress take, in bytes.",
-            lambda: app.taken_bytes,
-        ),
-        StateMetric(
-            "kubevirt_webhook_ready",
-            "1 once all watches are synced and the certificate can be verified.",
-            lambda: float(not waiting_for()),
-        ),
-        StateMetric(
-            "kubevirt_webhook_kubevirt_release",
-            "1, with the version of KubeVirt whose rules apply, and where its known fields come from.",
-            release,
-            ("version", "rules", "fields"),
-        ),
-        StateMetric(
-            "kubevirt_webhook_scheduler_available",
-            "1 while a scheduler's health check finds it available.",
-            available,
-            ("scheduler",),
-        ),
-        StateMetric(
-            "kubevirt_webhook_staleness_seconds",
-            "Time since a watch last heard from the API server.",
-            cluster.staleness,
-            ("watch",),
-        ),
-        StateMetric(
-            "kubevirt_webhook_audit_dropped_total",
-            "Audit lines that could not be written, or that were not read in time.",
-            lambda: audit.dropped_count,
-        ),
-        StateMetric(
-            "kubevirt_webhook_etcd_restores_total",
-            "Times that etcd was found to have been restored from an older copy.",
-            lambda: cluster.restores,
-        ),
-        StateMetric(
-            "kubevirt_webhook_settings_reloads_total",
-            "Changes of the settings file by result.",
-            lambda: dict(settings.reloads),
-            ("result",),
-        ),
-    )
+        StateMetric("kubevirt_webhook_request_bytes", taken, lambda: app.taken_bytes),
+        StateMetric("kubevirt_webhook_ready", synced, lambda: float(not waiting_for())),
+        StateMetric("kubevirt_webhook_kubevirt_release", rules, release, ("version", "rules", "fields")),
+        StateMetric("kubevirt_webhook_scheduler_available", health, available, ("scheduler",)),
+        StateMetric("kubevirt_webhook_staleness_seconds", heard, cluster.staleness, ("watch",)),
+        StateMetric("kubevirt_webhook_audit_dropped_total", lost, lambda: audit.dropped_count),
+        StateMetric("kubevirt_webhook_etcd_restores_total", restored, lambda: cluster.restores),
+        StateMetric("kubevirt_webhook_settings_reloads_total", changes, lambda: dict(settings.reloads), ("result",)),
+    ]
     return MetricsState([*own, *certificates.metrics(), *beside.metrics()])
 
 
@@ -582,7 +527,7 @@ class TracedApp(App):
             _request.reset(token)
 
 
-class SpanObserver:
+class SpanObserver(Observer):
     """Makes a span of every evaluated review.
 
     Args:
@@ -653,18 +598,10 @@ def _bound_text(text: str) -> str:
 
 
 @asynccontextmanager
-async def without_tracing(observer: Observer) -> AsyncIterator[tuple[Observer, type[App]]]:
-    """The observer itself, and the usual `App`."""
-    yield observer, App
-
-
-@asynccontextmanager
 async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
 
-    Args:
-        observer: gets every evaluation, too.
-        exporter: where spans go; None: OTLP over HTTP.
+    Without an exporter they go to OTLP over HTTP.
 
     Raises:
         InputError: OpenTelemetry is not installed.
