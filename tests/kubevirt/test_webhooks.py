@@ -306,7 +306,7 @@ def test_instancetypes(memory: Json, messages: list[str]) -> None:
     deprecated = "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
 
     assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
-    # What is refused is not warned of.
+    # What is denied is not warned of.
     assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])
 
 

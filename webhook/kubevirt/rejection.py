@@ -20,7 +20,12 @@ class Rejection(InputError):  # noqa: N818 - an answer, not a fault
 
 
 class NotFound(Rejection):
-    """An object that is needed does not exist; the text is the API server's."""
+    """An object that is needed does not exist; the text is the API server's.
+
+    Args:
+        kind: of the object.
+        name: its name.
+    """
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f'{_PLURALS[kind]} "{name}" not found')

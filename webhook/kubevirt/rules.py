@@ -31,6 +31,9 @@ _BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
 class Types:
     """The types of one release: whole objects, instancetypes and preferences of both scopes.
 
+    Args:
+        release: of KubeVirt.
+
     Attributes:
         by_kind: the types of the four kinds of instancetypes and preferences.
     """

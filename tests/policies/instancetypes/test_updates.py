@@ -116,9 +116,9 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         # What did not fit before is not the owner's doing.
         (marked(terminationGracePeriodSeconds=5), UNMET, OURS, None),
         (marked(terminationGracePeriodSeconds=5), NO_SMALL, OURS, common.LOOKUP_FAILED),
-        # The webhook's own scheduler is nobody's conflict.
+        # The scheduler that the webhook wrote is no conflict.
         (vm(**SCHEDULED, instancetype={"name": "placed"}), PLACED, vm(**SCHEDULED), None),
-        # A size that its owner wrote is none of ours.
+        # A size that its owner wrote is left alone.
         *(
             (halted(), facts(WORLD), expanded(name, "flux"), instancetypes.UNSIZED)
             for name in ("kubectl-edit", "virt-controller")

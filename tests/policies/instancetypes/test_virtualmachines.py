@@ -123,7 +123,7 @@ class TestCreate:
                 (vm(), facts(), {"default_instancetype": text}, set(), reasons.DEFAULT_UNUSABLE, "default-instancetype")
                 for text in ("u1 small", "VirtualMachinePreference/u1")
             ),
-            # What can not be read changes nothing, and the API server refuses malformed VMs.
+            # What can not be read changes nothing, and the API server denies malformed VMs.
             (vm(), facts([preference()], (), NO_SMALL), BOTH, set(), common.LOOKUP_FAILED, "no answer in time"),
             (vm(), facts(configuration=NOT_LISTED), BOTH, set(), common.LOOKUP_FAILED, "not listed"),
             (vm({"cpu": {"sockets": "two"}}), facts(WORLD), BOTH, set(), common.INVALID_OBJECT, "domain.cpu.sockets"),

@@ -247,6 +247,9 @@ _KIND: Final = "ControllerRevision"
 class Store:
     """What is there, and what a round makes of it.
 
+    Args:
+        get: an object by kind, namespace and name; None: there is none.
+
     Attributes:
         created: revisions that were not there before.
         deleted: the names of those that no longer are, in the VM's namespace.
