@@ -9,8 +9,10 @@ import yaml
 from click.testing import Result
 
 from tests.cli.runner import run
+from webhook.install import plan
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 def test_webhooks_by_service_and_by_url() -> None:
@@ -21,6 +23,26 @@ def test_webhooks_by_service_and_by_url() -> None:
     assert names == ["kubevirt-webhook", "zz-kubevirt-webhook", "kubevirt-webhook"]
     assert service[1]["webhooks"][0]["clientConfig"]["service"]["namespace"] == "kubevirt-webhook"
     assert url[1]["webhooks"][0]["clientConfig"]["url"].startswith("https://localhost:8443/mutate/")
+
+
+def test_an_installation_as_a_tool_applies_it_from_a_repository(tmp_path: Path) -> None:
+    """It is what `install` plans, which `tests/e2e` applies."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("events: off\n")
+    options = ("--config", settings, "--image", "registry.example/webhook:1")
+    made = [*yaml.safe_load_all(run("manifests", "install", "-n", "infra-vms", *options).output)]
+
+    text = "events: off\nwebhooks: {service: {namespace: infra-vms}}\n"
+    planned = plan.of(ROOT / "manifests", "kubernetes", text, "settings", "registry.example/webhook:1")
+    assert made == [*planned.manifests]
+    by_default = [*yaml.safe_load_all(run("manifests", "install", "--image", "i", "--overlay", "openshift").output)]
+    assert {one["metadata"].get("namespace", "kubevirt-webhook") for one in by_default} == {"kubevirt-webhook"}
+
+
+def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Callable[[Result], None]) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("webhooks: {service: {namespace: other}}\n")
+    refused(run("manifests", "install", "-n", "infra-vms", "--image", "i", "--config", settings))
 
 
 def test_url_must_be_https(refused: Callable[[Result], None]) -> None:

@@ -61,7 +61,13 @@ COMMANDS = (
     *("serve", "review FILE", "test PATH"),
     *("explain drain NODE", "explain migration VM", "explain spread VM", "explain reason CODE", "explain vm VM"),
     *("expand -f FILE", "demo", "install", "hand-over --to-manager=kubectl", "doctor", "uninstall", "cleanup"),
-    *("scheduler lint FILE", "scheduler render -- spread", "manifests webhooks", "manifests policies"),
+    *(
+        "scheduler lint FILE",
+        "scheduler render -- spread",
+        "manifests webhooks",
+        "manifests policies",
+        "manifests install --image=i",
+    ),
     *("audit schema", "config show", "config schema", "config check FILE", "completion -- bash", "version"),
 )
 GROUPS = ("", "explain", "scheduler", "manifests", "audit", "config")

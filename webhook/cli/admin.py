@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from webhook.cli import write
 from webhook.cli.options import PATH, CommandGroup, config_option, url_option
+
+if TYPE_CHECKING:
+    from webhook.install.plan import Overlay
 
 _CONFIG = config_option("the built-in defaults")
 
@@ -48,6 +51,34 @@ def policies(config_file: Path | None) -> None:
     from webhook.install import policies as rendered
 
     write.data(write.dump(rendered.policies(_settings(config_file))))
+
+
+@manifests.command()
+@click.option(
+    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the replicas.  [default: that of the settings]"
+)
+@click.option(
+    "--overlay",
+    type=click.Choice(["kubernetes", "openshift"]),
+    default="kubernetes",
+    show_default=True,
+    help="Manifests to print.",
+)
+@config_option("those of the overlay")
+@click.option("--image", metavar="IMAGE", required=True, help="Image of the replicas.")
+def install(namespace: str | None, overlay: Overlay, config_file: Path | None, image: str) -> None:
+    """Print all objects of an installation, as the command `install` makes them without asking a cluster."""
+    from webhook.cli.data import directory
+    from webhook.cli.installation import read_settings
+    from webhook.install import plan
+    from webhook.settings.file import parse
+
+    own = plan.config_map(directory("manifests"), overlay)
+    text, where = own["data"][plan.SETTINGS_KEY], plan.title(own)
+    if config_file:
+        text, where = read_settings(config_file), str(config_file)
+    text = plan.settings_in(text, where, namespace or parse(text.encode(), where).webhooks.service.namespace)
+    write.data(write.dump(plan.of(directory("manifests"), overlay, text, where, image).manifests))
 
 
 @click.group(cls=CommandGroup)

@@ -117,7 +117,7 @@ async def install(
 
     Objects are applied server-side: RBAC and settings first, then the replicas, then the webhook configurations.
     """
-    given = (_read(config_file), str(config_file)) if config_file else None
+    given = (read_settings(config_file), str(config_file)) if config_file else None
     if not extras and (scheduler_variant or scheduler_image or prometheus):
         raise InputError("there are options of the second scheduler", "install", f"add --with {_WITH}")
     async with connected(kubeconfig) as api:
@@ -146,7 +146,8 @@ async def install(
             write.line("installed")
 
 
-def _read(file: Path) -> str:
+def read_settings(file: Path) -> str:
+    """The text of a settings file, or an `InputError`."""
     try:
         return read_file(file, MAX_BYTES).decode()
     except UnicodeDecodeError:
