@@ -34,8 +34,8 @@ RULES: Sequence[Json] = (
 END = "Number of evictions/requests"
 # KubeVirt's, on the pod of a VM that it is to move.
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
-# KubeVirt writes a VM's name into a label of its migrations, and cannot create one for a longer one.
-LABEL_LENGTH = 63
+# The priority class, and the beginning of the names, of VMs that a quota holds where they are.
+HELD = "held"
 
 
 class Descheduler:
@@ -86,7 +86,9 @@ class Descheduler:
     def _is_settled(self) -> bool:
         """Whether each VM that KubeVirt is to move has left, or cannot be moved and is marked on its pod as well."""
         place = self._place
-        migrations = place.admin.list(MIGRATIONS, place.namespace)
+        migrations = [
+            one for one in place.admin.list(MIGRATIONS, place.namespace) if not one["spec"]["vmiName"].startswith(HELD)
+        ]
         if any(one.get("status", {}).get("phase") not in ("Succeeded", "Failed") for one in migrations):
             return False
         pods = place.admin.list(PODS, place.namespace)
@@ -98,14 +100,11 @@ def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
     own = [pod["metadata"] for pod in pods if domain(pod) == name and pod["status"]["phase"] in ("Pending", "Running")]
     if not vmi["status"].get("evacuationNodeName"):
         return len(own) == 1
-    return len(name) > LABEL_LENGTH and all(IN_PROGRESS in metadata["annotations"] for metadata in own)
+    return name.startswith(HELD) and all(IN_PROGRESS in metadata["annotations"] for metadata in own)
 
 
 def answers_to(log: AuditLog, place: Place) -> dict[str, list[str]]:
-    """The answers to the descheduler's evictions in a namespace, by the VM's name.
-
-    KubeVirt cuts the names of pods whose VMs have long names; those VMs are found under the empty name.
-    """
+    """The answers to the descheduler's evictions in a namespace, by the VM's name."""
     found: dict[str, list[str]] = {}
     for line in log.requests(USER):
         about = line["objectRef"]

@@ -17,7 +17,7 @@ from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS, VMS
 
 from .control_plane import RunningKubeVirt
-from .descheduler import IN_PROGRESS, LABEL_LENGTH, Descheduler, answers_to, crowd, marked, nodes_of
+from .descheduler import HELD, IN_PROGRESS, Descheduler, answers_to, crowd, marked, nodes_of
 from .place import Place, make_place
 
 pytestmark = [pytest.mark.kubevirt, pytest.mark.timeout(300)]
@@ -26,8 +26,9 @@ NODE = "node-1"
 # The last ones find nothing to do.
 ROUNDS = 6
 MOVABLE = [f"vm-{number}" for number in range(6)]
-# KubeVirt cannot migrate these.
-STUCK = [letter * (LABEL_LENGTH + 1) for letter in "ab"]
+# A full quota leaves no room for the pods to which these would move.
+STUCK = [f"{HELD}-{letter}" for letter in "ab"]
+QUOTAS = "v1/resourcequotas"
 EVICTION = "kubevirt-webhook.github.io/eviction"
 EVICTION_MODE = "enforce"
 # KubeVirt's answer, which the descheduler looks for.
@@ -57,12 +58,11 @@ def paced(
         yield started
 
 
-def template(real: RunningKubeVirt, *, is_important: bool) -> Json:
-    real.plane.admin.apply(obj("PriorityClass", "important", value=1000))
-    requests = {"cpu": "1500m", "memory": "1Gi"}
-    found: Json = {"domain": {"devices": {}, "resources": {"requests": requests}}}
+def template(real: RunningKubeVirt, priority: str) -> Json:
     # The descheduler begins with those of the lowest priority.
-    return {**found, "priorityClassName": "important"} if is_important else found
+    real.plane.admin.apply(obj("PriorityClass", priority, value=0 if priority == HELD else 1000))
+    requests = {"cpu": "1500m", "memory": "1Gi"}
+    return {"domain": {"devices": {}, "resources": {"requests": requests}}, "priorityClassName": priority}
 
 
 def uids(place: Place) -> set[str]:
@@ -75,8 +75,16 @@ def crowded(real: RunningKubeVirt, request: pytest.FixtureRequest) -> Iterator[P
     mode = request.param
     labels = request.getfixturevalue("paced").labels(None) | {EVICTION: mode} if mode else {}
     place = make_place(real, labels, {})
-    stuck = dict.fromkeys(STUCK, template(real, is_important=False))
-    crowd(place, NODE, stuck | dict.fromkeys(MOVABLE, template(real, is_important=True)))
+    stuck = dict.fromkeys(STUCK, template(real, HELD))
+    crowd(place, NODE, stuck | dict.fromkeys(MOVABLE, template(real, "important")))
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [HELD]}
+    quota = {"hard": {"pods": len(STUCK)}, "scopeSelector": {"matchExpressions": [scope]}}
+    place.admin.create(QUOTAS, obj("ResourceQuota", HELD, spec=quota), place.namespace)
+    full = {"pods": str(len(STUCK))}
+    eventually(
+        lambda: place.admin.get(QUOTAS, HELD, place.namespace).get("status", {}).get("used") == full,
+        what="the quota to be full",
+    )
     before = uids(place)
     yield place
     # However they are moved, no VM is restarted.
@@ -110,8 +118,8 @@ def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(crowded: Pl
     # They are marked, never move, and take the two places that a node has.
     assert left(crowded) == []
     assert marked(crowded) == set(STUCK)
-    assert found.keys() == {""}
-    assert all(TRIGGERED in text for text in found[""])
+    assert found.keys() == {*STUCK}
+    assert all(TRIGGERED in text for texts in found.values() for text in texts)
     for name in STUCK:
         assert IN_PROGRESS in crowded.launcher(name)["metadata"]["annotations"]
 
@@ -123,7 +131,7 @@ def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(crowded: Place,
     assert len(left(crowded)) == ENOUGH
     # A VM that cannot move is denied before KubeVirt marks it; one that moves is evicted once, and does not restart.
     assert marked(crowded) == set()
-    assert all("[name-too-long]" in text for text in found.pop(""))
+    assert all("[quota]" in text for name in STUCK for text in found.pop(name))
     assert {name for name, texts in found.items() if any(TRIGGERED in text for text in texts)} == set(left(crowded))
     assert max(sum(TRIGGERED in text for text in texts) for texts in found.values()) == 1
 
@@ -132,7 +140,7 @@ def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(crowded: Place,
 def test_alone_without_the_feature_gate_all_are_evicted_at_once(crowded: Place, answers: Answers) -> None:
     found = answers(background=False)
 
-    assert found.keys() == {"", *MOVABLE}
+    assert found.keys() == {*STUCK, *MOVABLE}
     assert left(crowded) == MOVABLE
     assert marked(crowded) >= set(STUCK)
 
@@ -146,7 +154,7 @@ def test_with_the_policy_and_a_cap_even_then_hardly_more_leave_than_must(crowded
     assert marked(crowded) == set()
     # No answer: the eviction of a launcher pod that a VM has left, and that has completed.
     codes = {parse(text).code for texts in found.values() for text in texts if text and TRIGGERED not in text}
-    assert {"name-too-long", "too-many-evacuations"} <= codes <= {"name-too-long", "too-many-evacuations", "cool-down"}
+    assert {"quota", "too-many-evacuations"} <= codes <= {"quota", "too-many-evacuations", "cool-down"}
 
 
 def left(place: Place) -> list[str]:
@@ -159,4 +167,4 @@ def report(found: Mapping[str, list[str]], place: Place) -> None:
     print(f"left: {len(left(place))}, marked: {len(marked(place))}")
     for name, texts in sorted(found.items()):
         said = [TRIGGERED if TRIGGERED in text else text and parse(text).code for text in texts]
-        print(f"{name or 'that cannot move'}: {len(texts)} evictions in {ROUNDS} rounds: {said}")
+        print(f"{name}: {len(texts)} evictions in {ROUNDS} rounds: {said}")
