@@ -13,7 +13,7 @@ from tests.waiting import until
 from webhook.server import edge
 from webhook.server.app import LIMITS
 from webhook.server.edge import EVERYDAY_BYTES, Application, Connection, Server
-from webhook.server.request import Answer, Chunks, Head, HttpRequest, parse_head
+from webhook.server.request import Answer, HttpRequest
 
 REQUEST = head(len(BODY)) + BODY
 
@@ -101,34 +101,6 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
     assert case.transport.answers == 1
     assert case.connection.task is None
     assert case.slow == []
-
-
-async def test_connections_with_the_same_head_parse_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[bytes] = []
-
-    def parse(data: bytes) -> tuple[Head, Chunks]:
-        parsed.append(data)
-        return parse_head(data)
-
-    monkeypatch.setattr(edge, "parse_head", parse)
-    case = PieceCase()
-    for connection in (case.connection, Connection(case.server), Connection(case.server)):
-        connection.connection_made(transport := PieceTransport())
-        case.receive(REQUEST[:-1], connection)
-        case.receive(REQUEST[-1:], connection)
-        case.receive(REQUEST, connection)
-        assert transport.answers == 2
-
-    assert len(parsed) == 1
-    # What follows from the connection, such as a certificate that is none of those that are allowed, is asked again.
-    assert case.refusals == 3
-
-
-async def test_a_head_with_a_token_is_forgotten_with_its_connection() -> None:
-    case = PieceCase()
-    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nAuthorization: Bearer canary"))
-    assert case.transport.answers == 1
-    assert case.server.head is None
 
 
 @pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.raw_requests import BODY, head
-from tests.server.test_pieces import REQUEST, PieceCase
+from tests.server.test_pieces import REQUEST, PieceCase, PieceTransport
 from tests.waiting import until
 from webhook.server import edge
+from webhook.server.edge import Connection
 from webhook.server.request import MAX_HEAD_BYTES, BadRequestError, CachedRequestHead, Chunks, Head, parse_head
 
 # As Go's client writes it.
@@ -112,27 +113,54 @@ def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
     assert known.match(data) is None
 
 
-async def test_a_head_that_comes_again_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    heads: list[bytes] = []
+@pytest.fixture
+def heads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Those that are parsed."""
+    found: list[bytes] = []
 
     def counting(data: bytes) -> tuple[Head, Chunks]:
-        heads.append(data)
+        found.append(data)
         return parse_head(data)
 
     monkeypatch.setattr(edge, "parse_head", counting)
+    return found
+
+
+async def test_a_head_that_comes_again_is_parsed_once(heads: list[bytes]) -> None:
     case = PieceCase()
     for request in (REQUEST, REQUEST, head(0), REQUEST, head(0, "/other"), REQUEST):
-        case.connection.data_received(request)
+        case.receive(request)
 
     assert case.transport.answers == 6
     assert heads == [head(len(BODY)), head(0, "/other"), head(len(BODY))]
 
 
+async def test_a_head_that_comes_on_another_connection_is_parsed_once(heads: list[bytes]) -> None:
+    case = PieceCase()
+    for connection in (case.connection, Connection(case.server), Connection(case.server)):
+        connection.connection_made(transport := PieceTransport())
+        case.receive(REQUEST[:-1], connection)
+        case.receive(REQUEST[-1:], connection)
+        case.receive(REQUEST, connection)
+        assert transport.answers == 2
+
+    assert heads == [head(len(BODY))]
+    # What follows from the connection, such as a certificate that is none of those that are allowed, is asked again.
+    assert case.refusals == 3
+
+
+async def test_a_head_with_a_token_is_forgotten_with_its_connection() -> None:
+    case = PieceCase()
+    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nAuthorization: Bearer canary"))
+    assert case.transport.answers == 1
+    assert case.server.head is None
+
+
 async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
     case = PieceCase()
-    case.connection.data_received(REQUEST)
-    case.connection.data_received(head(len(BODY)).replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + BODY)
-    case.connection.data_received(REQUEST)
+    case.receive(REQUEST)
+    case.receive(head(len(BODY)).replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + BODY)
+    case.receive(REQUEST)
 
     assert case.transport.answers == 1
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
@@ -147,7 +175,7 @@ async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
     for start in range(0, 2 * MAX_HEAD_BYTES, size):
         if case.transport.closed:
             break
-        case.connection.data_received(endless[start : start + size])
+        case.receive(endless[start : start + size])
         taken = start + size
 
     assert case.transport.closed
@@ -162,12 +190,12 @@ async def test_a_body_that_nobody_wants_to_read_does_not_stop_the_next_request()
     case.release.set()
     body = b" " * 1_000_000
     data = head(len(body)) + body
-    case.connection.data_received(data[:-1])
+    case.receive(data[:-1])
     assert not case.transport.reads
-    case.connection.data_received(data[-1:])
+    case.receive(data[-1:])
     await until(lambda: not case.connection.task)
 
     assert case.transport.answers == 1
     assert case.transport.reads
-    case.connection.data_received(REQUEST)
+    case.receive(REQUEST)
     await until(lambda: case.transport.answers == 2)
