@@ -17,6 +17,7 @@ from tests.review.memory import MemoryCluster
 from tests.server.clients import connect
 from tests.server.conftest import ServedApp, Start
 from tests.server.raw_requests import head
+from tests.server.test_pieces import PieceTransport
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.admission.reasons import common, instancetypes
@@ -26,7 +27,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Connection
 from webhook.server.request import HttpRequest, Overload, parse_head
 from webhook.settings.model import InstancetypeSettings
 
@@ -163,6 +164,33 @@ async def test_a_body_that_is_too_large(listed: ServedApp) -> None:
     answer = await response(listed, VMS, forbidden(MAX_BODY))
 
     assert (answer["allowed"], answer["status"]["code"]) == (False, 413)
+
+
+@pytest.mark.parametrize("path", [VMS, "/nowhere"])
+async def test_what_waits_for_a_client_that_does_not_read_denies_no_other(
+    listed: ServedApp, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's requests take all of the memory; a review of another comes in pieces."""
+    body = forbidden(EVERYDAY_BYTES // 4)
+    limits = msgspec.structs.replace(listed.server.limits, kept_bytes=2 * len(body))
+    monkeypatch.setattr(listed.server, "limits", limits)
+
+    def connection(client: str) -> tuple[Connection, PieceTransport]:
+        made, transport = Connection(listed.server, client), PieceTransport()
+        made.connection_made(transport)
+        return made, transport
+
+    waiting = [connection("192.0.2.1") for _ in range(2)]
+    for made, _ in waiting:
+        made.pause_writing()
+        made.data_received(head(len(body), path) + body)
+    honest, transport = connection("192.0.2.2")
+    honest.data_received(head(len(body), VMS) + body[:-1])
+    honest.data_received(body[-1:])
+
+    assert transport.answers == 1
+    status = b"200 OK" if path == VMS else b"404 Not Found"
+    assert [transport.written.startswith(b"HTTP/1.1 " + status) for _, transport in waiting] == [True, False]
 
 
 @pytest.mark.parametrize("begin", [b"", b'{"request": {"uid": 5', b" " * 5000], ids=["nothing", "no-uid", "blanks"])

@@ -162,9 +162,10 @@ class App(Application):
         """The answer to a review that has no room or no turn, or whose body is late or too large.
 
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
-        switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
+        switch a policy off. Only where the body's beginning has no uid it is an HTTP error. What is no review, but is
+        given up while it waits for its client to read, is answered as `refuse` says.
         """
-        return self._served(request, self._denial(request, overload, prefix))
+        return self.refuse(request) or self._served(request, self._denial(request, overload, prefix))
 
     def patience(self, request: HttpRequest) -> float:
         """The part of the timeout that a review may wait, however long the client says that it does."""
