@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from certs.source import self_signed
 from tests.server.raw_requests import BODY, PODS, head
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from webhook.server import edge
 from webhook.server.app import LIMITS
-from webhook.server.edge import EVERYDAY_BYTES, Application, Connection, Server
-from webhook.server.request import Answer, HttpRequest
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, Connection, Server, split_address
+from webhook.server.request import Answer, HttpRequest, Overload
+from webhook.server.tls import context
 
 REQUEST = head(len(BODY)) + BODY
 
@@ -258,6 +262,58 @@ async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
     assert task
     assert task.cancelled()
     assert case.transport.closed
+
+
+async def test_a_handshake_does_not_outlive_its_server() -> None:
+    case, pair = PieceCase(), self_signed(["localhost"])
+    await case.server.listen("127.0.0.1:0", context(pair.certificate, pair.key), "--listen")
+    reader, writer = await asyncio.open_connection(*split_address(case.server.address))
+    await until(lambda: case.server.limiter.count, "the connection to be accepted")
+    await case.server.shutdown(0.0)
+
+    assert case.server.limiter.count == 0
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
+    writer.transport.abort()
+
+
+async def test_a_request_outlives_a_client_that_leaves_with_its_handshake() -> None:
+    """Its evaluation is waited for, as any other."""
+    case = PieceCase()
+    case.at_once = False
+    case.receive(REQUEST)
+    opening: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
+    await opening
+    case.connection.connection_lost(None)
+    accepted = socket.socket()
+    case.server._opened(case.connection, accepted, opening)
+    assert accepted.fileno() == -1
+    assert case.server.in_flight == 1
+
+    case.release.set()
+    await until(lambda: not case.server.open, "the evaluation to end")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_is_given_up_before_its_task_begins_is_answered_once(*, paused: bool) -> None:
+    case = PieceCase()
+    if paused:
+        case.connection.pause_writing()
+    case.receive(head(EVERYDAY_BYTES + 1) + b" " * PREFIX_BYTES)
+    task = case.connection.task
+    assert task
+    if paused:
+        await asyncio.sleep(0)
+    case.connection.give_up(Overload.NO_ROOM)
+    if paused:
+        case.connection.resume_writing()
+    case.release.set()
+    await task
+
+    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+    assert case.transport.written.count(b"HTTP/1.1 ") == 1
+    assert case.slow == []
+    assert case.server.taken_bytes == 0
 
 
 async def test_a_head_has_no_body() -> None:

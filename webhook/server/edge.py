@@ -226,6 +226,10 @@ class ConnectionLimiter:
             del client.connections[connection]
             self.count -= 1
 
+    def connections(self) -> list[Connection]:
+        """All connections that are counted, also those in their handshake."""
+        return [connection for client in self._clients.values() for connection in client.connections]
+
     async def wait(self, client: str) -> bool:
         """Wait until a request that costs something is due; False: it comes too soon to be answered."""
         now = asyncio.get_running_loop().time()
@@ -704,6 +708,9 @@ class Connection(asyncio.BufferedProtocol):
                 if self.writing_paused:
                     self.abort()
                     return
+            if self._request is not request:
+                # It was answered early, before this task had its turn of the loop, or while its client did not read.
+                return
             if self._whole and not await self._read_large(request, self._whole):
                 return
             answer = await self.server.application.answer(request)
@@ -888,10 +895,12 @@ class Server:
         deadline = time.monotonic() + seconds
         while self.in_flight and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be a cost for each request
             await asyncio.sleep(0.02)
-        tasks = [connection.task for connection in self.open if connection.task]
+        # Those in their handshake, too: nothing else would end them.
+        left = dict.fromkeys((*self.open, *self.limiter.connections()))
+        tasks = [task for connection in left for task in (connection.opening, connection.task) if task]
         for task in tasks:
             task.cancel()
-        for connection in [*self.open]:
+        for connection in left:
             connection.abort()
         if tasks:
             await asyncio.wait(tasks)
@@ -930,7 +939,9 @@ class Server:
         connection.opening = None
         if connection.transport is None:
             accepted.close()
-            self.forget(connection)
+            # A request may have come with the handshake's last bytes, and is evaluated though its client has gone.
+            if not connection.task:
+                self.forget(connection)
         error = None if opening.cancelled() else opening.exception()
         if error and not isinstance(error, OSError):
             raise error
