@@ -188,6 +188,7 @@ def test_certificates_and_alerts_follow_too(component: str) -> None:
     assert ELSEWHERE in text
     assert "kubevirt-webhook.kubevirt-webhook" not in text
     assert "serviceaccount:kubevirt-webhook:" not in text
+    assert "-n kubevirt-webhook" not in text
 
 
 @pytest.mark.parametrize("text", [HEALTH_CHECK, "{}", IN_ELSEWHERE, f"{HEALTH_CHECK}\n\n{IN_ELSEWHERE}"])

@@ -106,7 +106,7 @@ def in_namespace(value: Any, namespace: str) -> Any:
     """A manifest, or a part of one, of an installation in another namespace.
 
     Everything that names the namespace follows: the objects themselves, the subjects of bindings and of the FlowSchema,
-    the Service that the API server calls, its DNS names, and the account in commands of alerts.
+    the Service that the API server calls, its DNS names, and the commands of alerts.
     """
     if isinstance(value, list):
         return [in_namespace(each, namespace) for each in value]
@@ -114,6 +114,7 @@ def in_namespace(value: Any, namespace: str) -> Any:
         if value == f"{NAMESPACE}/{NAMESPACE}":
             return f"{namespace}/{NAMESPACE}"
         moved = value.replace(f"{NAMESPACE}.{NAMESPACE}.svc", f"{NAMESPACE}.{namespace}.svc")
+        moved = moved.replace(f"kubectl -n {NAMESPACE} ", f"kubectl -n {namespace} ")
         return moved.replace(f"system:serviceaccount:{NAMESPACE}:", f"system:serviceaccount:{namespace}:")
     if not isinstance(value, dict):
         return value
