@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import uvloop
 
 from certs.source import self_signed
 from tests.server.raw_requests import BODY, PODS, head
@@ -277,6 +279,44 @@ async def test_a_handshake_does_not_outlive_its_server() -> None:
     writer.transport.abort()
 
 
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("turns", range(5))
+def test_a_connection_that_ends_as_it_begins_is_forgotten(
+    loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    """Whatever has been done of its beginning when it must make room for others: uvloop has a way of its own."""
+
+    async def run() -> None:
+        case = PieceCase()
+        accepted, limiter = list[Connection](), case.server.limiter
+        add = limiter.add
+
+        def end(connection: Connection, left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(end, connection, left - 1)
+            else:
+                connection.abort()
+
+        def added(connection: Connection) -> None:
+            add(connection)
+            accepted.append(connection)
+            end(connection, turns)
+
+        limiter.add = added  # type: ignore[method-assign]
+        await case.server.listen("127.0.0.1:0", None, "--listen")
+        reader, writer = await asyncio.open_connection(*split_address(case.server.address))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
+        await until(lambda: accepted and not accepted[0].opening)
+        await until(lambda: not limiter.count, "it to be forgotten")
+        assert [*case.server.open] == [case.connection], "which was there before"
+        await case.server.shutdown(0.0)
+        writer.transport.abort()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
 async def test_a_request_outlives_a_client_that_leaves_with_its_handshake() -> None:
     """Its evaluation is waited for, as any other."""
     case = PieceCase()
@@ -314,6 +354,20 @@ async def test_what_is_given_up_before_its_task_begins_is_answered_once(*, pause
     assert case.transport.written.count(b"HTTP/1.1 ") == 1
     assert case.slow == []
     assert case.server.taken_bytes == 0
+
+
+async def test_a_task_that_never_began_holds_no_connection() -> None:
+    """Memory may be short in the turn of the loop in which a request has come whole."""
+    case = PieceCase()
+    case.at_once = False
+    case.receive(REQUEST)
+    case.connection.give_up(Overload.NO_ROOM)
+    await asyncio.sleep(0)
+    case.connection.connection_lost(None)
+
+    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+    assert case.slow == []
+    assert not case.server.open
 
 
 async def test_a_head_has_no_body() -> None:

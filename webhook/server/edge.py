@@ -370,10 +370,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """End the connection, whatever it is doing."""
-        if self.opening:
-            self.opening.cancel()
         if self.transport:
             self.transport.abort()
+        elif self.opening:
+            self.opening.cancel()
 
     def close(self) -> None:
         """End the connection once what was written has been sent, within a bounded time; nothing more is read."""
@@ -629,8 +629,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             body = chunks.take(data)
         except BadRequestError as error:
-            if self.task:
-                self.task.cancel()
+            self._cancel_task()
             self._reject(str(error))
             return b""
         self._missing = 0 if chunks.found.is_complete else max(self._missing - len(data), 1)
@@ -661,13 +660,19 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
+    def _cancel_task(self) -> None:
+        if self.task:
+            self.task.cancel()
+            # One that has not begun would never say that it has ended.
+            self.task = None
+
     def give_up(self, overload: Overload) -> None:
         """Answer a request that has no answer yet as `Overload` says, and take no more of the client's requests."""
         request = self._request
         if request and (self._missing or self.task):
             _settle(self._whole, value=False)
-            if not self._missing and self.task:
-                self.task.cancel()
+            if not self._missing:
+                self._cancel_task()
             self._whole = None
             if (request.length or 0) > self.server.limits.body_bytes:
                 overload = Overload.TOO_LARGE
@@ -898,9 +903,9 @@ class Server:
         # Those in their handshake, too: nothing else would end them.
         left = dict.fromkeys((*self.open, *self.limiter.connections()))
         tasks = [task for connection in left for task in (connection.opening, connection.task) if task]
-        for task in tasks:
-            task.cancel()
         for connection in left:
+            if connection.task:
+                connection.task.cancel()
             connection.abort()
         if tasks:
             await asyncio.wait(tasks)
@@ -942,6 +947,10 @@ class Server:
             # A request may have come with the handshake's last bytes, and is evaluated though its client has gone.
             if not connection.task:
                 self.forget(connection)
+        elif opening.cancelled():
+            # In the turn of the loop in which the connection was made: uvloop then closes it without a word.
+            connection.transport.abort()
+            connection.connection_lost(None)
         error = None if opening.cancelled() else opening.exception()
         if error and not isinstance(error, OSError):
             raise error
