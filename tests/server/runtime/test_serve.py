@@ -25,6 +25,7 @@ from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, RotatedFile
+from webhook.errors import InputError
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
@@ -157,6 +158,34 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
     assert "drift_objects{" not in metrics
     assert "kubevirt_webhook_build_info{" in metrics
+
+
+async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be_made(
+    audit: LineWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may be replaced between the two."""
+
+    class First:
+        closed = False
+
+        async def close(self) -> None:
+            self.closed = True
+
+    made = list[First]()
+
+    async def connect(kubeconfig: Kubeconfig | None) -> First:
+        if made:
+            raise InputError("the kubeconfig is not YAML", "config", "repair or replace it")
+        made.append(First())
+        return made[0]
+
+    monkeypatch.setattr("webhook.k8s.client.transport.connect", connect)
+    settings: Any = Following(sample=3)
+    with pytest.raises(InputError):
+        async with background(Options(), settings.current, CLUSTER, audit):
+            pass
+
+    assert [each.closed for each in made] == [True]
 
 
 def test_what_is_switched_off_is_not_imported() -> None:

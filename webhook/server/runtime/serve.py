@@ -398,8 +398,9 @@ async def background(
         return known if known is None or isinstance(known, Unavailable) else known.configuration
 
     async with AsyncExitStack() as ends:
-        transport, other = await connect(options.kubeconfig), await connect(options.kubeconfig)
+        transport = await connect(options.kubeconfig)
         ends.push_async_callback(transport.close)
+        other = await connect(options.kubeconfig)
         ends.push_async_callback(other.close)
         events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
         if place := settings().webhooks.service.namespace:
