@@ -318,6 +318,33 @@ class TestVms:
         assert changes(decision)[VM_PATH] == constraints("both")
         assert changes(decision)[MARK_PATH] == "both"
 
+    @pytest.mark.parametrize(
+        ("before", "own", "code"),
+        [
+            (None, "off", scheduling.SPREAD_OPTED_OUT),
+            ("off", " off ", scheduling.SPREAD_OPTED_OUT),
+            # The next pods get what the owner asks for now.
+            (None, "zone", None),
+            ("hostname", "both", None),
+            # What says nothing new, or nothing at all, changes nothing.
+            ("both", "both", scheduling.SPREAD_PRESERVED),
+            ("zone", "hostname", scheduling.SPREAD_PRESERVED),
+            ("hostname", None, scheduling.SPREAD_PRESERVED),
+            (None, "nonsense", scheduling.SPREAD_PRESERVED),
+        ],
+    )
+    def test_an_overwrite_that_asks_for_something_else_does_not(
+        self, before: str | None, own: str | None, code: str | None
+    ) -> None:
+        old, new = spread_vm(constraints("hostname"), "hostname"), spread_vm()
+        for obj, wish in ((old, before), (new, own)):
+            if wish is not None:
+                obj["spec"]["template"]["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = wish
+        decision = self.updated(old, new)
+
+        assert codes(decision) >= {code} - {None}
+        assert (VM_PATH in changes(decision)) is (code == scheduling.SPREAD_PRESERVED)
+
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
         decision = self.updated(INJECTED, spread_vm([*rest, OWN], "hostname"))
