@@ -305,6 +305,11 @@ class TestVms:
 
     def test_an_update_adds_and_changes_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
+        # Constraints that are the owner's in spite of the annotation were not injected.
+        assert not self.updated(spread_vm([OWN], "hostname"), spread_vm()).changes
+        leaving = spread_vm()
+        leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        assert not self.updated(INJECTED, leaving).changes
         for spread in ("off", "zone"):
             assert not self.updated(INJECTED, INJECTED, spread=spread).changes
 
@@ -353,6 +358,9 @@ class TestVms:
         own = {VM_PATH: [OWN]} if rest else {}
         assert changes(decision) == {MARK_PATH: None, TEMPLATE_MARK: None} | own
         assert len(decision.warnings) == 1
+        # One that an owner has patched is the owner's.
+        edited = spread_vm([each | {"maxSkew": 3} for each in constraints("hostname")], "hostname")
+        assert changes(self.updated(INJECTED, edited)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 
     def test_what_server_side_apply_merged_into_an_injected_one_is_the_owners_alone(self) -> None:
         merged = constraints("hostname")[0] | {"maxSkew": 3}
