@@ -157,6 +157,8 @@ class TestCreate:
         obj = vm()
         obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
         assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
+        obj["spec"]["instancetype"] = SMALL
+        assert not decide(obj, facts(WORLD), **BOTH, expand=True).changes
 
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:
