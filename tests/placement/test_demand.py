@@ -167,11 +167,14 @@ SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
         # Made under the same settings: the overhead isn't known, and the least counts.
         (GUEST, compute_pod({"memory": "2348Mi"}), {"configuration": HALF}, {"memory": 2 * GI}),
         (GUEST, compute_pod({"memory": "4396Mi"}, OVERHEAD), {"configuration": HALF}, {"memory": 2 * GI + 300 * MI}),
-        (
-            {**GUEST, "resources": {"requests": THREE_GI, "overcommitGuestOverhead": True}},
-            compute_pod(THREE_GI),
-            {},
-            {"memory": 3 * GI},
+        *(
+            (
+                {**GUEST, "resources": {"requests": THREE_GI, "overcommitGuestOverhead": True}},
+                compute_pod({"memory": memory}),
+                {},
+                {"memory": 3 * GI},
+            )
+            for memory in ("3Gi", "3300Mi")
         ),
         ({**GUEST, "resources": {"requests": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
         ({**GUEST, "resources": {"limits": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),

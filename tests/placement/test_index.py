@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -251,6 +252,19 @@ def test_sorted_values_follow_the_nodes() -> None:
     assert _above(index, "rank", 3) == ["n1", "n2"]
     index.remove("n2")
     assert _above(index, "rank", 3) == ["n1"]
+
+
+def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
+    index = NodeIndex(Node(f"n{number}", {"rank": str(number)}) for number in range(5000))
+    tracemalloc.start()
+    try:
+        above = _above(index, "rank", 4998)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert above == ["n4999"]
+    assert taken < 750_000
 
 
 def test_no_more_labels_are_kept_sorted_than_some() -> None:

@@ -22,7 +22,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 
 
 def limits(**item: Any) -> LimitRange:
-    return msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
+    return msgspec.convert({"spec": {"limits": [{"type": "Container"} | item]}}, LimitRange)
 
 
 def pod(requests: dict[str, str] | None = None, annotation: str = "", **spec: Any) -> LauncherPod:
@@ -55,6 +55,11 @@ def test_what_the_vm_has_is_needed_once_more(hard: dict[str, str], used: dict[st
 def test_the_words_are_the_api_servers() -> None:
     found = review(quota({"requests.memory": "3Gi", "requests.cpu": "10"}, {"requests.memory": "1536Mi"}))
     amounts = ("requested: requests.memory=2Gi", "used: requests.memory=1536Mi", "limited: requests.memory=3Gi")
+    assert found.problem == ", ".join(("exceeded quota: vms", *amounts))
+    # What is written as a quota's status has it stays so; what is computed is canonical.
+    usage = usage_of(pod(), {"memory": 3 * 10**9}, ())
+    found = review(quota({"requests.memory": "3072Mi"}, {"requests.memory": "2000M"}), usage=usage)
+    amounts = ("requested: requests.memory=3G", "used: requests.memory=2000M", "limited: requests.memory=3072Mi")
     assert found.problem == ", ".join(("exceeded quota: vms", *amounts))
 
 
@@ -94,6 +99,9 @@ class TestLimitRanges:
         usage = usage_of(pod(), REQUESTS, [limits(default={"memory": "4Gi"}, defaultRequest={"memory": "1Gi"})])
         assert usage.amounts["limits.memory"] == 4 * GIB * 10**9
         assert usage.amounts["requests.memory"] == 2 * GIB * 10**9, "the container says that itself"
+        # Bounds for whole pods or claims default nothing, and an overhead is requested, but limits nothing.
+        others = [limits(type=kind, default={"memory": "4Gi"}) for kind in ("Pod", "PersistentVolumeClaim")]
+        assert "limits.memory" not in usage_of(pod(overhead={"memory": "1Gi"}), REQUESTS, others).amounts
 
     def test_those_of_then_do_not(self) -> None:
         """The annotation of the present pod says what was not KubeVirt's."""
@@ -111,6 +119,9 @@ class TestLimitRanges:
         assert found.problem == "failed quota: vms: must specify limits.memory for: compute"
         usage = usage_of(pod(), REQUESTS, [limits(default={"memory": "4Gi"})])
         assert review(quota({"limits.memory": "9Gi"}), usage=usage).problem == ""
+        # Not of the containers of a pod that has resources itself.
+        whole = usage_of(pod(resources={"limits": {"memory": "4Gi"}}), REQUESTS, ())
+        assert review(quota({"limits.memory": "9Gi"}), usage=whole).problem == ""
 
 
 def test_what_is_not_known_denies_nothing() -> None:
@@ -127,6 +138,7 @@ def test_what_is_not_known_denies_nothing() -> None:
 def test_pods_that_were_left_count_where_all_pods_do(resource: str, left_behind: int, fits: bool) -> None:
     found = review(quota({resource: "2"}, {resource: "1"}), left_behind=left_behind)
     assert (found.problem == "") is fits
+    assert fits or "used: count/pods=2, limited: count/pods=2" in found.problem
 
 
 AMOUNTS = st.integers(0, 12)

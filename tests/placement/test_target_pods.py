@@ -197,7 +197,8 @@ UNNAMED = node("n1", {f"{MODEL_FEATURES}vmx": "true", f"{VENDOR}Intel": "true"})
 OLD_POD = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
 # Labels of KubeVirt's that are unknown here, those of the owner, and those that KubeVirt computes again.
 STRANGE_POD = pod(
-    **dict.fromkeys(("kubevirt.io/cca", "new.node.kubevirt.io/x", "kubevirt.io/mine", "notkubevirt.io/x"), "true"),
+    **dict.fromkeys(("kubevirt.io/cca", "new.node.kubevirt.io/x", "kubevirt.io/mine"), "true"),
+    **dict.fromkeys(("notkubevirt.io/x", "kubevirt.io.example.com/x", "example.com/kubevirt.io"), "true"),
     **dict.fromkeys(("machine-type.node.kubevirt.io/old", "kubevirt.io/schedulable", f"{VENDOR}Intel"), "true"),
     **{"kubevirt.io/pool": "was-the-owners", "zone": "a"},
 )

@@ -42,8 +42,8 @@ class Candidates(msgspec.Struct, frozen=True):
     """The nodes for one VM at one moment.
 
     Attributes:
-        room: the nodes that have enough free, as `bits`.
-        apart: what other pods keep it from, each with the nodes, as `bits`.
+        room: the nodes that have enough free, as a bitset.
+        apart: what other pods keep it from, each with the nodes, as a bitset.
     """
 
     eligibility: Eligibility
@@ -52,12 +52,12 @@ class Candidates(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> int:
-        """The nodes that it can go to now, as `bits`."""
+        """The nodes that it can go to now, as a bitset."""
         return self.eligibility.bitset & self.room & ~self.forbidden
 
     @property
     def forbidden(self) -> int:
-        """The nodes that other pods keep it from, as `bits`."""
+        """The nodes that other pods keep it from, as a bitset."""
         return bitset_union(nodes for _, nodes in self.apart)
 
 
@@ -157,14 +157,14 @@ class Room:
                     self._levels.setdefault(resource, NumberIndex()).flip(amount, 1 << position)
 
     def holding(self, requests: Mapping[str, int]) -> int:
-        """The nodes with room for a pod, as `bits`."""
+        """The nodes with room for a pod, as a bitset."""
         nodes = -1
         for resource, amount in requests.items():
             nodes &= self.with_enough(resource, amount)
         return nodes
 
     def with_enough(self, resource: str, amount: int) -> int:
-        """The nodes that have so much of one resource free, as `bits`."""
+        """The nodes that have so much of one resource free, as a bitset."""
         levels = self._levels.get(resource)
         return levels.nodes & ~levels.below(amount) if levels else 0
 

@@ -274,7 +274,7 @@ class Neighbors:
                 self._tracked[near].owners.add(position, number)
 
     def excluded_nodes(self, pod: PodInfo, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
-        """What keeps a pod from nodes, each with the nodes, as `bits`.
+        """What keeps a pod from nodes, each with the nodes, as a bitset.
 
         Args:
             pod: the pod that needs a node.

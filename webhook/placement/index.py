@@ -354,7 +354,8 @@ class NodeIndex:
             numbers: dict[int, int] = {}
             for value, nodes in values.items():
                 if (number := integer(value)) is not None:
-                    numbers[number] = numbers.get(number, 0) | nodes
+                    # Most numbers are written in one way: the same set, not an equal one.
+                    numbers[number] = numbers[number] | nodes if number in numbers else nodes
             known = NumberIndex(numbers, _VALUES_A_UNION)
             if len(self._thresholds) >= _MAX_THRESHOLDS:
                 del self._thresholds[next(iter(self._thresholds))]

@@ -306,8 +306,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
-        allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
-            reported it yet.
+        allocatable: what pods could request of the whole node, as `parse_allocatable` counts it; None: the kubelet has
+            not reported it yet.
     """
 
     name: str

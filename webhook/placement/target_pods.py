@@ -281,7 +281,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     Args:
         vmi: the VMI that migrates.
         migration: the migration. One to another cluster creates no pod here, so nothing is required.
-        source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
+        source_pod: the launcher pod that the VM runs in; None: what follows from the rest, see `requirement_gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.
         configuration: the cluster's configuration of KubeVirt.
@@ -330,7 +330,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
 def requirement_gaps(
     vmi: machines.Vmi, migration: machines.Migration, source_pod: machines.LauncherPod | None, source_node: Node | None
 ) -> tuple[str, ...]:
-    """What `of` could not take into account, clauses: more nodes may look eligible than are."""
+    """What `target_pod_requirements` could not take into account, clauses: more nodes may look eligible than are."""
     if migration.receives:
         if not vmi.source_state.node:
             return ("the VM's source node is not known yet",)

@@ -85,6 +85,7 @@ SCHEDULED: Json = {
     "preference": FEDORA,
     "template": {"schedulerName": "kubevirt"},
 }
+LIKED: Json = {"annotations": {PREF_MARK[2]: FEDORA_MARK}, "preference": FEDORA}
 NO_MATCHERS: list[Any] = ["own", [], 5]
 UNMET = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
 PLACED = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
@@ -126,7 +127,12 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         # While the annotations stay nothing was overwritten.
         (expanded() | {"spec": expanded()["spec"] | {"a": 1}}, facts(WORLD), expanded(), common.NOTHING_TO_PRESERVE),
         # A preference alone was not expanded.
-        (vm({"memory": {"guest": "4Gi"}}), facts(WORLD), expanded(annotations={PREF_MARK[2]: FEDORA_MARK}), None),
+        *(
+            (new, facts(WORLD), expanded(annotations={PREF_MARK[2]: FEDORA_MARK}), None)
+            for new in (vm({"memory": {"guest": "4Gi"}}), halted())
+        ),
+        # A default beside a size that stood there before, as a wider scope gave it, stays.
+        (halted(domain=LARGE, **LIKED), facts(WORLD), vm(LARGE, **LIKED), instancetypes.UNCHANGED),
         # What is no matcher is left to the API server.
         *((merged(name=name), facts(), OLD, common.INVALID_OBJECT) for name in (5, {"a": 1})),
         *(
@@ -171,8 +177,13 @@ class TestWhatIsPutBack:
     @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", PREF_MARK[2])])
     def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str, mark: str) -> None:
         world = facts([*WORLD, instancetype("other"), preference("other")])
-        for new in (halted(**{field: {"name": "other"}}), halted(annotations={mark: "x"})):
-            assert ("spec", field) not in changes(decide(new, world, OURS))
+        for new, code in (
+            (halted(**{field: {"name": "other"}}), instancetypes.OWNER_CHOSE_INSTANCETYPE),
+            (halted(annotations={mark: "x"}), instancetypes.OWNER_REMOVED_INSTANCETYPE),
+        ):
+            decision = decide(new, world, OURS)
+            assert ("spec", field) not in changes(decision)
+            assert code in {reason.code for reason in decision.reasons}
 
     def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
         old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
@@ -266,6 +277,10 @@ class TestExpanded:
         decision = decide(halted(), facts(WORLD), expanded(*managers))
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
+
+    def test_an_instancetype_alone_is_put_back_alone(self) -> None:
+        old = expanded(annotations={IT_MARK[2]: SMALL_MARK})
+        assert changes(decide(halted(), facts(WORLD), old)) == {("spec", "instancetype"): SMALL, IT_MARK: SMALL_MARK}
 
     def test_a_mark_that_names_nothing_is_none(self) -> None:
         old = expanded(annotations={IT_MARK[2]: "any thing"})

@@ -157,6 +157,8 @@ class TestCreate:
         obj = vm()
         obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
         assert decide(obj, facts(), **BOTH).code == common.OWNER_OPTED_OUT
+        obj["spec"]["instancetype"] = SMALL
+        assert not decide(obj, facts(WORLD), **BOTH, expand=True).changes
 
     def test_both_are_looked_up_at_the_same_time(self) -> None:
         with pytest.raises(NotRead) as missing:
@@ -196,6 +198,10 @@ class TestCreate:
         why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict)
         assert decision.warnings == (why,)
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
+        # One that requires none goes with any.
+        for likes in (preference(), preference(requirements={"cpu": {"guest": 1}})):
+            decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), facts([instancetype(), likes]), **BOTH)
+            assert (changes(decision), decision.warnings) == (INJECTED, ())
 
     def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
         status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
@@ -547,6 +553,21 @@ class TestAllowList:
         matcher = {"name": "u1.small", "revisionName": "r1"} | kind
         decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
         assert (decision.denial is not None) is denied is (decision.code == reasons.NOT_ALLOWED)
+
+    @pytest.mark.parametrize("content", [None, {"kind": "VirtualMachine", "metadata": {"name": "u1.small"}}])
+    def test_a_revision_that_holds_no_instancetype_is_no_way_around(self, content: Json | None) -> None:
+        world = facts(WORLD, [("ControllerRevision", "r1")]) | (facts([revision("r1", content)]) if content else {})
+        decision = evaluate(vm(instancetype=SMALL | {"revisionName": "r1"}), world, allowed=("u1.small",))
+
+        assert decision.denial
+        assert decision.denial.code == 403
+        assert decision.reasons == (Reason(reasons.NOT_ALLOWED, reasons.not_captured("r1", "demo", "u1.small")),)
+
+    @pytest.mark.parametrize(("allowed", "other"), [("u1.small", SMALL_MARK), ("cx1.*", "")])
+    def test_the_cluster_wide_one_of_the_name_is_told_of_where_it_is_allowed(self, allowed: str, other: str) -> None:
+        named = {"kind": "VirtualMachineInstancetype", **SMALL}
+        said = reasons.not_allowed("VirtualMachineInstancetype/u1.small", "demo", allowed, other)
+        assert refused(vm(instancetype=named), allowed=(allowed,)).message == said
 
     def test_a_vm_too_large_to_be_judged_is_no_way_around(self) -> None:
         large = vm(instancetype=SMALL)

@@ -20,7 +20,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import scheduling as reasons
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, ObjectKey, SchedulerKey
-from webhook.k8s.types.meta import ObjectMeta
+from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
@@ -42,7 +42,8 @@ OTHER_USERS = (
     "system:serviceaccount:kubevirt:kubevirt-apiserver",
 )
 DECLARED = builders.scheduling().schedulers
-U1, R1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"), ObjectKey(REVISIONS, "demo", "r1")
+U1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1")
+R1, R2 = (ObjectKey(REVISIONS, "demo", name) for name in ("r1", "r2"))
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
 NAMING = {"name": "u1"}
 NO_SPECS: tuple[Json | None, ...] = (None, {}, {"spec": None}, {"metadata": {}})
@@ -402,6 +403,9 @@ class TestCarryOver:
         new["spec"]["template"]["metadata"] = None
         assert update(vm(), old, known(health=UNAVAILABLE)).code == update(new).code == reasons.PRESERVED
         assert changes(update(vm(), old))[VM_SCHEDULER] == "batch"
+        # An annotation without a value says nothing.
+        new["metadata"]["annotations"] = {names.INJECTED_SCHEDULER_ANNOTATION: ""}
+        assert update(new).code == reasons.PRESERVED
 
     @pytest.mark.parametrize(
         ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", reasons.OWNER_CHOSE)]
@@ -430,6 +434,9 @@ class TestCarryOver:
             ("u1", {}, NAMING, reasons.PRESERVED),
             ("u1", None, NAMING, reasons.PRESERVED),
             ("u1", {"name": "r1"}, {"inferFromVolume": "v"}, reasons.INSTANCETYPE_UNRESOLVED),
+            ("", {"name": "r1"}, {"inferFromVolume": "v"}, reasons.INSTANCETYPE_UNRESOLVED),
+            # A revision that the matcher names comes first.
+            ("u1", {"name": "r1"}, NAMING | {"revisionName": "r2"}, reasons.PRESERVED),
         ],
     )
     def test_revision_in_the_stored_status_counts_if_its_label_fits(
@@ -438,7 +445,12 @@ class TestCarryOver:
         old = vm("kubevirt", mark="kubevirt", instancetype=matcher)
         old["status"] = {"instancetypeRef": {"controllerRevisionRef": reference}}
         revision = captured("VirtualMachineInstancetype", InstancetypeSpec("x"), name=label)
-        assert update(vm(instancetype=matcher), old, known() | {R1: revision, U1: Instancetype()}).code == code
+        if not label:
+            # The VM controls it, whatever its labels say.
+            owner = OwnerReference("kubevirt.io/v1", "VirtualMachine", "web01", "u", True)
+            revision = ControllerRevision(ObjectMeta(owner_references=[owner]), revision.data)
+        world = {R1: revision, R2: captured("VirtualMachineInstancetype"), U1: Instancetype()}
+        assert update(vm(instancetype=matcher), old, known() | world).code == code
 
 
 @given(SCHEDULERS, ANNOTATIONS, ANNOTATIONS, SCHEDULERS, ANNOTATIONS, HEALTHS)

@@ -305,6 +305,11 @@ class TestVms:
 
     def test_an_update_adds_and_changes_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
+        # Constraints that are the owner's in spite of the annotation were not injected.
+        assert not self.updated(spread_vm([OWN], "hostname"), spread_vm()).changes
+        leaving = spread_vm()
+        leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        assert not self.updated(INJECTED, leaving).changes
         for spread in ("off", "zone"):
             assert not self.updated(INJECTED, INJECTED, spread=spread).changes
 
@@ -318,6 +323,33 @@ class TestVms:
         assert changes(decision)[VM_PATH] == constraints("both")
         assert changes(decision)[MARK_PATH] == "both"
 
+    @pytest.mark.parametrize(
+        ("before", "own", "code"),
+        [
+            (None, "off", scheduling.SPREAD_OPTED_OUT),
+            ("off", " off ", scheduling.SPREAD_OPTED_OUT),
+            # The next pods get what the owner asks for now.
+            (None, "zone", None),
+            ("hostname", "both", None),
+            # What says nothing new, or nothing at all, changes nothing.
+            ("both", "both", scheduling.SPREAD_PRESERVED),
+            ("zone", "hostname", scheduling.SPREAD_PRESERVED),
+            ("hostname", None, scheduling.SPREAD_PRESERVED),
+            (None, "nonsense", scheduling.SPREAD_PRESERVED),
+        ],
+    )
+    def test_an_overwrite_that_asks_for_something_else_does_not(
+        self, before: str | None, own: str | None, code: str | None
+    ) -> None:
+        old, new = spread_vm(constraints("hostname"), "hostname"), spread_vm()
+        for obj, wish in ((old, before), (new, own)):
+            if wish is not None:
+                obj["spec"]["template"]["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = wish
+        decision = self.updated(old, new)
+
+        assert codes(decision) >= {code} - {None}
+        assert (VM_PATH in changes(decision)) is (code == scheduling.SPREAD_PRESERVED)
+
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
         decision = self.updated(INJECTED, spread_vm([*rest, OWN], "hostname"))
@@ -326,6 +358,9 @@ class TestVms:
         own = {VM_PATH: [OWN]} if rest else {}
         assert changes(decision) == {MARK_PATH: None, TEMPLATE_MARK: None} | own
         assert len(decision.warnings) == 1
+        # One that an owner has patched is the owner's.
+        edited = spread_vm([each | {"maxSkew": 3} for each in constraints("hostname")], "hostname")
+        assert changes(self.updated(INJECTED, edited)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 
     def test_what_server_side_apply_merged_into_an_injected_one_is_the_owners_alone(self) -> None:
         merged = constraints("hostname")[0] | {"maxSkew": 3}

@@ -135,7 +135,7 @@ def spread_vm(
     if request.operation == "UPDATE":
         # Whatever the settings say now: what was injected earlier must never stand in the owner's way.
         return _evaluate_update(vm, request.old_object)
-    own = template.metadata.annotation(names.SPREAD_ANNOTATION) if template.metadata else None
+    own = _owners_annotation(vm)
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
     return _evaluate_create(
@@ -231,15 +231,28 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     """Put injected constraints back where an overwrite has swept them away together with both annotations.
 
     A VirtualMachinePool and `kubectl replace` write the whole VM again. A changed template requires a restart, so the
-    constraints must not come and go. An owner who removes the field and leaves an annotation means it.
+    constraints must not come and go. An owner who removes the field and leaves an annotation means it, and so does one
+    whose annotation now asks for something else: the next pods get that.
     """
     injected_value = old.meta.annotation(names.INJECTED_SPREAD_ANNOTATION) if old else None
     if not old or not injected_value or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value):
         return None
     if any(value is not ABSENT for value in _injected_annotations(vm).values()):
         return skip(reasons.spread_removed(injected_value))
+    own, before = _owners_annotation(vm), _owners_annotation(old)
+    wanted = (own or "").strip()
+    if wanted == names.OFF:
+        return skip(reasons.spread_opted_out)
+    if wanted in _TOPOLOGY_KEYS and wanted != injected_value and own != before:
+        return None
     reason = reasons.spread_preserved(injected_value)
     return _write(vm, injected_value, reason, _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+
+
+def _owners_annotation(vm: VirtualMachine) -> str | None:
+    """What the owner of a VM asks for in its template; None: nothing."""
+    metadata = vm.template.metadata if vm.template else None
+    return metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
 
 
 def _is_injected(present: object, injected_value: object) -> bool:
