@@ -229,18 +229,16 @@ async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Tra
 
 async def _definitions(transport: Transport) -> list[dict[str, Any]]:
     """KubeVirt's definitions; an `InputError` where they cannot be read. All of a cluster can have 100 MB."""
-    found = []
     try:
         async with aclosing(listed(transport, _DEFINITIONS, seconds=SECONDS)) as definitions:
-            async for one in definitions:
-                if one.spec and is_of_kubevirt(str(one.spec.get("group") or "")):
-                    found.append({"spec": one.spec})
+            specs = [one.spec async for one in definitions if is_of_kubevirt(str((one.spec or {}).get("group") or ""))]
+            return [{"spec": spec} for spec in specs]
     except READ_ERRORS as error:
         # A user without the permission to list them gets what the program knows; the line on standard error says so.
         if not isinstance(why := list_failure(error, DEFINITIONS, "", SECONDS), Forbidden):
             fix = "run the command again, or name a file of them with --crds"
             raise InputError(why.why, DEFINITIONS.plural, fix) from None
-    return found
+    return []
 
 
 def _schemas_in(crds: Path) -> Schemas:
