@@ -35,6 +35,7 @@ STAGES = {
     ],
     "tests of releases": [
         "tests/kubevirt/releases",
+        "tests/forecast/test_drain.py",
         "tests/placement/test_target_pods.py",
         "tests/policies/common/test_migration_targets.py",
         "tests/policies/common/test_reservations.py",
