@@ -20,7 +20,7 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
 
 def outdated() -> list[str]:
     """The pages that do not describe the code as it is."""
-    return [name for name, page in WRITERS.items() if (PAGES / name).read_text() != page()]
+    return [name for name, page in WRITERS.items() if not _is_current(PAGES / name, page())]
 
 
 def write() -> None:
@@ -28,3 +28,7 @@ def write() -> None:
     PAGES.mkdir(exist_ok=True)
     for name, page in WRITERS.items():
         (PAGES / name).write_text(page())
+
+
+def _is_current(file: Path, text: str) -> bool:
+    return file.is_file() and file.read_text() == text

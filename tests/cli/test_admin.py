@@ -10,6 +10,7 @@ from click.testing import Result
 
 from tests.cli.runner import run
 from webhook.install import plan
+from webhook.settings.file import MAX_BYTES, parse
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -43,6 +44,47 @@ def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Callable[[
     settings = tmp_path / "settings.yaml"
     settings.write_text("webhooks: {service: {namespace: other}}\n")
     refused(run("manifests", "install", "-n", "infra-vms", "--image", "i", "--config", settings))
+
+
+@pytest.mark.parametrize("name", ["true", "123", "1e3"])
+def test_a_namespace_may_have_a_name_that_yaml_reads_as_something_else(name: str) -> None:
+    made = [*yaml.safe_load_all(run("manifests", "install", "-n", name, "--image", "i").output)]
+    (settings,) = (one["data"][plan.SETTINGS_KEY] for one in made if one["kind"] == "ConfigMap")
+
+    assert parse(settings.encode(), "settings").webhooks.service.namespace == name
+    assert {one["metadata"].get("namespace", name) for one in made} == {name}
+
+
+@pytest.mark.parametrize("name", ["", "Foo_Bar", "a/b", "a.b", "a}, x: {b", "a\nb", "a" * 64, "-a"])
+def test_a_name_that_no_namespace_has_is_refused_where_it_is_given(name: str) -> None:
+    result = run("manifests", "install", "-n", name, "--image", "i")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Invalid value for '-n' / '--namespace'" in result.stderr
+    assert "webhooks.service.namespace" not in result.stderr
+
+
+@pytest.mark.parametrize("image", ["", " ", "a b", "a\nb", "registry.example/Webhook:1", "here:", "here@sha256:1"])
+def test_an_image_that_no_node_could_pull_is_refused(image: str) -> None:
+    """Applied by kubectl, it would be refused after half of the objects, or its pods would never start."""
+    result = run("manifests", "install", "--image", image)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Invalid value for '--image'" in result.stderr
+
+
+def test_images_that_nodes_pull_are_taken() -> None:
+    for image in ("i", "localhost:5000/a/b", "registry.example/a@sha512:" + "0" * 128, "a:1@sha256:" + "0" * 64):
+        assert f"image: {image}" in run("manifests", "install", "--image", image).output
+
+
+def test_a_settings_file_is_not_to_be_split(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_bytes(b"#" * (MAX_BYTES + 1))
+    said = run("config", "check", settings).stderr
+
+    assert said
+    assert run("manifests", "install", "--image", "i", "--config", settings).stderr == said
 
 
 def test_url_must_be_https(refused: Callable[[Result], None]) -> None:

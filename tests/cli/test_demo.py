@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 
 import pytest
 
+from certs.source import self_signed
 from tests.cli.examples import EXPECTED
 from webhook.cli import data
 from webhook.errors import InputError
@@ -93,6 +99,63 @@ def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "expected denied, other" in done.stdout
     assert "\n1 review: 0 as expected, 1 different; " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(200, b"<html>\n" * 1000), (200, b"[]"), (200, b'{"response": 3}'), (200, b"\xff"), (404, b"not\nhere")],
+)
+def test_another_server_is_named_and_no_example_is_blamed(status: int, text: bytes) -> None:
+    with _https(status, text) as address:
+        done = demo("--against", address)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith(f"Error: {address}: ")
+    assert done.stderr.endswith("; check the URL, and that kubevirt-webhook answers there\n")
+    assert len(done.stderr) < 500
+
+
+@contextmanager
+def _https(status: int, text: bytes) -> Iterator[str]:
+    """The address of a server that answers everything with one text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+            pass
+
+    pair = self_signed(["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with TemporaryDirectory() as directory, HTTPServer(("127.0.0.1", 0), Handler) as server:
+        for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+            Path(directory, name).write_bytes(content)
+        context.load_cert_chain(Path(directory, "tls.crt"), Path(directory, "tls.key"))
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("limit", ["_START_SECONDS", "_AUDIT_SECONDS"])
+def test_a_server_of_its_own_that_is_too_slow_is_no_fault_of_an_api_server(
+    limit: str, golden: Callable[[str], None]
+) -> None:
+    program = f"from webhook.cli import demo, main\ndemo.{limit} = 0.0\nmain.main(['demo'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "API server" not in done.stderr
+    golden(done.stderr)
 
 
 def test_installation_without_its_data(

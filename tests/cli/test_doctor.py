@@ -160,6 +160,21 @@ def test_files_without_settings(tmp_path: Path, golden: Callable[[str], None]) -
     golden(result.output)
 
 
+@pytest.mark.parametrize("data", ["3", "{settings.yaml: 3}", "[a]"])
+def test_settings_of_a_wrong_type_in_the_files_are_not_missing(
+    tmp_path: Path, data: str, golden: Callable[[str], None]
+) -> None:
+    """ "Add it to them" would be answered: it is there."""
+    metadata = "{name: kubevirt-webhook, namespace: kubevirt-webhook}"
+    (tmp_path / "a.yaml").write_text(f"{{apiVersion: v1, kind: ConfigMap, metadata: {metadata}, data: {data}}}")
+
+    result = run("doctor", "--cluster-from", tmp_path / "a.yaml")
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "the files hold no ConfigMap" not in result.stderr
+    golden(result.stderr.replace(str(tmp_path), "DIR"))
+
+
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     result = run("doctor", "--cluster-from", tmp_path / "none")
 

@@ -143,6 +143,60 @@ def test_another_namespace_is_found_again(api: InstallMemory, tmp_path: Path) ->
     assert api.objects == {}
 
 
+def test_an_interrupted_removal_or_installation_is_found_again(api: InstallMemory) -> None:
+    """The webhook configurations, which name the namespace, are deleted first and created last."""
+    install("--namespace=infra-vms")
+    for name in [name for name in api.objects if "webhookconfigurations" in name]:
+        del api.objects[name]
+
+    assert "not in other" in install("--namespace=other").stderr
+    assert run("uninstall").output.endswith("uninstalled\n")
+    assert api.objects == {}
+
+
+def test_only_the_namespace_of_the_installation_is_deleted(
+    api: InstallMemory, refused: Callable[[Result], None]
+) -> None:
+    """``-n`` is the namespace of the VMs in other commands."""
+    install("--namespace=infra-vms")
+    api.put("/api/v1/namespaces/shop", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    before = {**api.objects}
+
+    refused(run("uninstall", "--namespace=shop"))
+    assert api.objects == before
+    run("uninstall", "--namespace=infra-vms")
+    assert [*api.objects] == ["/api/v1/namespaces/shop"]
+    # Of nothing that is installed, the namespace alone is left over.
+    assert run("uninstall", "--namespace=shop").output == f"cluster: {CLUSTER}\nkubevirt-webhook is not installed\n"
+    assert [*api.objects] == ["/api/v1/namespaces/shop"]
+
+
+def test_a_namespace_that_another_tool_created_is_kept(api: InstallMemory, golden: Callable[[str], None]) -> None:
+    """Helm's chart has none: the admin creates it, and may have put other things there."""
+    install()
+    place = api.objects["/api/v1/namespaces/kubevirt-webhook"]
+    del place["metadata"]["labels"]
+
+    result = run("uninstall")
+    assert result.exit_code == 0
+    golden(result.stderr)
+    assert [*api.objects] == ["/api/v1/namespaces/kubevirt-webhook"]
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall", "cleanup"])
+def test_an_empty_namespace_is_not_every_namespace(api: InstallMemory, command: str) -> None:
+    """``-n "$NAMESPACE"`` with an unset variable cleaned all namespaces."""
+    result = run(command, "-n", "")
+
+    assert result.exit_code == 2
+    assert "is a variable unset?" in result.stderr
+
+
+def test_an_empty_image_is_not_the_one_that_runs(api: InstallMemory) -> None:
+    install()
+    assert run("install", "--image", "").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "is_openshift", "place"),
     [

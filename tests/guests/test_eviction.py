@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from hack.controlplane.build import location
-from hack.controlplane.bundles import DESCHEDULER
+from tests.e2e.support.descheduler import evicting_every_vm
 from tests.e2e.support.kube import KubeError, eventually
-from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.messages import parse
-from tests.e2e.support.pki import ADMIN
-from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.processes import Process
 from tests.e2e.support.workloads import PODS
 
 from .support import NAMESPACE, OTHER, Guests, gaps
 
-POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
 REQUESTER = {"requested-by": "sigs.k8s.io/descheduler"}
 HOSTNAME = "kubernetes.io/hostname"
 # KubeVirt's answer, which the descheduler looks for.
@@ -69,27 +63,7 @@ def test_an_eviction_by_the_descheduler_becomes_a_migration_unless_it_is_denied(
 
 @pytest.fixture
 def descheduler(guests: Guests, tmp_path: Path) -> Iterator[Process]:
-    """The shipped policy, with a plugin that evicts every guest: two idle nodes are not out of balance."""
-    policy = yaml.safe_load(POLICY.read_text())
-    (profile,) = policy["profiles"]
-    evictor = profile["pluginConfig"][0]
-    evictor["args"]["namespaceLabelSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
-    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
-    profile |= {"pluginConfig": [evictor, every], "plugins": {"deschedule": {"enabled": [every["name"]]}}}
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy))
-    command = [
-        str(location(os.environ, bundle=DESCHEDULER) / "descheduler"),
-        f"--policy-config-file={file}",
-        f"--kubeconfig={guests.kubeconfig_for(*ADMIN)}",
-        "--descheduling-interval=3s",
-        f"--secure-port={free_port()}",
-        "--bind-address=127.0.0.1",
-        f"--cert-dir={tmp_path}",
-        "--feature-gates=EvictionsInBackground=true",
-        "--v=3",
-    ]
-    process = Process("descheduler", command, tmp_path / "descheduler.log")
+    process = evicting_every_vm(guests, NAMESPACE, tmp_path)
     yield process
     process.kill()
 

@@ -28,6 +28,13 @@ def test_a_mutant_that_the_source_has_left_behind() -> None:
         Mutant("none", "webhook/names.py", "no such text", "").apply(ROOT)
 
 
+def test_the_copy_has_all_that_its_tests_import(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What lacks a module fails without any mutant, and nothing is run."""
+    monkeypatch.setattr(runner, "STAGES", {name: ["--collect-only", *files] for name, files in runner.STAGES.items()})
+
+    assert runner.MutantCopy(tmp_path / "copy").noticed_by(None) == ""
+
+
 def test_words_choose() -> None:
     assert {mutant.file for mutant in chosen(["kubevirt/defaults"])} == {"webhook/kubevirt/defaults.py"}
     assert chosen([]) == MUTANTS

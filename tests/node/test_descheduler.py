@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from hack.controlplane.build import location
-from hack.controlplane.bundles import DESCHEDULER
 from hack.node.cluster import PAUSE
+from tests.e2e.support.descheduler import evicting_every_vm
 from tests.e2e.support.kube import Json, KubeObject, eventually
-from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.objects import NODE_LABELS, ensure_namespace
-from tests.e2e.support.pki import ADMIN
-from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.processes import Process
 from tests.e2e.support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
 from .support import NodeInstallation
 
-POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
 NAMESPACE = "evicted"
 LABEL = "kubevirt-webhook.github.io/eviction"
 KVM = "devices.kubevirt.io/kvm"
@@ -69,22 +63,7 @@ def running(node: NodeInstallation) -> dict[str, str]:
 
 @pytest.fixture
 def descheduler(nodes: NodeInstallation, tmp_path: Path) -> Iterator[Process]:
-    """The shipped policy, with a plugin that evicts every VM: two idle nodes are not out of balance."""
-    policy = yaml.safe_load(POLICY.read_text())
-    (profile,) = policy["profiles"]
-    evictor = profile["pluginConfig"][0]
-    evictor["args"]["namespaceLabelSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
-    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
-    profile |= {"pluginConfig": [evictor, every], "plugins": {"deschedule": {"enabled": [every["name"]]}}}
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy))
-    command = [
-        str(location(os.environ, bundle=DESCHEDULER) / "descheduler"),
-        *(f"--policy-config-file={file}", f"--kubeconfig={nodes.kubeconfig_for(*ADMIN)}", f"--cert-dir={tmp_path}"),
-        *("--descheduling-interval=3s", f"--secure-port={free_port()}", "--bind-address=127.0.0.1", "--v=3"),
-        "--feature-gates=EvictionsInBackground=true",
-    ]
-    process = Process("descheduler", command, tmp_path / "descheduler.log")
+    process = evicting_every_vm(nodes, NAMESPACE, tmp_path)
     yield process
     process.kill()
     nodes.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s", timeout=70)

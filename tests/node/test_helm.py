@@ -35,6 +35,8 @@ def helm(node: NodeInstallation, tmp_path: Path) -> Iterator[Helm]:
     yield found
     found.run("uninstall", RELEASE, "--ignore-not-found")
     node.run("uninstall")
+    # It has not the label of an installation's own.
+    node.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
 
 
 def test_installed_upgraded_rolled_back_and_uninstalled_under_load(node: NodeInstallation, helm: Helm) -> None:

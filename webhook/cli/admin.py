@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webhook.cli import write
-from webhook.cli.options import PATH, CommandGroup, config_option, url_option
+from webhook.cli.options import PATH, CommandGroup, config_option, image_option, namespace_option, url_option
 
 if TYPE_CHECKING:
     from webhook.install.plan import Overlay
@@ -54,9 +54,7 @@ def policies(config_file: Path | None) -> None:
 
 
 @manifests.command()
-@click.option(
-    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the replicas.  [default: that of the settings]"
-)
+@namespace_option("Namespace of the replicas.  [default: that of the settings]")
 @click.option(
     "--overlay",
     type=click.Choice(["kubernetes", "openshift"]),
@@ -65,7 +63,7 @@ def policies(config_file: Path | None) -> None:
     help="Manifests to print.",
 )
 @config_option("those of the overlay")
-@click.option("--image", metavar="IMAGE", required=True, help="Image of the replicas.")
+@image_option("Image of the replicas.", required=True)
 def install(namespace: str | None, overlay: Overlay, config_file: Path | None, image: str) -> None:
     """Print all objects of an installation, as the command `install` makes them without asking a cluster."""
     from webhook.cli.data import directory

@@ -40,10 +40,13 @@ from webhook.install.registration import check_url
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 from webhook.settings.model import Settings
-from webhook.text import pluralize
+from webhook.text import pluralize, shorten
 
 _AGAINST: Final = "Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one."
 _START_SECONDS: Final = 20.0
+_AUDIT_SECONDS: Final = 5.0
+_SLOW: Final = "run the command again when this machine has less to do"
+_LONGEST_ANSWER: Final = 200
 
 
 @dataclass
@@ -87,12 +90,9 @@ class _Demo:
             async with self.client.post(url, data=asked.body, headers=headers) as answer:
                 body = await answer.read()
             seconds = time.perf_counter() - start
-            if answer.status != 200:
-                what = f"the server answered status {answer.status}: {body.decode().strip()}"
-                raise InputError(what, str(path), "correct the example")
-            response = json.loads(body)["response"]
+            response = self._response(answer.status, body, path)
             decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
-            line = await asyncio.wait_for(self.audit.get(), 5) if self.audit else {"decision": decision}
+            line = await _next_line(self.audit) if self.audit else {"decision": decision}
             answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
@@ -101,6 +101,21 @@ class _Demo:
                 request = asked.review["request"]
                 request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
         return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
+
+    def _response(self, status: int, body: bytes, path: Path) -> dict[str, Any]:
+        """The response in an AdmissionReview; an `InputError` where the server answers something else."""
+        text = shorten(" ".join(body.decode(errors="replace").split()), _LONGEST_ANSWER)
+        what = (
+            f"the server answered status {status}: {text}" if status != 200 else f"answered no AdmissionReview: {text}"
+        )
+        if status == 200:
+            with suppress(ValueError, KeyError, TypeError):
+                response: dict[str, Any] = json.loads(body)["response"]
+                if isinstance(response["allowed"], bool):
+                    return response
+        if self.audit:
+            raise InputError(what, str(path), "correct the example")
+        raise InputError(what, self.address, "check the URL, and that kubevirt-webhook answers there")
 
 
 @click.command()
@@ -206,9 +221,7 @@ async def _serving(arguments: list[str]) -> AsyncIterator[tuple[str, asyncio.Que
 
     reading = asyncio.create_task(audit())
     try:
-        async with asyncio.timeout(_START_SECONDS):
-            address = await _address(err)
-        yield address, lines
+        yield await _address(err), lines
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -217,14 +230,28 @@ async def _serving(arguments: list[str]) -> AsyncIterator[tuple[str, asyncio.Que
 
 
 async def _address(stderr: asyncio.StreamReader) -> str:
-    output = []
-    while line := await stderr.readline():
-        output.append(line.decode())
-        with suppress(ValueError):
-            event = json.loads(line)
-            if event.get("event") == "serving":
-                return str(event["address"])
-    raise InputError("the server did not start: " + " ".join("".join(output).split()), "serve")
+    """Where a server logs that it listens; an `InputError` with what it logged where it does not, or not in time."""
+    output, what, fix = list[str](), "the server did not start", ""
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            while line := await stderr.readline():
+                output.append(line.decode())
+                with suppress(ValueError):
+                    event = json.loads(line)
+                    if event.get("event") == "serving":
+                        return str(event["address"])
+    except TimeoutError:
+        what, fix = f"{what} within {_START_SECONDS:.0f}s", _SLOW
+    raise InputError(": ".join(filter(None, (what, " ".join("".join(output).split())))), "serve", fix)
+
+
+async def _next_line(audit: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
+    """The audit line of an answer, which the server writes after it."""
+    try:
+        async with asyncio.timeout(_AUDIT_SECONDS):
+            return await audit.get()
+    except TimeoutError:
+        raise InputError(f"the server wrote no audit line within {_AUDIT_SECONDS:.0f}s", "serve", _SLOW) from None
 
 
 def _show_row(out: Console, answer: Answered) -> None:

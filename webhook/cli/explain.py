@@ -154,7 +154,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
         will = f"would get constraints, but the mode of the namespace is {answer.mode}"
     summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
     style = "bold green" if answer.is_spread else "bold yellow"
-    yield Paragraph(f"{summary}: {answer.reason} ({answer.code})", style)
+    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", style)
     for constraint in answer.injected or answer.present:
         fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
         yield Paragraph(", ".join(fields), "", "  ")

@@ -15,7 +15,7 @@ import click
 from webhook.cli import write
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
-from webhook.cli.options import config_option, kubeconfig_option
+from webhook.cli.options import config_option, image_option, kubeconfig_option, namespace_option
 from webhook.cluster.reader import Reader
 from webhook.doctor.kubevirt import pools_of_defaults
 from webhook.errors import InputError, Unavailable
@@ -32,8 +32,7 @@ from webhook.install.shortage import REMEDY, why_unreachable
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.k8s.yaml_documents import read_file
-from webhook.settings.file import MAX_BYTES, parse
+from webhook.settings.file import parse, read_bytes
 from webhook.text import pluralize, visible
 
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -45,8 +44,10 @@ _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
 _REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
-_NAMESPACE: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help=_REPLICAS)
+_NAMESPACE: Final = namespace_option(_REPLICAS)
 _OWN: Final = "kubevirt-webhook-install"
+_LABEL_KEY: Final = "app.kubernetes.io/name"
+_LABEL_VALUE: Final = "kubevirt-webhook"
 # What help says of options.
 _FORMER: Final = "Field manager of the former tool."
 _NEXT: Final = "Field manager of the next tool, for example kubectl, helm, argocd-controller or kustomize-controller."
@@ -85,7 +86,7 @@ def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callab
 @click.option("--scheduler-variant", type=click.Choice(VARIANTS), help=_VARIANT)
 @click.option("--scheduler-image", metavar="IMAGE", default="", help=_SCHEDULER_IMAGE)
 @click.option("--prometheus", metavar="URL", default="", help="Source of a load-aware variant's metrics.")
-@click.option("--image", metavar="IMAGE", help="Image of the replicas; required at first.  [default: what they run]")
+@image_option("Image of the replicas; required at first.  [default: what they run]")
 @click.option("--callers", metavar="auto|any|CIDR,...", help=_CALLERS)
 @_DRY_RUN
 @_DIFF
@@ -124,7 +125,7 @@ async def install(
         installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
-        namespace = await _namespace(installer, namespace, given)
+        namespace = await _namespace(installer, _declared(namespace, given), "or run kubevirt-webhook uninstall first")
         narrow = await _narrowing(api, installer, overlay, namespace, callers)
         wanted = await _plan(installer, overlay, namespace, given, image, narrow)
         live = await _live_scheduler(installer)
@@ -149,21 +150,29 @@ async def install(
 def read_settings(file: Path) -> str:
     """The text of a settings file, or an `InputError`."""
     try:
-        return read_file(file, MAX_BYTES).decode()
+        return read_bytes(file).decode()
     except UnicodeDecodeError:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
-async def _namespace(installer: Installer, wanted: str | None, given: _Given) -> str:
-    """The namespace of the replicas: that of the installation; at first that of the option or of the settings."""
-    present = await installer.namespace()
-    if wanted is None and given:
+def _declared(namespace: str | None, given: _Given) -> str | None:
+    """The namespace that the option names, or the settings; None where they say nothing."""
+    if namespace is None and given:
         declared = parse(given[0].encode(), given[1]).webhooks.service.namespace
         # Settings that say nothing mean the namespace in which the replicas are.
-        wanted = declared if declared != NAMESPACE else None
+        return declared if declared != NAMESPACE else None
+    return namespace
+
+
+async def _namespace(installer: Installer, wanted: str | None, otherwise: str) -> str:
+    """The namespace of the replicas: that of the installation, else the wanted one, else that of the manifests.
+
+    An `InputError` where the wanted one is not that of the installation; ``otherwise`` is the end of its advice.
+    """
+    present = await installer.namespace()
     if present and wanted and wanted != present:
         what = f"kubevirt-webhook is installed in the namespace {present}, not in {wanted}"
-        raise InputError(what, "--namespace", f"use {present}, or run kubevirt-webhook uninstall first")
+        raise InputError(what, "--namespace", f"use {present}, {otherwise}")
     return wanted or present or NAMESPACE
 
 
@@ -315,8 +324,7 @@ async def uninstall(
     """
     async with connected(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
-        where = namespace or await installer.namespace() or NAMESPACE
-        own = await installer.present(everything(directory("manifests"), where))
+        own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
         # The scheduler goes last: until then, what names it can still be placed.
         objects = [*await _removable_scheduler(api, installer), *own]
         _name_cluster(api)
@@ -329,6 +337,23 @@ async def uninstall(
         elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')} from {_cluster(api)}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
+
+
+async def _removable(installer: Installer, namespace: str) -> list[Manifest]:
+    """The objects of the installation that exist, in the order in which they were created.
+
+    A namespace without the label that an installation gives it was created by others, who may have more in it.
+    """
+    own = await installer.present(everything(directory("manifests"), namespace))
+    for manifest in [one for one in own if one["kind"] == "Namespace"]:
+        labels = (await installer.get(manifest) or manifest)["metadata"].get("labels") or {}
+        if labels.get(_LABEL_KEY) != _LABEL_VALUE:
+            own.remove(manifest)
+            if own:
+                todo = f"delete it if nothing else is in it: kubectl delete namespace {namespace}"
+                why = f"lacks the label {_LABEL_KEY}={_LABEL_VALUE}, which an installation sets"
+                write.line(f"{title(manifest)}: kept, since it {why}; {todo}", err=True)
+    return own
 
 
 async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -> list[Manifest]:
@@ -361,9 +386,7 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
 
 
 @click.command()
-@click.option(
-    "-n", "--namespace", default="", metavar="NAMESPACE", help="Namespace of the VMs.  [default: all namespaces]"
-)
+@namespace_option("Namespace of the VMs.  [default: all namespaces]")
 @_KUBECONFIG
 @click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME", help=_UNCHOSEN)
@@ -373,7 +396,7 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
 async def cleanup(
     *,
     kubeconfig: Kubeconfig | None,
-    namespace: str,
+    namespace: str | None,
     allow_restart_required: bool,
     schedulers: tuple[str, ...],
     dry_run: bool,
@@ -388,7 +411,7 @@ async def cleanup(
         if present := await Installer(api, write.line).present(expected):
             what = "the API server still calls kubevirt-webhook, which would undo the cleanup"
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
-        work = Cleanup(api, namespace, schedulers)
+        work = Cleanup(api, namespace or "", schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
         _name_cluster(api)
         for task in tasks:

@@ -17,7 +17,7 @@ from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Insta
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.optin import check_opt_in
 from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
-from webhook.doctor.report import Finding, Report
+from webhook.doctor.report import UNREADABLE, Finding, Report
 from webhook.doctor.schedulers import check_schedulers
 from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
@@ -107,6 +107,10 @@ async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding
     namespace = next((service.namespace for service in services if service and service.namespace), NAME)
     subject = f"ConfigMap {namespace}/{NAME}"
     config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
+    if isinstance(config_map, FileGap) and config_map.code == UNREADABLE:
+        raise InputError(
+            f"the settings cannot be read: {config_map.why}", subject, f"use --config FILE, or {config_map.todo}"
+        )
     if isinstance(config_map, FileGap):
         fix = "use --config FILE, or add it to them"
         raise InputError(f"the files hold no ConfigMap of namespace {namespace}", subject, fix)

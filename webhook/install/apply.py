@@ -20,6 +20,9 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.types.meta import decode_status
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
+# Of the replicas' account, and of the binding that grants it their permissions.
+_ACCOUNT: Final = "kubevirt-webhook"
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
 
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
@@ -71,11 +74,19 @@ class Installer:
         return None if status == 404 else self._object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
-        """The namespace whose Service the API server calls; empty where nothing is installed."""
+        """The namespace of the replicas; empty where nothing is installed.
+
+        It is that of the Service that the API server calls. Without webhook configurations, which an installation
+        creates last and a removal deletes first, it is that of the account with the replicas' permissions.
+        """
         metadata = {"name": names.FIRST_CONFIGURATION}
         found = await self.get({"apiVersion": API_VERSION, "kind": CONFIGURATIONS[0], "metadata": metadata})
         services = [entry["clientConfig"].get("service") or {} for entry in (found or {}).get("webhooks") or ()]
-        return next((service["namespace"] for service in services if "namespace" in service), "")
+        if place := next((service["namespace"] for service in services if "namespace" in service), ""):
+            return str(place)
+        found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
+        subjects = (found or {}).get("subjects") or ()
+        return next((str(subject["namespace"]) for subject in subjects if subject.get("name") == _ACCOUNT), "")
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""

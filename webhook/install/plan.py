@@ -15,7 +15,7 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
-from webhook.k8s.yaml_documents import read_documents
+from webhook.k8s.yaml_documents import plain, read_documents
 from webhook.settings.file import parse
 from webhook.settings.model import LayersSettings, Settings, is_loopback
 
@@ -135,7 +135,9 @@ def settings_in(text: str, where: str, namespace: str) -> str:
     """
     if parse(text.encode(), where).webhooks.service.namespace == namespace:
         return text
-    line = f"webhooks: {{service: {{namespace: {namespace}}}}}"
+    # A namespace may be called 123 or true.
+    name = namespace if plain(namespace) == namespace else f'"{namespace}"'
+    line = f"webhooks: {{service: {{namespace: {name}}}}}"
     longer = f"{text.rstrip()}\n{line}\n" if text.strip() != "{}" else f"{line}\n"
     try:
         if parse(longer.encode(), where).webhooks.service.namespace == namespace:

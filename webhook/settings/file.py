@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str]) -> Settings:
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
     """
-    return parse(_read(path), os.fspath(path))
+    return parse(read_bytes(path), os.fspath(path))
 
 
 def parse(data: bytes, where: str) -> Settings:
@@ -107,7 +107,7 @@ def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """
     from webhook.settings.validation import validate  # noqa: PLC0415 - a server does without it
 
-    model = validate(b"{}" if path is None else _read(path), os.fspath(path or ""))
+    model = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
     return model.model_dump(mode="json", by_alias=True)
 
 
@@ -154,7 +154,7 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._parse = parse
-        self.current = parse(_read(path), self._path)
+        self.current = parse(read_bytes(path), self._path)
         self._at_start = self.current
         self.problem: InputError | None = None
         self._restart_needed: list[str] = []
@@ -174,7 +174,7 @@ class SettingsFile:
         """
         read: bytes | InputError
         try:
-            read = await asyncio.to_thread(_read, self._path)
+            read = await asyncio.to_thread(read_bytes, self._path)
         except InputError as mistake:
             read = mistake
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
@@ -217,7 +217,8 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
     yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a settings file; `InputErrors` where it cannot be read, or is larger than `MAX_BYTES`."""
     where = os.fspath(path)
     try:
         return read_file(path, MAX_BYTES, "a settings file is not larger")

@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 from click.testing import Result
 
 from tests import builders
 from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
-from tests.cli.runner import run
+from tests.cli.runner import in_thread, run
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from webhook.k8s.resources import NAMESPACES, NODES
+from webhook.k8s.types.meta import Unstructured
+from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.kubevirt.resources import KUBEVIRTS
+
+WHOLE_DEFINITIONS = DEFINITIONS.decoded_as(Unstructured)
 
 REPLICA_SET = {
     "apiVersion": "kubevirt.io/v1",
@@ -159,3 +168,43 @@ def test_a_template_of_openshift_is_not_taken_for_evaluated(tmp_path: Path, kind
 
     assert result.exit_code == status
     assert ("oc process -f FILE" in result.stdout) is bool(status)
+
+
+@contextmanager
+def api_server() -> Iterator[FakeApiServer]:
+    server = FakeApiServer()
+    for resource in (KUBEVIRTS, NODES):
+        server.serve(resource)
+    server.put(NAMESPACES, "shop")
+    spec = {"group": "kubevirt.io", "names": {"kind": "VirtualMachine"}, "scope": "Namespaced"}
+    version = {"name": "v1", "served": True, "schema": {"openAPIV3Schema": {"type": "object", "properties": {}}}}
+    server.put(WHOLE_DEFINITIONS, "virtualmachines.kubevirt.io", spec={**spec, "versions": [version]})
+    with in_thread(running(server)):
+        yield server
+
+
+def test_the_definitions_of_a_large_cluster_are_read_page_by_page(tmp_path: Path) -> None:
+    """Those of OpenShift have more bytes than one answer may have."""
+    with api_server() as server:
+        for number in range(18):
+            spec = {"group": "example.com", "names": {"kind": "A"}, "description": "x" * 1024 * 1024}
+            server.put(WHOLE_DEFINITIONS, f"a{number}.example.com", spec=spec)
+        done = run("review", manifest(tmp_path, vm()), "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+
+    assert "the cluster's CustomResourceDefinitions" in done.stderr
+    assert done.exit_code == 1, "no field is known"
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(403, 0), (500, 2), (0, 2)])
+def test_definitions_that_cannot_be_read(
+    tmp_path: Path, status: int, exit_status: int, golden: Callable[[str], None]
+) -> None:
+    with api_server() as server:
+        if status:
+            server.fail(WHOLE_DEFINITIONS.path(), status, times=100)
+        else:
+            server.answer(WHOLE_DEFINITIONS.path(), lambda _: web.Response(body=b"{"), times=100)
+        done = run("review", manifest(tmp_path, vm()), "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+
+    assert done.exit_code == exit_status, done.output
+    golden(done.stderr)

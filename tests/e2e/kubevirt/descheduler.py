@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.descheduler import BACKGROUND, policy_of, process
 from tests.e2e.support.kube import Json, eventually
-from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.pki import service_account
-from tests.e2e.support.processes import Process, free_port
 from tests.e2e.support.rbac import RBAC, grant
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 
@@ -20,7 +17,6 @@ from .place import Place, domain
 
 ACCOUNT = service_account("kube-system", "descheduler")
 USER = ACCOUNT.user
-POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
 # As upstream's own manifests have it (kubernetes/base/rbac.yaml), less what this policy does not need.
 RULES: Sequence[Json] = (
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "update", "patch"]},
@@ -45,24 +41,9 @@ class Descheduler:
         self._place = place
         plane = place.real.plane
         grant(plane.admin, "descheduler", RULES, subject={"apiGroup": RBAC, "kind": "User", "name": USER})
-        policy = yaml.safe_load(POLICY.read_text())
-        evictor = policy["profiles"][0]["pluginConfig"][0]
-        assert evictor["name"] == "DefaultEvictor"
-        own = {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}}
-        evictor["args"]["namespaceLabelSelector"] = own
-        config = directory / "policy.yaml"
-        config.write_text(yaml.safe_dump(policy))
-        command = [
-            str(binary),
-            f"--policy-config-file={config}",
-            f"--kubeconfig={plane.kubeconfig_for(*ACCOUNT)}",
-            f"--secure-port={free_port()}",
-            "--bind-address=127.0.0.1",
-            f"--cert-dir={directory}",
-            "--v=3",
-            *(["--feature-gates=EvictionsInBackground=true"] if background else []),
-        ]
-        self.process = Process("descheduler", command, directory / "descheduler.log")
+        options = [BACKGROUND] if background else []
+        kubeconfig = plane.kubeconfig_for(*ACCOUNT)
+        self.process = process(binary, policy_of(place.namespace), kubeconfig, directory, *options)
 
     def run(self, rounds: int) -> None:
         """Has it look at the nodes so often, each time after what it asked for before has happened.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +16,14 @@ from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
 from webhook.cli.review.result import Result, weightier
 from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import SECONDS, listed
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import KubeVirtKey, NamespaceKey
 from webhook.forecast import requests
 from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch
-from webhook.k8s.client.api import Transport
+from webhook.k8s.client.api import READ_ERRORS, Forbidden, Transport, list_failure
+from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
@@ -30,6 +33,7 @@ from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
+_DEFINITIONS: Final = DEFINITIONS.decoded_as(Unstructured)
 _DECISIONS: Final = {
     common.INVALID_OBJECT: "invalid",
     common.DRY_RUN_DENIED: "denied",
@@ -219,11 +223,22 @@ async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Tra
     """What objects of KubeVirt are checked against in a running cluster; as `schemas_of_files`."""
     if crds:
         return _schemas_in(crds)
-    status, body = await transport.get(DEFINITIONS.path())
-    items = msgspec.json.decode(body).get("items") or [] if status == 200 else []
-    # A user without the permission to list them gets what the program knows; the line on standard error says so.
-    found = Schemas.of_definitions(items, "the cluster's CustomResourceDefinitions")
+    found = Schemas.of_definitions(await _definitions(transport), "the cluster's CustomResourceDefinitions")
     return found or Schemas.of_release(_release_of(cluster))
+
+
+async def _definitions(transport: Transport) -> list[dict[str, Any]]:
+    """KubeVirt's definitions; an `InputError` where they cannot be read. All of a cluster can have 100 MB."""
+    try:
+        async with aclosing(listed(transport, _DEFINITIONS, seconds=SECONDS)) as definitions:
+            specs = [one.spec async for one in definitions if is_of_kubevirt(str((one.spec or {}).get("group") or ""))]
+            return [{"spec": spec} for spec in specs]
+    except READ_ERRORS as error:
+        # A user without the permission to list them gets what the program knows; the line on standard error says so.
+        if not isinstance(why := list_failure(error, DEFINITIONS, "", SECONDS), Forbidden):
+            fix = "run the command again, or name a file of them with --crds"
+            raise InputError(why.why, DEFINITIONS.plural, fix) from None
+    return []
 
 
 def _schemas_in(crds: Path) -> Schemas:
