@@ -66,7 +66,7 @@ def test_a_name_that_no_namespace_has_is_refused_where_it_is_given(name: str) ->
 
 @pytest.mark.parametrize("image", ["", " ", "a b", "a\nb", "registry.example/Webhook:1", "here:", "here@sha256:1"])
 def test_an_image_that_no_node_could_pull_is_refused(image: str) -> None:
-    """Applied by kubectl, it would be refused after half of the objects, or its pods would never start."""
+    """Applied by kubectl, the API server would deny it after half of the objects, or its pods would never start."""
     result = run("manifests", "install", "--image", image)
 
     assert (result.exit_code, result.stdout) == (2, "")
