@@ -325,13 +325,10 @@ def encode(
         annotations: audit annotations for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
-    short = {
-        # Nearly always there is nothing to escape or to cut.
-        key: value
-        if len(value) <= MAX_NOTE and value.isascii() and value.isprintable()
-        else _clip_text(value, MAX_NOTE)
-        for key, value in annotations.items()
-    }
+    short, text = annotations, "".join(annotations.values())
+    # Nearly always there is nothing to escape or to cut.
+    if len(text) > MAX_NOTE or not (text.isascii() and text.isprintable()):
+        short = {key: _clip_text(value, MAX_NOTE) for key, value in annotations.items()}
     return _encode(
         _Answer(
             api_version,

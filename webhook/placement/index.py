@@ -197,13 +197,16 @@ class NodeIndex:
         failures: list[Failure] = []
         everyone = eligible = self._all
         for requirement in requirements:
-            if type(requirement) is Untainted:
+            if isinstance(requirement, Label):
+                wanted = requirement.expression
+                if wanted.operator == IN and len(wanted.values) == 1:
+                    # So are nearly all.
+                    nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
+                else:
+                    nodes = everyone ^ self._nodes_accepting(wanted)
+            elif isinstance(requirement, Untainted):
                 failures += self._tainted(requirement)
                 continue
-            wanted = requirement.expression if isinstance(requirement, Label) else None
-            if wanted and wanted.operator == IN and len(wanted.values) == 1:
-                # So are nearly all.
-                nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
             else:
                 nodes = self._failing_nodes(requirement)
             if nodes:
@@ -272,10 +275,8 @@ class NodeIndex:
             values[value] = values.get(value, 0) | bit
 
     def _failing_nodes(self, requirement: Requirement) -> int:
-        """The nodes that a requirement keeps out, whatever their taints."""
+        """The nodes that a requirement of something else than labels and taints keeps out."""
         match requirement:
-            case Label():
-                return self._all ^ self._nodes_accepting(requirement.expression)
             case OneOf():
                 matching = 0
                 spend(len(requirement.terms), "terms of the node affinity")

@@ -333,10 +333,14 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
     asked: dict[str, list[_Asked]] = {}
     names: list[_Asked] = []
+    affinities: list[OneOf] = []
     spend(len(requirements), "requirements")
     for requirement in requirements:
         if isinstance(requirement, Label):
-            asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
+            expression = requirement.expression
+            asked.setdefault(expression.key, []).append((requirement, expression))
+        elif isinstance(requirement, OneOf):
+            affinities.append(requirement)
         elif isinstance(requirement, Elsewhere):
             names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
             if requirement.hostname:
@@ -346,12 +350,11 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     for each in asked.values():
         # Most labels are required once, and one value, or any, is always possible.
         expression = each[0][1]
-        is_possible = expression.operator in _ALWAYS_POSSIBLE or (expression.operator == IN and expression.values)
-        if len(each) > 1 or not is_possible:
+        possible = expression.values if expression.operator == IN else expression.operator in _ALWAYS_POSSIBLE
+        if not possible or len(each) > 1:
             conflicts += _of_one_label(each)
-    for requirement in requirements:
-        if isinstance(requirement, OneOf):
-            conflicts += _of_affinity(requirement, asked, names)
+    for affinity in affinities:
+        conflicts += _of_affinity(affinity, asked, names)
     return tuple(conflicts)
 
 
