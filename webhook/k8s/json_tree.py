@@ -138,10 +138,10 @@ def lookup(root: object, path: Sequence[str]) -> object:
     value: Any = root
     for segment in path:
         kind = type(value)
-        if kind is dict:
-            value = value.get(segment)
-        elif kind in _ATTRIBUTES:
+        if kind in _ATTRIBUTES:
             value = getattr(value, _ATTRIBUTES[kind][segment])
+        elif kind is dict:
+            value = value.get(segment)
         elif value is None:
             return ABSENT
         else:
@@ -155,10 +155,10 @@ def count_present(root: object, path: Sequence[str]) -> int:
     depth = 0
     for segment in path:
         kind = type(value)
-        if kind is dict:
-            value = value.get(segment)
-        elif kind in _ATTRIBUTES:
+        if kind in _ATTRIBUTES:
             value = getattr(value, _ATTRIBUTES[kind][segment])
+        elif kind is dict:
+            value = value.get(segment)
         else:
             value = _child(value, segment, path)
         if value is None:
