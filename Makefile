@@ -233,6 +233,11 @@ guests-gate: $(READY) ## Boot and migrate one guest where the machine can, and o
 guests-lab: $(READY) ## Start a real KubeVirt that runs guests, and leave it running
 	@$(BIN)/python -m hack.guests
 
+.PHONY: guests-recording
+guests-recording: $(READY) ## Record a drain of guests for the README; it takes asciinema and Node.js
+	@$(BIN)/python -m hack.guests $(BIN)/python -m hack.guests.recording
+	@$(BIN)/python -m hack.guests.recording
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies; LOCK=--upgrade takes the newest versions, not those already locked
 	@$(BIN)/python hack/lock.py $(LOCK)
