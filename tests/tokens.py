@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 Key: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 ISSUER = "https://kubernetes.default.svc"
-_DIGESTS = {256: hashes.SHA256, 384: hashes.SHA384, 521: hashes.SHA512}
+_DIGESTS = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
 _OF_EC = {256: "ES256", 384: "ES384", 521: "ES512"}
 
 
@@ -35,7 +35,7 @@ def sign(key: Key, claims: dict[str, Any], kid: str = "k1", **header: Any) -> st
     content = ".".join(encode(json.dumps(part).encode()) for part in parts)
     if isinstance(key, rsa.RSAPrivateKey):
         return f"{content}.{encode(key.sign(content.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
-    pair = decode_dss_signature(key.sign(content.encode(), ec.ECDSA(_DIGESTS[key.key_size]())))
+    pair = decode_dss_signature(key.sign(content.encode(), ec.ECDSA(_DIGESTS[key.key_size])))
     size = (key.key_size + 7) // 8
     return f"{content}.{encode(b''.join(half.to_bytes(size) for half in pair))}"
 
@@ -55,9 +55,10 @@ def _public(key: Key) -> dict[str, str]:
 
 
 def claims(
-    audience: str | list[str],
+    audience: Any,
     configuration: str = "kubevirt-webhook",
     kind: str = "mutatingwebhookconfiguration",
+    /,
     *,
     now: float,
     groups: tuple[str, ...] = ("*",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -44,6 +44,15 @@ class KeyTransport(Transport):
         if isinstance(answer, ApiConnectionError):
             raise answer
         return (answer, b"{}") if isinstance(answer, int) else (200, json.dumps(answer).encode())
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        raise AssertionError(f"nothing is written, and no token sent: {path}")
+
+    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        raise AssertionError(path)
+
+    async def close(self) -> None:
+        pass
 
 
 @asynccontextmanager
@@ -114,7 +123,7 @@ STRANGER = ec.generate_private_key(ec.SECP256R1())
         (sign(KEY, claims(URL, now=NOW, groups=("apps",))), "not-attested"),
         (sign(KEY, claims(URL, now=NOW, groups=())), "not-attested"),
         # An ordinary one, which any pod can have with any audience.
-        (sign(KEY, claims(URL, now=NOW, **{"kubernetes.io": ORDINARY})), "not-bound"),
+        (sign(KEY, {**claims(URL, now=NOW), "kubernetes.io": ORDINARY}), "not-bound"),
         (sign(KEY, {key: value for key, value in claims(URL, now=NOW).items() if key != "kubernetes.io"}), "not-bound"),
         # Expired, or of a time that has not come.
         (sign(KEY, claims(URL, now=NOW - 541)), "expired"),
