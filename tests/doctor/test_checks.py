@@ -311,6 +311,7 @@ async def test_without_a_running_cluster_nothing_live_is_said_to_be_in_order(
         ("effect", "metrics", "unknown"),
         ("schedulers", "scheduler kubevirt", "unknown"),
         ("clock", "API server", "unknown"),
+        ("api-server", "API server", "unknown"),
     }
     assert all(finding.todo for finding in report.findings if finding.code in GAPS)
     assert report.verdict == "unknown"

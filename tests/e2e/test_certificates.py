@@ -15,21 +15,25 @@ from pathlib import Path
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs.rotation import RotationEvent
+from tests.tokens import sign
 from webhook.k8s.client.transport import connect
 from webhook.server.runtime.certificates import CaBundles
 
 from .conftest import OwnPlane
-from .support import cert_manager
+from .support import cert_manager, versions
 from .support.access import Access
 from .support.balancer import Balancer
 from .support.installed import SECRET, LiveInstallation, SteadyReviews
-from .support.kube import Kube, denial, eventually
+from .support.kube import Json, Kube, denial, eventually
 from .support.manifests import MANIFESTS
-from .support.migrations import EAST, WEST, MigrationMover, guest, refused
-from .support.objects import ZONE, ensure_namespace, make_node
-from .support.pki import Pki
+from .support.migrations import EAST, WEST, MigrationMover, guest, migration, refused
+from .support.objects import ZONE, ensure_namespace, make_node, obj
+from .support.pki import Pki, service_account
+from .support.rbac import grant
 from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS
 from .support.workloads import vm
 
@@ -208,20 +212,25 @@ def test_a_replica_killed_in_the_middle_of_a_rotation(cluster: Access, new_insta
     assert tenant.choice() == "kubevirt"
 
 
+def authenticating(directory: Path, user: Json) -> str:
+    """The flag of an API server that authenticates to webhooks as a user of a kubeconfig."""
+    kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+    (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
+    version, file = {"apiVersion": "apiserver.config.k8s.io/v1"}, str(directory / "kubeconfig")
+    own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": file}
+    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": own} for kind in ("Mutating", "Validating")]
+    admission = {**version, "kind": "AdmissionConfiguration", "plugins": plugins}
+    (directory / "admission").write_text(json.dumps(admission))
+    return f"--admission-control-config-file={directory / 'admission'}"
+
+
 def test_the_api_servers_client_certificate(
     own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
 ) -> None:
     clients, unknown = Pki(tmp_path / "clients"), Pki(tmp_path / "strangers")
     pem = clients.client("apiserver")
     user = {"client-certificate": str(pem), "client-key": str(pem)}
-    kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
-    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    version, file = {"apiVersion": "apiserver.config.k8s.io/v1"}, str(tmp_path / "kubeconfig")
-    own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": file}
-    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": own} for kind in ("Mutating", "Validating")]
-    admission = {**version, "kind": "AdmissionConfiguration", "plugins": plugins}
-    (tmp_path / "admission").write_text(json.dumps(admission))
-    plane = own_plane(apiserver_flags=[f"--admission-control-config-file={tmp_path / 'admission'}"])
+    plane = own_plane(apiserver_flags=[authenticating(tmp_path, user)])
     make_node(plane.admin, "node-a", EAST)
     authority = tmp_path / "client-ca.crt"
     shutil.copy(clients.ca, authority)
@@ -261,6 +270,87 @@ def test_the_api_servers_client_certificate(
     said = eventually(lambda: denial(ask), what="another name to be refused")
     assert "somebody" in said.message
     assert "apiserver" in said.message
+
+
+@pytest.mark.kubernetes(versions.WEBHOOK_TOKENS)
+def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
+    own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
+) -> None:
+    """Issued by the real API server, and sent by it from a file, as 1.37 sends none by itself."""
+    file = tmp_path / "token"
+    file.write_text("none-yet")
+    gate = "--feature-gates=APIServerWebhookAuthenticationToken=true"
+    plane = own_plane(apiserver_flags=[authenticating(tmp_path, {"tokenFile": str(file)}), gate])
+    make_node(plane.admin, "node-a", EAST)
+    installed = new_installation(plane, MANAGED)
+    installed.apply()
+    replica = installed.start()
+    tenant = installed.tenant()
+    tenant.label("enforce", MIGRATION)
+    mover = MigrationMover(tenant, guest(nodeSelector=EAST))
+
+    def told() -> bool:
+        """Whether an admin is told the nodes."""
+        message = refused(lambda: mover.ask(WEST))["message"]
+        assert (f"node-a: without {ZONE}=west" in message) == ("node-a" in message)
+        return "node-a" in message
+
+    assert not told()
+    assert replica.metric("kubevirt_webhook_sender_tokens_total", result="malformed")
+
+    account = ("kube-system", "webhook-auth")
+    rule = {"apiGroups": ["authentication.k8s.io"], "resources": ["admissionReviewAPIGroups"], "verbs": ["attest"]}
+    grant(plane.admin, service_account(*account).user, [{**rule, "resourceNames": ["*"]}])
+    plane.admin.apply(obj("ServiceAccount", account[1], namespace=account[0]))
+    other = {**installed.manifests()[0], "metadata": {"name": "other"}, "webhooks": []}
+    plane.admin.apply(other)
+
+    def issued(audience: str, configuration: str = FIRST) -> str:
+        reference = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": other["kind"], "name": configuration}
+        attested = {"boundObjectRef": reference, "attestations": {"admissionReviewAPIGroups": ["*"]}}
+        asked = obj("TokenRequest", spec={"audiences": [audience], "expirationSeconds": 600, **attested})
+        made = plane.admin.create("v1/serviceaccounts", asked, account[0], name=account[1], subresource="token")
+        return str(made["status"]["token"])
+
+    valid = eventually(lambda: issued(installed.url), what="the authorizer to know who may attest")
+    file.write_text(valid)
+    plane.restart_apiserver()
+    eventually(told, what="the token to be verified by keys that were read")
+
+    resource = {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstancemigrations"}
+    kind = {"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstanceMigration"}
+    request = {"uid": "1", "kind": kind, "resource": resource, "operation": "CREATE", "namespace": tenant.namespace}
+    moving = {**migration(mover.name, WEST), "apiVersion": "kubevirt.io/v1"}
+    moving["metadata"] = {"name": "move", "namespace": tenant.namespace}
+    asked = {**request, "object": moving, "userInfo": {"username": "admin", "groups": ["system:masters"]}}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    path = "/validate/migration/virtualmachineinstancemigrations/enforce"
+
+    def names_nodes(token: str) -> bool:
+        return "node-a" in replica.ask(path, review, token)["response"]["status"]["message"]
+
+    header, payload = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in valid.split(".")[:2])
+    key = load_pem_private_key(plane.pki.service_account_key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    stranger, past = ec.generate_private_key(ec.SECP256R1()), payload["exp"] - 1200
+    ordinary = obj("TokenRequest", spec={"audiences": [installed.url]})
+    of_a_pod = plane.admin.create("v1/serviceaccounts", ordinary, account[0], name=account[1], subresource="token")
+    tokens = {
+        "valid": valid,
+        "signed again": sign(key, payload, header["kid"]),
+        "of another webhook": issued("https://other.example/validate"),
+        "of another configuration": issued(installed.url, "other"),
+        "expired": sign(key, {**payload, "iat": past - 600, "nbf": past - 600, "exp": past}, header["kid"]),
+        "of another cluster": sign(stranger, payload, header["kid"]),
+        "of another issuer": sign(key, {**payload, "iss": "https://other.example"}, header["kid"]),
+        "of any pod": of_a_pod["status"]["token"],
+    }
+    assert {name: names_nodes(token) for name, token in tokens.items()} == {
+        name: name in ("valid", "signed again") for name in tokens
+    }
+    results = ("expired", "not-bound", "other-audience", "invalid-signature")
+    count = partial(replica.metric, "kubevirt_webhook_sender_tokens_total")
+    assert [count(result=result) for result in results] == [1, 2, 1, 2]
 
 
 NAMESPACE = "kubevirt-webhook"

@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ from tests.server.clients import LAST, REQUEST, ask, connect, everything, status
 from tests.server.conftest import ServedApp, Start
 from tests.server.listening import Unanswering
 from tests.server.raw_requests import head
+from tests.server.test_senders import KEY, OWN, URL, KeyTransport, following
+from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.errors import InputError
@@ -32,6 +35,7 @@ from webhook.facts import NamespaceKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server.app import LIMITS
 from webhook.server.edge import JITTER, Client, ConnectionLimiter, Limits, split_address
+from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
@@ -151,6 +155,45 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
     assert "node-a" not in claimed
     for server in (verifying, anybody):
         assert "node-a2" in str(server.kept.records[0].details)
+
+
+async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_it_counts(
+    start: Start, clients: ConnectedClients
+) -> None:
+    """On one connection: a token counts for the requests that have it, from when its key is known until it expires."""
+    world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
+    body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
+    server = await start(MemoryCluster(world))
+    server.app.senders = SenderVerifier(URL, OWN)
+    stream = await connect(server)
+
+    async def names_nodes(token: str = "") -> bool:
+        extra = f"Authorization: Bearer {token}\r\n" if token else ""
+        answer = await ask(stream, head(len(body), MIGRATIONS, extra) + body)
+        assert answer.status == 200, "no token is no error"
+        message = json.loads(answer.body)["response"]["status"]["message"]
+        assert ("node-a2, node-b1: without zone=c" in message) == ("node-a" in message)
+        return "node-a" in message
+
+    token = sign(KEY, claims(URL + MIGRATIONS, now=time.time(), groups=("kubevirt.io",)))
+    assert [await names_nodes(each) for each in (token, token)] == [False, False], "no key is known"
+    async with following(server.app.senders, KeyTransport(key_set(k1=KEY))):
+        await until(lambda: server.app.senders and server.app.senders._keys, "the keys to be read")
+    assert [await names_nodes(each) for each in (token, token, "", token, f"{token}A", "")] == [
+        *(True, True, False, True, False, False)
+    ]
+    assert await names_nodes(token)
+    (connection,) = server.server.open
+    assert time.monotonic() < connection.verified_until < time.monotonic() + 600
+    connection.verified_until = time.monotonic()
+    assert not await names_nodes(token), "expired since"
+    stream[1].close()
+
+    # Where a certificate is needed, no token stands for it.
+    strict = await start(MemoryCluster(world), swappable=clients.tls, clients=("apiserver",))
+    strict.app.senders = server.app.senders
+    request = head(len(body), MIGRATIONS, f"Authorization: Bearer {token}\r\nConnection: close\r\n") + body
+    assert (await everything(strict, request, clients.trust(None))).startswith(b"HTTP/1.1 403 ")
 
 
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: ConnectedClients) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from webhook import names
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileGap, FileReader, ObjectReader, Reader, TimedTransport
+from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
@@ -34,7 +35,7 @@ _INSTALLATION: Final = (
 )
 _CLUSTER: Final = (
     *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_pools, check_pinning, check_relabelling),
-    *(check_nodes, check_spread, check_clock),
+    *(check_nodes, check_spread, check_clock, check_api_server),
 )
 _SETTINGS: Final = "settings"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from webhook.cluster.reader import ObjectReader
 from webhook.errors import Unavailable
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
+from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
@@ -200,6 +202,23 @@ class Installation:
     async def kubevirts(self) -> tuple[KubeVirt, ...] | Unavailable:
         """The KubeVirt objects, of which a cluster has one."""
         return await self.reader.all(KUBEVIRTS)
+
+    async def kubernetes_version(self) -> tuple[int, int] | Unavailable:
+        """Major and minor version of the API server, because kube-scheduler does not report its own."""
+        api = self.reader.api
+        if isinstance(api, Unavailable):
+            return api
+        try:
+            status, body = await api.get("/version")
+            answer = msgspec.json.decode(body, type=dict[str, Any])
+        except ApiConnectionError as error:
+            return Unavailable(error.why)
+        except UNDECODABLE:
+            status, answer = 0, {}
+        match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
+        if status != 200 or match is None:
+            return Unavailable("the API server does not report its version")
+        return int(match[1]), int(match[2])
 
     async def deployment(self) -> Deployment | Unavailable | None:
         """The Deployment of kubevirt-webhook; None where it does not exist."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap
@@ -20,7 +17,6 @@ from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
 from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
@@ -68,7 +64,7 @@ async def check_spread(installation: Installation) -> list[Finding]:
         what += ", not being emptied, and without a NoSchedule or NoExecute taint"
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
-    version = await _version(installation)
+    version = await installation.kubernetes_version()
     if isinstance(version, FileGap):
         findings.append(unreadable(_CHECK, "estimate", version))
     elif isinstance(version, Unavailable):
@@ -128,24 +124,6 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
         "nodesWithoutVms": spread.empty,
         "vmsWithoutRoom": spread.unplaced,
     }
-
-
-async def _version(installation: Installation) -> Version | Unavailable:
-    """Major and minor version of the API server, because kube-scheduler does not report its own."""
-    api = installation.reader.api
-    if isinstance(api, Unavailable):
-        return api
-    try:
-        status, body = await api.get("/version")
-        answer = msgspec.json.decode(body, type=dict[str, Any])
-    except ApiConnectionError as error:
-        return Unavailable(error.why)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        status, answer = 0, {}
-    match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
-    if status != 200 or match is None:
-        return Unavailable("the API server does not report its version")
-    return int(match[1]), int(match[2])
 
 
 def _check_zones(inventory: Inventory, spreads: set[str]) -> Iterator[Finding]:

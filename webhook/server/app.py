@@ -12,7 +12,8 @@ from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
 from webhook.server.fair_queue import FairQueue, namespace_of
-from webhook.server.request import Answer, HttpRequest, Overload
+from webhook.server.request import Answer, Head, HttpRequest, Overload
+from webhook.server.senders import SenderVerifier
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
@@ -73,6 +74,7 @@ class App(Application):
     Attributes:
         in_flight: requests that tasks are answering; those that are answered without a task do not count.
         listener: the server, once it was made.
+        senders: verifies the tokens of API servers; None: no token counts.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class App(Application):
         self._clients: Final = clients
         self.in_flight = 0
         self.listener: Server | None = None
+        self.senders: SenderVerifier | None = None
 
     def server(self) -> Server:
         """The server of this app; make it inside the running loop."""
@@ -122,6 +125,13 @@ class App(Application):
             return None
         return self._served(request, answer)
 
+    def verify(self, head: Head) -> float | None:
+        """Until when the head's token proves that an API server sends, as `SenderVerifier.verify` has it."""
+        endpoint = self._endpoints.get(head.path)
+        if endpoint is None or self.senders is None or self._clients:
+            return 0.0
+        return self.senders.verify(head.headers["authorization"], endpoint.path, endpoint.group)
+
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
         head, connection, body = request.head, request.connection, request.body
@@ -135,7 +145,8 @@ class App(Application):
         if self.in_flight and not self._turns.is_free(self._key(body)):
             return None
         try:
-            pending = self._reviewer.evaluate_from_memory(endpoint, body, verified=connection.verified)
+            verified = connection.verified or request.start < connection.verified_until
+            pending = self._reviewer.evaluate_from_memory(endpoint, body, verified=verified)
             review = encode(pending) if isinstance(pending, Evaluation) else None
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             return self._served(request, Answer.text(*problem_of(error, path, self._traffic)))
@@ -191,7 +202,9 @@ class App(Application):
                     if is_large and time.monotonic() > until:
                         # What was waited for may have been the processor.
                         return None
-                    review = self._reviewer.evaluate_from_memory(endpoint, body, verified=request.connection.verified)
+                    connection = request.connection
+                    verified = connection.verified or request.start < connection.verified_until
+                    review = self._reviewer.evaluate_from_memory(endpoint, body, verified=verified)
                 if not isinstance(review, Evaluation):
                     review = await self._reviewer.evaluate_pending(review, deadline)
                 return Answer(200, encode(review))

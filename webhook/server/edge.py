@@ -33,6 +33,7 @@ from webhook.server.request import (
     BadRequestError,
     CachedRequestHead,
     Chunks,
+    Head,
     HttpRequest,
     Overload,
     parse_head,
@@ -118,6 +119,10 @@ class Application:
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """The answer to a whole request, from memory; None: it takes `answer`."""
+
+    def verify(self, head: Head) -> float | None:
+        """Until when the head's token proves who sends, on the clock of `time.monotonic`; None: it is not known now."""
+        return 0.0
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to a whole request; no exception but a cancellation leaves."""
@@ -266,8 +271,9 @@ class Connection(asyncio.BufferedProtocol):
         transport: None: before the handshake's end, and after the connection's.
         task: what answers a request, if one does.
         rejection: the answer to every request; empty: the client may send requests.
-        verified: whether the client has proved by a certificate that it may send requests. Without that, a review's
-            claims about its sender prove nothing.
+        verified: whether the client has proved by a certificate that it may send requests. Without that, and without a
+            token that proves it, a review's claims about its sender prove nothing.
+        verified_until: when the token of the last head ceases to prove it, on the clock of `time.monotonic`.
         closes_at: an answer after this time is the last one; as `due`, on the clock of `time.monotonic`, in seconds.
         due: when `check` has something to do.
         kept: bytes of heads and everyday bodies that the server keeps for it.
@@ -279,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_generation"),
         *("_idle_until", "_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_takes_body", "_ticks"),
         *("client", "closes_at", "due", "kept", "opening", "rejection", "server", "settled", "task"),
-        *("_whole", "transport", "verified", "writing_paused"),
+        *("_whole", "transport", "verified", "verified_until", "writing_paused"),
     )
 
     def __init__(self, server: Server, client: str = "") -> None:
@@ -315,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self.writing_paused: asyncio.Future[bool] | None = None
         self.kept = 0
         self.settled = float("-inf")
+        self.verified_until = 0.0
         self.rejection = ""
 
     @property
@@ -479,8 +486,15 @@ class Connection(asyncio.BufferedProtocol):
             self._chunks = chunks if length is None else None
             self._cached = CachedRequestHead(data[:begin], head)
             self._takes_body = False
-            if "authorization" not in head.headers:
+            if "authorization" in head.headers:
+                until = self.server.application.verify(head)
+                self.verified_until = until or 0.0
+                if until is None:
+                    # The next head, though it is the same, may be verified.
+                    self._cached = None
+            else:
                 self.server.head = self._cached
+                self.verified_until = 0.0
         if self.kept:
             self._drop_ahead()
         self._is_last = head.is_last

@@ -253,9 +253,9 @@ class WebhookServer:
         """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
         return fetch(self._ops_port, path, tls=False)
 
-    def ask(self, path: str, review: Json) -> Json:
-        """Its answer to an AdmissionReview that no API server sent."""
-        answer: Json = json.loads(fetch(self.port, path, body=json.dumps(review))[1])
+    def ask(self, path: str, review: Json, token: str = "") -> Json:
+        """Its answer to an AdmissionReview that no API server sent, perhaps with a token of one."""
+        answer: Json = json.loads(fetch(self.port, path, token, body=json.dumps(review))[1])
         return answer
 
     def configurations(self) -> list[str]:

@@ -55,7 +55,7 @@ class TestRequests:
         assert (code, msgspec.json.decode(body)["kind"]) == (200, "NamespaceList")
         asked = server.asked[0]
         expected = {"User-Agent": f"kubevirt-webhook/{__version__}", "Authorization": "Bearer t0"}
-        expected["Accept"] = "application/json"
+        expected["Accept"] = "application/json, */*"
         assert {name: asked.headers[name] for name in expected} == expected
         assert asked.query == {"labelSelector": "a in (b, c)"}
         assert transport.cluster == f'context "fake", {server.url}'

@@ -68,6 +68,7 @@ def scraped(audit: LineWriter, settings: Any, beside: Background) -> str:
     class Idle:
         in_flight = 0
         taken_bytes = 0
+        senders = None
 
     registry = CollectorRegistry()
     app: Any = Idle()

@@ -170,7 +170,9 @@ class KubernetesTransport(Transport):
         """The head of an answer, and the value of ``Authorization`` that was sent for it."""
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
-        named = {"User-Agent": USER_AGENT, "Accept": "application/json", "Content-Type": request.content_type}
+        # As client-go: what is no object has a media type of its own, such as a set of keys.
+        accepted = "application/json, */*"
+        named = {"User-Agent": USER_AGENT, "Accept": accepted, "Content-Type": request.content_type}
         headers = CIMultiDict([*named.items(), *self._credentials.impersonation])
         try:
             if authorization := await self._credentials.authorization():

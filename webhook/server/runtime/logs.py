@@ -24,6 +24,7 @@ class ServerEvent:
     FILES_READ: Final = "cluster objects read from files"
     API_SERVER_READ: Final = "cluster objects read from the API server"
     ETCD_RESTORED: Final = "etcd restored from an older copy; reading everything again"
+    KEYS_UNREADABLE: Final = "the keys of service account tokens cannot be read; keeping the previous ones"
     SETTINGS_INVALID: Final = "invalid settings; keeping the previous settings"
     SETTINGS_RELOADED: Final = "settings reloaded"
     RESTART_NEEDED: Final = "changed settings take effect after a restart"

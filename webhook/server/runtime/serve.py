@@ -44,6 +44,7 @@ from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options, SettingsFollower
+from webhook.server.senders import SenderVerifier
 from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
 
@@ -104,6 +105,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             recorder = DecisionRecorder(audit)
         reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
+        app.senders = await ends.enter_async_context(senders(options, at_start, log))
 
         def waiting_for() -> tuple[str, ...]:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
@@ -331,6 +333,31 @@ async def cluster_source(
         await live.close()
 
 
+@asynccontextmanager
+async def senders(options: Options, settings: Settings, log: Any) -> AsyncIterator[SenderVerifier | None]:
+    """What verifies the tokens of API servers, for as long as the context lasts; None where facts come from files.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    if options.cluster_from:
+        yield None
+        return
+    from webhook.k8s.client.transport import connect
+
+    service = settings.webhooks.service
+    url = options.url or f"https://{service.name}.{service.namespace}.svc:{service.port}"
+    target = RegistrationTarget(url=url, suffix=f"-{options.register_as}" if options.register else "")
+    own = [(each["kind"], each["metadata"]["name"]) for each in configurations(settings, target)]
+    verifier = SenderVerifier(url, own)
+    async with AsyncExitStack() as ends:
+        transport = await connect(options.kubeconfig)
+        ends.push_async_callback(transport.close)
+        following = verifier.follow(transport, lambda why: log.warning(ServerEvent.KEYS_UNREADABLE, why=why))
+        ends.push_async_callback(cancel, asyncio.create_task(following, name="senders"))
+        yield verifier
+
+
 class Background(msgspec.Struct, frozen=True):
     """What runs beside reviews; nothing of it where facts come from files."""
 
@@ -475,6 +502,9 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         rules = "assumed" if configuration.is_release_assumed else running.support
         return {(str(running), rules, "definitions" if running.definitions else "tables"): 1.0}
 
+    def sender_tokens() -> dict[Any, float]:
+        return {**app.senders.results} if app.senders else {}
+
     version, changes = "1, with the version as a label.", "Changes of the settings file by result."
     heard = "Time since a watch last heard from the API server."
     taken = "Memory that the bodies of requests in progress take, in bytes."
@@ -482,6 +512,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     rules = "1, with the version of KubeVirt whose rules apply, and where its known fields come from."
     health = "1 while a scheduler's health check finds it available."
     lost = "Audit lines that could not be written, or that were not read in time."
+    tokens = "Bearer tokens of senders by result, each counted once for a connection."
     restored = "Times that etcd was found to have been restored from an older copy."
     own = [
         StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
@@ -493,6 +524,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         StateMetric("kubevirt_webhook_staleness_seconds", heard, cluster.staleness, ("watch",)),
         StateMetric("kubevirt_webhook_audit_dropped_total", lost, lambda: audit.dropped_count),
         StateMetric("kubevirt_webhook_etcd_restores_total", restored, lambda: cluster.restores),
+        StateMetric("kubevirt_webhook_sender_tokens_total", tokens, sender_tokens, ("result",)),
         StateMetric("kubevirt_webhook_settings_reloads_total", changes, lambda: dict(settings.reloads), ("result",)),
     ]
     return MetricsState([*own, *certificates.metrics(), *beside.metrics()])
