@@ -276,6 +276,11 @@ site: $(SITE)/.ready ## Build the documentation's site into build/site, and chec
 plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be
 	@$(BIN)/python -m hack.plugin $(if $(URL),--url $(URL))
 
+.PHONY: bundle
+bundle: $(READY) ## Write the bundle for OperatorHub; IMAGE= names the image, MAINTAINER="NAME=EMAIL" who offers it
+	@test -n "$(IMAGE)" || { echo "make: name the image, for example make bundle IMAGE=REPOSITORY@sha256:DIGEST"; exit 2; }
+	@$(BIN)/python -m hack.bundle --image $(IMAGE) $(if $(MAINTAINER),--maintainer "$(MAINTAINER)")
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel

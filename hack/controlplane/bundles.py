@@ -160,6 +160,12 @@ CEL_COST = Bundle(
     "half a minute",
     (ToolModule("cel-cost", "k8s.io/apiserver", ("cel-cost",), "cel-cost"),),
 )
+OLM = Bundle(
+    "olm",
+    "the checks of a bundle for the Operator Lifecycle Manager",
+    "two minutes",
+    (ToolModule("olm", "github.com/operator-framework/api", ("olm-bundle",), "olm-bundle"),),
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
@@ -167,7 +173,7 @@ NODE = Bundle(
     (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
-ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST)
+ALONE = (DESCHEDULER, SCHEDULER_PLUGINS, HELM, KREW, NODE, CERT_MANAGER, METRICS_SERVER, CEL_COST, OLM)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 KUBEVIRT_NODE_BINARIES = (

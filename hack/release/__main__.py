@@ -34,7 +34,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m hack.release", description=__doc__)
     parser.add_argument("version", help="the version, for example 1.2.0")
     parser.add_argument(
-        "--image", metavar="REPOSITORY@DIGEST", help="the image; without it neither chart nor manifests"
+        "--image", metavar="REPOSITORY@DIGEST", help="the image; without it no chart, bundle and manifests"
     )
     parser.add_argument("--archive", type=Path, metavar="FILE", help="the image as an OCI archive, for its SBOM")
     parser.add_argument("--source", metavar="URI", help="the repository, for the provenance (default: git's origin)")
@@ -85,7 +85,7 @@ def _make(options: argparse.Namespace) -> None:
         (output / name).write_bytes(data)
         print(output / name)
     if image is None:
-        print("no chart and no manifests, which name an image: give IMAGE=REPOSITORY@sha256:DIGEST")
+        print("no chart, no bundle and no manifests, which name an image: give IMAGE=REPOSITORY@sha256:DIGEST")
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hack.bundle import files as bundle_files
 from hack.release import ReleaseError, sbom
 from hack.release.image import ReleaseImage, read_archive
 from hack.release.version import CHANGELOG, chart_version, expected, notes, versions
@@ -98,9 +99,12 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
     values = "kubevirt-webhook/values.yaml"
     contents[values] = with_image(contents[values].decode(), image).encode()
     about = "kubevirt-webhook/Chart.yaml"
-    contents[about] += _origin(release, image).encode()
+    contents[about] += _origin(release, image, notes((tree / CHANGELOG).read_text(), release.version)).encode()
     name = f"kubevirt-webhook-{chart_version(release.version)}.tgz"
     files = {name: tar_gz(contents, release.epoch)}
+    # Without maintainers: those are the ones who offer it to a catalog, by make bundle.
+    bundle = {name: text.encode() for name, text in bundle_files(str(image), {}, tree, release.version).items()}
+    files[f"kubevirt-webhook-{chart_version(release.version)}-bundle.tar.gz"] = tar_gz(bundle, release.epoch)
     for overlay in OVERLAYS:
         text = (tree / "manifests" / "rendered" / f"{overlay}.yaml").read_text()
         rendered, count = _IMAGE_LINE.subn(rf"\g<1>{image}", text)
@@ -118,10 +122,24 @@ def _deployables(tree: Path, release: ReleaseBuild, image: ReleaseImage) -> dict
     return files
 
 
-def _origin(release: ReleaseBuild, image: ReleaseImage) -> str:
+def _origin(release: ReleaseBuild, image: ReleaseImage, changes: str) -> str:
     """The end of the release's Chart.yaml, whose last key is that of Artifact Hub's annotations."""
-    images = f"  artifacthub.io/images: |\n    - {{name: kubevirt-webhook, image: {image}}}\n"
-    return f"{images}sources: [{json.dumps(release.source[0].removeprefix('git+'))}]\n"
+    listed = {"images": [{"name": "kubevirt-webhook", "image": str(image)}], "changes": list(_changes(changes))}
+    annotations = "".join(
+        f"  artifacthub.io/{key}: |\n" + "".join(f"    - {json.dumps(one)}\n" for one in ones)
+        for key, ones in listed.items()
+        if ones
+    )
+    return f"{annotations}sources: [{json.dumps(release.source[0].removeprefix('git+'))}]\n"
+
+
+def _changes(section: str) -> Iterator[dict[str, str]]:
+    """The lines of a changelog's section, each with the kind of its heading, which is one of Artifact Hub's too."""
+    kind = ""
+    for heading, line in re.findall(r"^### (\w+)$|^- ((?:.+\n?)(?:  .+\n?)*)", section, re.MULTILINE):
+        kind = heading.lower() or kind
+        if line and kind:
+            yield {"kind": kind, "description": " ".join(line.split())}
 
 
 def with_image(values: str, image: ReleaseImage) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import socket
@@ -54,6 +55,23 @@ def test_a_package_of_another_distribution_is_one_sentence_before_anything_runs(
     assert done.stderr.count("\n") == 1
     assert f'the package "{package}" in {tmp_path / package}' in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["test examples", "config check examples/settings.yaml", "explain drain node-1 --cluster-from examples/drain"],
+)
+def test_outside_a_checkout_the_examples_of_the_pages_are_told_where_they_are(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run(*arguments.split()).output
+    (place,) = re.findall(
+        r"No such file or directory; the examples of this installation are in (/.*/examples)$", said, re.MULTILINE
+    )
+    assert (Path(place) / "settings.yaml").exists()
+    # Of other files there are no such ones.
+    assert "examples of this installation" not in run("test", "mine").output
 
 
 # Every command that does something, with arguments that it accepts.

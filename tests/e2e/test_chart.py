@@ -24,7 +24,7 @@ from webhook.install.plan import DIGEST_ANNOTATION, Overlay
 from webhook.settings.file import parse
 
 from .support.access import Access
-from .support.helm import CHART, IMAGE, Helm
+from .support.helm import CHART, IMAGE, Helm, is_of_a_test
 from .support.kube import Json
 from .support.manifests import MANIFESTS, rendered
 from .test_install import kustomization
@@ -42,10 +42,10 @@ def helm(helm_program: Path, tmp_path: Path) -> Helm:
 
 def comparable(objects: list[Json]) -> dict[str, Json]:
     """Objects by title, without what each way of installing has of its own: the Namespace, the image, the settings'
-    text and its digest, and the order of peers in a NetworkPolicy."""
+    text and its digest, what `helm test` makes, and the order of peers in a NetworkPolicy."""
     result = {}
     for one in deepcopy(objects):
-        if one["kind"] == "Namespace":
+        if one["kind"] == "Namespace" or is_of_a_test(one):
             continue
         if one["kind"] == "Deployment":
             template = one["spec"]["template"]
@@ -260,6 +260,14 @@ def test_values_that_only_a_chart_has(helm: Helm) -> None:
         assert by_kind[kind]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     assert by_kind["ServiceMonitor"]["spec"]["endpoints"][0]["interval"] == "10s"
     assert by_kind["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 2
+    # What `helm test` starts can be pulled and placed like the replicas, and is none of them to the Service.
+    checked = by_kind["Pod"]["spec"]
+    assert {key: checked[key] for key in passed_on if key in checked} == {
+        key: value for key, value in passed_on.items() if key != "topologySpreadConstraints"
+    }
+    assert checked["containers"][0]["image"] == pod["containers"][0]["image"]
+    assert checked["securityContext"] == pod["securityContext"]
+    assert by_kind["Pod"]["metadata"]["labels"]["app.kubernetes.io/name"] == "kubevirt-webhook-doctor"
     (dashboard,) = (one for one in made if one["metadata"]["name"] == "kubevirt-webhook-dashboard")
     assert dashboard["metadata"]["labels"]["grafana"] == "one"
 

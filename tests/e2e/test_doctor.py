@@ -17,30 +17,40 @@ from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import load
 
 from .conftest import OwnPlane
+from .support import manifests
 from .support.balancer import Balancer
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
+from .support.helm import Helm, is_of_a_test
 from .support.installed import SETTINGS as INSTALLED
 from .support.installed import ServerReplica
 from .support.kube import Json, eventually
+from .support.lent import OPERATOR, LentPlane
 from .support.objects import ensure_namespace, make_node, obj
 from .support.pki import ADMIN, Identity
-from .support.plane import ControlPlane
 from .support.processes import ROOT
 from .support.program import command
-from .support.rbac import may
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, SCHEDULING
+from .support.rbac import grant, may
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, INSTANCETYPES, SCHEDULING
 
 MUTATING = CONFIGURATIONS[0]
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"healthCheck": f"lease {LEASE.namespace}/{LEASE.name}"}}}
+# Of two namespaces, by objects of all kinds.
+DEFAULTS = {
+    f"{kind.lower()}-defaults": {
+        f"kubevirt-webhook.github.io/default-{what.lower()}": f"{kind}{what}/none"
+        for what in ("Instancetype", "Preference")
+    }
+    for kind in ("VirtualMachine", "VirtualMachineCluster")
+}
 CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
 class Installed:
     """A cluster with the objects of KubeVirt and of kubevirt-webhook, and one replica behind an address."""
 
-    def __init__(self, plane: ControlPlane, directory: Path, balancer: Balancer) -> None:
+    def __init__(self, plane: LentPlane, directory: Path, balancer: Balancer) -> None:
         self.plane = plane
         self.admin = plane.admin
         self._balancer = balancer
@@ -162,6 +172,36 @@ def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Install
         "create on subjectaccessreviews.authorization.k8s.io",
         "list on clusterroles.rbac.authorization.k8s.io",
     } <= missing
+
+
+def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
+    installed: Installed, helm_program: Path, tmp_path: Path
+) -> None:
+    roles = [one for one in Helm(helm_program, tmp_path).template() if is_of_a_test(one) and "rules" in one]
+    for role in roles:
+        grant(installed.admin, OPERATOR, role["rules"], role["metadata"].get("namespace", ""))
+    for where, defaults in DEFAULTS.items():
+        ensure_namespace(installed.admin, where)
+        change = {"labels": {INSTANCETYPES: "enforce"}, "annotations": defaults}
+        installed.admin.patch("v1/namespaces", where, {"metadata": change})
+    operator = installed.plane.kube(OPERATOR)
+    eventually(lambda: may(operator, "list", "pods", "kubevirt-webhook"), what="the authorizer to know")
+    log = installed.plane.requests_of(OPERATOR)
+
+    # As a pod reads it: settings and server by the objects of the cluster, in which no Service leads to the replica.
+    command(installed.plane, "doctor", user=Identity(OPERATOR), check=False)
+    granted = manifests.granted(roles)
+    assert granted - log.used() == set(), "granted, and never used"
+    # VMs and roles are their owners' concern, and who reads the CA's Secret has its key.
+    refused = {resource for _, _, resource, name in log.refused() if not name}
+    assert refused == {
+        *("pods", "virtualmachinepools", "clusterroles", "deployments"),
+    }
+
+    findings = installed.findings(0, user=OPERATOR)
+    assert failures(findings) == []
+    well = {finding["check"] for finding in findings if finding["verdict"] == "ok"}
+    assert well >= {"webhooks", "selectors", "certificates", "rights", "deployment", "order", "kubevirt", "clock"}
 
 
 def test_a_missing_right(installed: Installed) -> None:

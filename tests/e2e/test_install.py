@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -228,6 +229,29 @@ def kustomization(directory: Path, overlay: str, *components: str) -> str:
     }
     (directory / "kustomization.yaml").write_text(json.dumps(content))
     return str(directory)
+
+
+def test_a_base_by_a_tag_is_that_of_the_repository(plane: Access, tmp_path: Path) -> None:
+    repository, own = tmp_path / "repository", tmp_path / "own"
+    shutil.copytree(MANIFESTS, repository / "manifests")
+    git = ("git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.com")
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "1"), ("tag", "v0.1.0")):
+        subprocess.run([*git, *arguments], check=True)
+    # What comes after the tag counts for nothing.
+    shutil.rmtree(repository / "manifests" / "overlays")
+    subprocess.run([*git, "commit", "-q", "-a", "-m", "2"], check=True)
+    own.mkdir()
+    kustomization(own, "kubernetes", "dashboard")
+    expected = plane.kubectl("kustomize", str(own)).stdout
+    content = json.loads((own / "kustomization.yaml").read_text())
+    where = f"file://{repository}//manifests/{{}}?ref=v0.1.0"
+    content |= {
+        "resources": [where.format("overlays/kubernetes")],
+        "components": [where.format("components/dashboard")],
+    }
+    (own / "kustomization.yaml").write_text(json.dumps(content))
+
+    assert plane.kubectl("kustomize", str(own)).stdout == expected
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
 
 from webhook.admission.credentials import scrub_prose
+from webhook.cli.data import directory
 from webhook.k8s.yaml_documents import plain
 from webhook.text import visible_lines
 
@@ -19,9 +20,14 @@ def line(text: str, *, err: bool = False, color: str | None = None) -> None:
     click.echo(click.style(visible_lines(text), color) if color else visible_lines(text), err=err)
 
 
+# The pages name the examples as they are in a checkout of the repository.
+_EXAMPLE: Final = re.compile(r"Error: examples(?:/.*)?: cannot be read: No such file or directory")
+
+
 def error(text: str) -> None:
     """Write a line on standard error that may quote the content of a file or object."""
-    line(scrub_prose(text), err=True)
+    place = f"; the examples of this installation are in {directory('examples')}" if _EXAMPLE.fullmatch(text) else ""
+    line(scrub_prose(text) + place, err=True)
 
 
 def data(text: str) -> None:

@@ -16,6 +16,11 @@ CHART = ROOT / "charts" / "kubevirt-webhook"
 IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
 
 
+def is_of_a_test(one: Json) -> bool:
+    """Whether an object exists only while `helm test` runs."""
+    return "helm.sh/hook" in one["metadata"].get("annotations", {})
+
+
 class Helm:
     """The program, with a directory for what it keeps; without a kubeconfig only what needs none works."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -29,7 +30,7 @@ from tests.hack.release.archive import oci_archive
 ROOT = Path(__file__).resolve().parents[3]
 VERSION = "9.8.7"
 WHEEL, CHART = f"kubevirt_webhook-{VERSION}-py3-none-any.whl", f"kubevirt-webhook-{VERSION}.tgz"
-WHEEL_BILL = f"kubevirt-webhook-{VERSION}.cdx.json"
+WHEEL_BILL, BUNDLE = f"kubevirt-webhook-{VERSION}.cdx.json", f"kubevirt-webhook-{VERSION}-bundle.tar.gz"
 Archive = tuple[Path, ReleaseImage]
 
 
@@ -42,7 +43,8 @@ def tree(directory: Path) -> Path:
             shutil.copyfile(ROOT / name, directory / name)
     changelog = directory / CHANGELOG
     if "## [Unreleased]\n\n## " in changelog.read_text():
-        changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n- A change.\n", 1))
+        text = changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n### Added\n\n- A change.\n", 1)
+        changelog.write_text(text)
     prepare(directory, VERSION, "2026-11-22")
     return directory
 
@@ -74,7 +76,7 @@ def test_built_twice_it_is_the_same(
     assert {name for name in files if files[name] != again.get(name)} == set()
     bills = {WHEEL_BILL, "image.cdx.json"}
     texts = {"kubernetes.yaml", "openshift.yaml", "RELEASE_NOTES.md", PROVENANCE, CHECKSUMS}
-    assert again.keys() == files.keys() == {WHEEL, CHART, f"kubevirt_webhook-{VERSION}.tar.gz", *bills, *texts}
+    assert again.keys() == files.keys() == {WHEEL, CHART, BUNDLE, f"kubevirt_webhook-{VERSION}.tar.gz", *bills, *texts}
 
 
 def test_checksums_and_provenance_are_of_all_files(files: dict[str, bytes], archive: Archive, tmp_path: Path) -> None:
@@ -109,10 +111,25 @@ def test_manifests_and_chart_name_the_image_by_its_digest(files: dict[str, bytes
     assert (about["version"], about["appVersion"]) == (VERSION, VERSION)
     assert about["sources"] == ["https://git.example/kubevirt-webhook"]
     assert {"home", "maintainers", "description", "kubeVersion", "keywords"} <= about.keys()
+    icon = (ROOT / "docs" / "images" / "icon.svg").read_bytes()
+    assert about["icon"] == f"data:image/svg+xml;base64,{base64.b64encode(icon).decode()}"
+    changes = yaml.safe_load(about["annotations"]["artifacthub.io/changes"])
+    assert {one["kind"] for one in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    assert len(changes) == len(re.findall("^- ", files["RELEASE_NOTES.md"].decode(), re.MULTILINE))
     (listed,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
     assert listed == {"name": "kubevirt-webhook", "image": str(image)}
     assert all({"name", "url"} == link.keys() for link in yaml.safe_load(about["annotations"]["artifacthub.io/links"]))
     assert (values["image"]["repository"], values["image"]["digest"]) == (image.repository, image.digest)
+
+
+def test_the_bundle_is_of_this_version_and_image(files: dict[str, bytes], archive: Archive) -> None:
+    with tarfile.open(fileobj=io.BytesIO(files[BUNDLE])) as bundle:
+        assert {"bundle.Dockerfile", "metadata/annotations.yaml"} < {*bundle.getnames()}
+        file = bundle.extractfile("manifests/kubevirt-webhook.clusterserviceversion.yaml")
+        csv = yaml.safe_load(file)  # type: ignore[arg-type]
+    (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == str(archive[1])
+    assert (csv["metadata"]["name"], csv["spec"]["version"]) == (f"kubevirt-webhook.v{VERSION}", VERSION)
 
 
 def bill_of(files: dict[str, bytes], name: str) -> Any:
