@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from webhook.forecast import report
 from webhook.forecast.report import CODES, DrainPlan, Remedy, VmPlan
 from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
+from webhook.kubevirt.hyperconverged import HyperConverged
 
 NODES = [node("a"), node("b"), node("c")]
 TWO = NODES[:2]
@@ -449,6 +451,14 @@ def test_large_clusters_take_few_steps() -> None:
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_raised_where_their_owner_reads_them() -> None:
+    world = snapshot(NODES, [vm("web", "a")], limits={"parallelMigrationsPerCluster": 0})
+    owner = HyperConverged("openshift-cnv", "hco", "v1beta1")
+    kubevirt = dataclasses.replace(world.kubevirt, owner=owner)
+    (change,) = planner.plan(msgspec.structs.replace(world, kubevirt=kubevirt), ["a"]).changes
+    assert change.change == "raise the limits in spec.liveMigrationConfig of HyperConverged openshift-cnv/hco"
 
 
 def changes(*vms: Any, nodes: Sequence[Any] = TWO, **options: Any) -> list[str]:

@@ -18,6 +18,7 @@ from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransf
 from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.transfers import transfer_of
@@ -137,7 +138,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         at_most_seconds=None if len(longest) < len(steps) else sum(longest),
         limits=limits,
         steps=steps,
-        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
+        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset(), objects.kubevirt.owner),
         notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
         assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else [])),
         gaps=(*objects.gaps, *planner.gaps()),
@@ -421,12 +422,19 @@ class Blocked(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, ...]:
-    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned."""
+def rank(
+    blocked: Sequence[Blocked], drained: frozenset[str], owner: HyperConverged | None = None
+) -> tuple[Remedy, ...]:
+    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned.
+
+    ``owner`` overwrites the KubeVirt object, so that its configuration is changed there.
+    """
     freed: dict[str, set[Place]] = {}
+    field = owner.field("migrations") if owner else ""
+    own = {_BY_CODE[report.NO_MIGRATIONS]: f"raise the limits in {field} of {owner.title}"} if owner and field else {}
     for each in blocked:
         for change in _changes(each, drained):
-            freed.setdefault(change, set()).add(place_of(each.vmi))
+            freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))
