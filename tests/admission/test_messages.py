@@ -223,6 +223,7 @@ EVICTION: Final[Examples] = {
     "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
     "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),
     "too_many": ((3, 2, "namespace shop"), (1, 1, "the cluster")),
+    "transfer": (("CDI importer", 86_400, 7_200),),
     "cap_not_applied": (("the list of virtualmachineinstancemigrations is too large to be read",),),
 }
 

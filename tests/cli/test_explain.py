@@ -240,6 +240,25 @@ def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) 
     golden(result.output)
 
 
+def test_pods_that_copy_disks_are_cut_off(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    shutil.copytree(DRAIN_EXAMPLES, tmp_path / "drain")
+    labels = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
+    importer = clusters.filler("importer-disk", "node-2", owner="PersistentVolumeClaim", **labels)
+    importer["metadata"]["ownerReferences"][0] |= {"apiVersion": "v1", "name": "disk"}
+    conversion = clusters.filler("plan-vm-1-abcde", "node-2", **{"forklift.app": "virt-v2v"})
+    del conversion["metadata"]["ownerReferences"]
+    conversion["status"]["startTime"] = "2026-11-21T10:00:00Z"
+    pods = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in (importer, conversion)]
+    (tmp_path / "drain" / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+
+    for arguments, heading in (["node-2"], "Cut off:"), (["--rolling"], "cuts off  pod"):
+        result = explain("drain", tmp_path / "drain", *arguments)
+        assert heading in result.output
+        if arguments == ["node-2"]:
+            assert result.exit_code == 0
+            golden(re.sub(r"for \S+( \d+m)? now", "for 3h now", result.output))
+
+
 @pytest.mark.parametrize("output", READERS)
 def test_a_plan_for_programs(output: str) -> None:
     result = explain_drain("node-1", "-o", output)

@@ -30,6 +30,14 @@ def declares(version: str) -> Change:
     return change
 
 
+def owned(world: DoctorWorld) -> None:
+    """By HyperConverged, in whose words the advice is."""
+    owner = {"apiVersion": "hco.kubevirt.io/v1beta1", "kind": "HyperConverged", "name": "hco", "uid": "u"}
+    metadata = {"ownerReferences": [owner | {"controller": True}]}
+    status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
+    world.server.put(KUBEVIRTS, "kubevirt", "kubevirt", metadata=metadata, spec={}, status=status)
+
+
 def evicts(mode: str) -> Change:
     return lambda it: it.opt_in("demo", eviction=mode)
 
@@ -58,6 +66,7 @@ def replaced(**fields: Any) -> Change:
         (evicts("enforce"), "ok version-supported; warning evictions-shut-down"),
         (evicts("audit"), "ok version-supported; warning evictions-shut-down"),
         (evicts("off"), "ok version-supported"),
+        (both(owned, evicts("enforce")), "ok version-supported; ok owned; warning evictions-shut-down"),
         # Another one that no operator has taken up.
         (put(KUBEVIRTS, "another", "elsewhere", spec={}), "ok version-supported"),
     ],

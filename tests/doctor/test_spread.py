@@ -20,6 +20,7 @@ from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, Vm
 from webhook.doctor.report import Finding
 from webhook.doctor.spread import check_spread, estimate_cures, histogram
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.kubevirt.hyperconverged import HyperConverged
 
 pytestmark = pytest.mark.repeats
 VERSION = (1, 36)
@@ -206,6 +207,13 @@ def test_the_cheapest_that_is_enough(key: str, measure: str, cheapest: str | Non
 
     assert found.measure == measure
     assert (found.cheapest.key if found.cheapest else None) == cheapest
+
+
+def test_kubevirt_is_configured_where_its_owner_reads_it() -> None:
+    owner = HyperConverged("openshift-cnv", "hco", "v1")
+    todos = [estimate_cures(inventory("20-namespaces-300"), VERSION, each).cures[-1].todo for each in (None, owner)]
+    assert todos[0].endswith("set virtualMachineInstancesPerNode: 110 in the KubeVirt CR")
+    assert "annotate HyperConverged openshift-cnv/hco with kubevirt.kubevirt.io/jsonpatch=" in todos[1]
 
 
 def test_cures_come_cheapest_first_and_only_where_they_can_help() -> None:

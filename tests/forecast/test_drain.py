@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from webhook.forecast import report
 from webhook.forecast.report import CODES, DrainPlan, Remedy, VmPlan
 from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
+from webhook.kubevirt.hyperconverged import HyperConverged
 
 NODES = [node("a"), node("b"), node("c")]
 TWO = NODES[:2]
@@ -229,6 +231,22 @@ class TestPodsOnDrainedNodes:
 
         assert (step.other_pods, [pod.name for pod in step.blocked_pods], found.blocks) == (2, ["one"], 1)
 
+    def test_those_that_copy_disks_are_named(self) -> None:
+        """The drain cuts them off, wherever their controller is; one that a budget keeps goes on."""
+        labels = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
+        pods = [clusters.filler(name, "a", owner="PersistentVolumeClaim", **labels) for name in ("one", "two", "three")]
+        for pod in pods:
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = "v1"
+        pods[0]["status"]["startTime"] = "2026-11-21T10:00:00Z"
+        pods[2]["metadata"]["labels"]["kept"] = "yes"
+        world = snapshot(NODES, [], pods=[*pods, clusters.filler("web", "a")], budgets=[budget(0, kept="yes")])
+        (step,) = planner.plan(msgspec.structs.replace(world, now=1_795_262_400.0), ["a"]).steps
+
+        found = [(each.name, each.what, each.owner, each.running_seconds) for each in step.transfers]
+        claim = "PersistentVolumeClaim owner"
+        assert found == [("one", "CDI importer", claim, 7200), ("two", "CDI importer", claim, None)]
+        assert (step.other_pods, [pod.name for pod in step.blocked_pods]) == (4, ["three"])
+
 
 class TestRolling:
     def test_a_vm_may_move_more_than_once(self) -> None:
@@ -433,6 +451,14 @@ def test_large_clusters_take_few_steps() -> None:
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_raised_where_their_owner_reads_them() -> None:
+    world = snapshot(NODES, [vm("web", "a")], limits={"parallelMigrationsPerCluster": 0})
+    owner = HyperConverged("openshift-cnv", "hco", "v1beta1")
+    kubevirt = dataclasses.replace(world.kubevirt, owner=owner)
+    (change,) = planner.plan(msgspec.structs.replace(world, kubevirt=kubevirt), ["a"]).changes
+    assert change.change == "raise the limits in spec.liveMigrationConfig of HyperConverged openshift-cnv/hco"
 
 
 def changes(*vms: Any, nodes: Sequence[Any] = TWO, **options: Any) -> list[str]:

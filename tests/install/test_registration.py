@@ -159,6 +159,10 @@ def test_evictions_are_vetoed_before_kubevirt_hears_of_them() -> None:
     assert list(conditions(found)) == ["of-a-launcher-pod", "requested-by", "not-by-kubevirt"]
     requested = 'object.metadata.annotations["requested-by"] in ["a/b", "c"]'
     assert conditions(found)["requested-by"].endswith(requested)
+    # Pods that copy disks have other names.
+    mutating = configurations(changed(eviction=EvictionSettings(protect_transfers_seconds=1)))[1]
+    found = next(each for each in mutating["webhooks"] if each["name"].startswith("pods.eviction.enforce."))
+    assert list(conditions(found)) == ["requested-by", "not-by-kubevirt"]
 
 
 def failing(policy: Any, **changes: Any) -> Settings:

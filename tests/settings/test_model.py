@@ -44,7 +44,7 @@ instancetypes: {clusterWide: false, defaultInstancetype: "", defaultPreference: 
 migration: {clusterWide: false, collision: deny, noEligibleNode: deny, reservedKeys: deny, requireRight: false,
   viaVirtctl: allow, maxUnfinished: 0, failurePolicy: Fail}
 eviction: {clusterWide: false, requesters: [sigs.k8s.io/descheduler], coolDownSeconds: 300, maxCoolDownSeconds: 3600,
-  maxPerNamespace: 0, maxPerCluster: 0, blackouts: []}
+  maxPerNamespace: 0, maxPerCluster: 0, protectTransfersSeconds: 0, blackouts: []}
 explain: {listen: ""}
 metrics: {listen: ""}
 page: {listen: ""}
@@ -72,7 +72,7 @@ instancetypes: {clusterWide: true, defaultInstancetype: u1.medium, defaultPrefer
 migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reservedKeys: allow, requireRight: true,
   viaVirtctl: deny, maxUnfinished: 3, failurePolicy: Ignore}
 eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
-  maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5}
+  maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5, protectTransfersSeconds: 3600}
 explain: {listen: "127.0.0.1:8090"}
 metrics: {listen: "127.0.0.1:8091"}
 page: {listen: "127.0.0.1:8092"}

@@ -28,7 +28,7 @@ from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
 from webhook.forecast.drain import plan
-from webhook.forecast.report import PENDING_SECONDS, DrainPlan, Step, VmPlan
+from webhook.forecast.report import PENDING_SECONDS, DrainPlan, PlannedTransfer, Step, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.forecast.vm import SpreadAnswer, explain_spread
 from webhook.k8s.client.identity import Kubeconfig
@@ -354,9 +354,21 @@ def _step_lines(step: Step) -> Iterator[Paragraph]:
         for pod in pods:
             yield Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ")
         yield from _vm_lines(vms)
+    if step.transfers:
+        yield Paragraph()
+        yield Paragraph("Cut off:", "bold yellow")
+    for transfer in step.transfers:
+        yield Paragraph(_transfer(transfer), "", "  ")
     if step.other_pods:
         yield Paragraph()
         yield Paragraph(f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too.")
+
+
+def _transfer(pod: PlannedTransfer) -> str:
+    since = "not started yet" if pod.running_seconds is None else f"for {duration(pod.running_seconds)} now"
+    by_force = "; no controller owns it, so kubectl drain needs --force"
+    work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
+    return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
 
 
 def _vm_lines(vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
@@ -382,7 +394,7 @@ def _where_to(vm: VmPlan) -> str:
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
     width = max((len(step.nodes[0]) for step in plan.steps), default=0)
-    busy = [step for step in plan.steps if step.vms or step.blocked_pods]
+    busy = [step for step in plan.steps if step.vms or step.blocked_pods or step.transfers]
     for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         moves = len(step.vms) - len(rest)
@@ -392,6 +404,8 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph(counts, "bold red" if is_blocked else "")
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
+        for transfer in step.transfers:
+            yield Paragraph(f"cuts off  {_transfer(transfer)}", "", "  ", 12)
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)

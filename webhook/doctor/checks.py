@@ -16,6 +16,7 @@ from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
 from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
+from webhook.doctor.neighbors import check_neighbors
 from webhook.doctor.optin import check_opt_in
 from webhook.doctor.permissions import check_pinning, check_relabelling, check_rights
 from webhook.doctor.report import UNREADABLE, Finding, Report
@@ -35,7 +36,7 @@ _INSTALLATION: Final = (
 )
 _CLUSTER: Final = (
     *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_pools, check_pinning, check_relabelling),
-    *(check_nodes, check_spread, check_clock, check_api_server),
+    *(check_nodes, check_spread, check_neighbors, check_clock, check_api_server),
 )
 _SETTINGS: Final = "settings"
 

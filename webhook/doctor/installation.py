@@ -260,6 +260,12 @@ class Installation:
         lacking = await self.lacking_policies()
         return not isinstance(lacking, Unavailable) and not any(one.endswith(f" {LABEL_POLICY}") for one in lacking)
 
+    def spread(self, namespace: Namespace) -> str:
+        """The value of the spread setting for launcher pods there; ``off`` where the policy does not act."""
+        if self.mode(namespace, names.SCHEDULING) != names.ENFORCE:
+            return names.OFF
+        return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.scheduling.spread
+
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""
         if namespace.meta.name in self.settings.excluded_namespaces:

@@ -15,6 +15,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.releases.capabilities import NEWEST, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields
 from webhook.kubevirt.releases.release import Release, detect
@@ -127,12 +128,17 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         what = f"the configuration is invalid: {error}"
         return [warning("configuration-invalid", subject, what, "correct spec.configuration")]
     findings = []
+    if owner := HyperConverged.owning(kubevirt):
+        what = f"is owned by {owner.title}, which overwrites changes of it: set fields there"
+        findings.append(ok("owned", subject, what))
     namespaces = await installation.namespaces()
     known = () if isinstance(namespaces, Unavailable) else namespaces
     evaluating = {installation.mode(namespace, names.EVICTION) for namespace in known}
     if configuration.eviction_strategy == "None" and evaluating & {names.ENFORCE, names.WARN, names.AUDIT}:
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
-        todo = "to migrate them instead, set spec.configuration.evictionStrategy to LiveMigrate"
+        setting = "set spec.configuration.evictionStrategy to LiveMigrate"
+        setting = owner.set("evictionStrategy", "LiveMigrate") if owner else setting
+        todo = f"to migrate them instead, {setting}"
         findings.append(warning("evictions-shut-down", subject, what, todo))
     rollout = "LiveUpdate" if configuration.live_update else "Stage"
     what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"

@@ -18,6 +18,8 @@ from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.kubevirt.config import find_in_use
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
 
@@ -29,7 +31,8 @@ _NAMESPACES: Final = 5
 _NAMESPACES_IN_FIGURES: Final = 50
 _MOST_BARS: Final = 8
 RESTART: Final = "restart"
-# virtualMachineInstancesPerNode with which a VM is about a point of the score.
+# With so many a VM is about a point of the score.
+_DEVICES: Final = "virtualMachineInstancesPerNode"
 _FEW_DEVICES: Final = 110
 # So much worse than the best cure is as good: percentage points of memory, or VMs, of many a share.
 _MEMORY_TOLERANCE: Final = 2.0
@@ -50,14 +53,7 @@ async def check_spread(installation: Installation) -> list[Finding]:
     pods = readable("VMs", await installation.reader.all(PODS))
     namespaces = readable("VMs", await installation.namespaces())
     # The values of the spread setting for launcher pods.
-    spreads = {
-        namespace.meta.name or "": (
-            namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
-            if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
-            else names.OFF
-        )
-        for namespace in namespaces
-    }
+    spreads = {namespace.meta.name or "": installation.spread(namespace) for namespace in namespaces}
     inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not inventory.open:
         what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned"
@@ -76,7 +72,10 @@ async def check_spread(installation: Installation) -> list[Finding]:
     findings += [_check_images(inventory), *_count_vms(inventory)]
     if isinstance(version, Unavailable):
         return findings
-    return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version))]
+    kubevirts = await installation.kubevirts()
+    kubevirt = None if isinstance(kubevirts, Unavailable) else find_in_use(kubevirts)
+    owner = HyperConverged.owning(kubevirt) if kubevirt else None
+    return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version, owner))]
 
 
 def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
@@ -301,15 +300,15 @@ class Outlook(NamedTuple):
     vms: int
 
 
-def estimate_cures(inventory: Inventory, version: Version) -> Outlook:
-    """Estimate every cure of an inventory with at least one VM on an open node."""
+def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged | None = None) -> Outlook:
+    """Estimate every cure of an inventory with at least one VM on an open node; the owner is KubeVirt's."""
     hosts, guests = estimate.sample(inventory.open, inventory.guests)
     stock = estimate.Conditions(version, inventory.points)
     now = estimate.estimate(hosts, guests, stock)
     some_list = 0 < inventory.listing < len(inventory.open)
     cures = [
         Cure(key, title, todo, estimate.estimate(change(hosts), guests, conditions))
-        for key, title, todo, change, conditions in _changes(stock, some_list=some_list)
+        for key, title, todo, change, conditions in _changes(stock, owner, some_list=some_list)
     ]
     if len({guest.namespace for guest in guests}) == 1:
         cures.pop()  # it is for many namespaces
@@ -319,7 +318,7 @@ def estimate_cures(inventory: Inventory, version: Version) -> Outlook:
 
 
 def _changes(
-    stock: estimate.Conditions, *, some_list: bool
+    stock: estimate.Conditions, owner: HyperConverged | None, *, some_list: bool
 ) -> Iterator[tuple[str, str, str, _Change, estimate.Conditions]]:
     """All of them: key, title, what to do, what changes on nodes, and the conditions."""
     profile = stock._replace(profile=estimate.SPREAD)
@@ -330,8 +329,9 @@ def _changes(
     yield "profile", "profile", f"{_PROFILE}, {_LINES}", list, profile
     todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
     yield "constraintAndProfile", "constraint and profile", todo, list, profile._replace(is_spread=True)
-    limit = f"virtualMachineInstancesPerNode: {_FEW_DEVICES}"
-    todo = f"{_ANNOTATION}; {_PROFILE}, and set {limit} in the KubeVirt CR"
+    limit = f"{_DEVICES}: {_FEW_DEVICES}"
+    setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
+    todo = f"{_ANNOTATION}; {_PROFILE}, and {setting}"
     by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
     yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, _reduce_devices, by_devices
 

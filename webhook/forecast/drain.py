@@ -14,12 +14,14 @@ from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
-from webhook.forecast.report import BlockedPod, DrainPlan, Limits, Remedy, Step, VmPlan
+from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
 from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
+from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
@@ -136,7 +138,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         at_most_seconds=None if len(longest) < len(steps) else sum(longest),
         limits=limits,
         steps=steps,
-        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
+        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset(), objects.kubevirt.owner),
         notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
         assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else [])),
         gaps=(*objects.gaps, *planner.gaps()),
@@ -213,9 +215,9 @@ class _Planner:
         vms, jobs = self._drain(nodes)
         for node in before:
             index.put(node)
-        other, blocked = self._others(nodes)
+        other, blocked, transfers = self._others(nodes)
         seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
-        return Step(tuple(nodes), tuple(vms), other, tuple(blocked), seconds, at_most)
+        return Step(tuple(nodes), tuple(vms), other, tuple(blocked), seconds, at_most, tuple(transfers))
 
     def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
@@ -386,9 +388,9 @@ class _Planner:
             self._snapshot.launchers[vmi.meta.uid] = [pod]
             self._on.setdefault(node, {})[place_of(pod)] = pod
 
-    def _others(self, nodes: Sequence[str]) -> tuple[int, list[BlockedPod]]:
-        """The pods without a VM that are evicted, and those of them that may not be."""
-        number, blocked = 0, []
+    def _others(self, nodes: Sequence[str]) -> tuple[int, list[BlockedPod], list[PlannedTransfer]]:
+        """The pods without a VM that are evicted, those of them that may not be, and those that copy a disk."""
+        number, blocked, transfers = 0, [], []
         for node in nodes:
             for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
@@ -397,7 +399,11 @@ class _Planner:
                 number += 1
                 if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
                     blocked.append(BlockedPod(namespace, name, reason))
-        return number, blocked
+                elif found := transfer_of(pod):
+                    started = pod.started_at
+                    since = None if started is None else max(0, int(self._snapshot.objects.now - started))
+                    transfers.append(PlannedTransfer(namespace, name, found.what, found.owner, since, found.loss))
+        return number, blocked, transfers
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -416,12 +422,19 @@ class Blocked(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Remedy, ...]:
-    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned."""
+def rank(
+    blocked: Sequence[Blocked], drained: frozenset[str], owner: HyperConverged | None = None
+) -> tuple[Remedy, ...]:
+    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned.
+
+    ``owner`` overwrites the KubeVirt object, so that its configuration is changed there.
+    """
     freed: dict[str, set[Place]] = {}
+    field = owner.field("migrations") if owner else ""
+    own = {_BY_CODE[report.NO_MIGRATIONS]: f"raise the limits in {field} of {owner.title}"} if owner and field else {}
     for each in blocked:
         for change in _changes(each, drained):
-            freed.setdefault(change, set()).add(place_of(each.vmi))
+            freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
     ranked = sorted(freed.items(), key=lambda item: (-len(item[1]), item[0]))

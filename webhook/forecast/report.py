@@ -102,6 +102,24 @@ class BlockedPod(View, frozen=True):
     reason: str
 
 
+class PlannedTransfer(View, frozen=True):
+    """A pod without a VM that copies a disk, which the drain cuts off.
+
+    Attributes:
+        what: what it is, for example ``CDI importer``.
+        owner: what it works for, kind and name; empty: it has no controller, so that `kubectl drain` needs --force.
+        running_seconds: since when it runs; null: it has not started.
+        loss: what becomes of its work, a clause.
+    """
+
+    namespace: str
+    name: str
+    what: str
+    owner: str
+    running_seconds: int | None
+    loss: str
+
+
 class Step(View, frozen=True):
     """Nodes that are drained at the same time, and what that takes.
 
@@ -110,6 +128,7 @@ class Step(View, frozen=True):
         other_pods: how many pods without a VM are evicted, those of DaemonSets not counted.
         at_most_seconds: how long they take if each takes all the time that KubeVirt gives it; null: KubeVirt
             ends none, however long it takes.
+        transfers: the pods without a VM among those that are evicted that copy a disk.
     """
 
     nodes: tuple[str, ...]
@@ -118,6 +137,7 @@ class Step(View, frozen=True):
     blocked_pods: tuple[BlockedPod, ...]
     seconds: int
     at_most_seconds: int | None
+    transfers: tuple[PlannedTransfer, ...] = ()
 
 
 class Remedy(View, frozen=True):

@@ -136,7 +136,8 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         },
         # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
         ("mutate", names.EVICTION, "pods"): {
-            "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
+            # Pods that copy disks have names of many kinds.
+            **({} if settings.eviction.protect_transfers_seconds else {"of-a-launcher-pod": _LAUNCHER_NAME}),
             "requested-by": f"has({annotations}) && {requester} in {annotations} && {value} in [{listed}]",
             "not-by-kubevirt": _BY_A_USER,
         },
@@ -165,6 +166,7 @@ def _kubevirts_updates(settings: Settings) -> dict[str, str]:
     return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
 
 
+_LAUNCHER_NAME: Final = f'request.name.startsWith("{names.LAUNCHER_APP}-")'
 _BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
 _POLICY: Final = f'object.metadata.annotations["{JOB_NAME}"]'

@@ -30,6 +30,7 @@ from webhook.kubevirt.go_json.structs import (
     encode,
     members,
 )
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.releases import release
 from webhook.kubevirt.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE, Version, parse_version
 from webhook.kubevirt.releases.fields import Definitions
@@ -135,6 +136,7 @@ class ClusterConfig:
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
         is_release_assumed: nothing says which release that is, so that it is taken for the newest.
+        owner: what overwrites the KubeVirt object; None: its administrator sets its fields.
     """
 
     default_architecture: str = AMD64
@@ -169,6 +171,7 @@ class ClusterConfig:
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
     is_release_assumed: bool = False
+    owner: HyperConverged | None = None
 
     @classmethod
     def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:
@@ -224,7 +227,8 @@ class ClusterConfig:
             rules_of(named or release_of(NEWEST.release.version, definitions)),
         )
         even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
-        return replace(read, even_parity=even_parity, is_release_assumed=named is None)
+        owner = HyperConverged.owning(kubevirt)
+        return replace(read, even_parity=even_parity, is_release_assumed=named is None, owner=owner)
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""

@@ -180,6 +180,7 @@ class LauncherPodSpec(Placed, frozen=True):
 
 class _LauncherPodStatus(View, frozen=True):
     phase: str | None = None
+    start_time: str | None = None
 
 
 class LauncherPod(Object, frozen=True):
@@ -197,6 +198,11 @@ class LauncherPod(Object, frozen=True):
     def phase(self) -> str:
         """The pod's phase, for example ``Running``; empty: the kubelet has not written any."""
         return (self.status.phase if self.status else None) or ""
+
+    @property
+    def started_at(self) -> float | None:
+        """When a kubelet began to start it, in Unix seconds; None: none has."""
+        return unix_time(self.status.start_time) if self.status else None
 
     @property
     def node_selector(self) -> dict[str, str]:

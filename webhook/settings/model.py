@@ -643,6 +643,8 @@ class EvictionSettings(PolicySettings, frozen=True):
         max_per_namespace: Maximum number of unfinished evacuations in a namespace; 0: no limit.
         max_per_cluster: Maximum number of unfinished evacuations in the cluster; 0: no limit. With a limit, each
             evaluated eviction lists all migrations of the cluster.
+        protect_transfers_seconds: How long after its start a pod is not evicted that imports, clones, uploads, converts
+            or exports a disk; 0: the policy does not evaluate evictions of such pods.
         blackouts: Times of the week when the descheduler evicts no VM.
     """
 
@@ -651,6 +653,7 @@ class EvictionSettings(PolicySettings, frozen=True):
     max_cool_down_seconds: Annotated[int, Range(0, 604800), CheckBeside(_check_longest)] = 3600
     max_per_namespace: Annotated[int, Range(0, 10_000)] = 0
     max_per_cluster: Annotated[int, Range(0, 10_000)] = 0
+    protect_transfers_seconds: Annotated[int, Range(0, 604_800)] = 0
     blackouts: tuple[Blackout, ...] = ()
 
 

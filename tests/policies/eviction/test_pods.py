@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -164,6 +164,52 @@ class TestAllowed:
     def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
         running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
         assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
+
+
+class TestTransfers:
+    """Pods that copy a disk for hours stay where they are, for as long as the settings say."""
+
+    LABELS: Final = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
+    CLAIM: Final = ({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "d", "uid": "u", "controller": True},)
+
+    def importer(self, started: float | None = 60, phase: str = "Running", **metadata: Any) -> Json:
+        meta = {"name": "importer-d", "labels": self.LABELS, "ownerReferences": self.CLAIM} | metadata
+        status = {"phase": phase} | ({} if started is None else {"startTime": stamp(started)})
+        return {"metadata": meta, "spec": {"nodeName": "node-a1"}, "status": status}
+
+    @pytest.mark.parametrize(
+        ("made", "seconds", "code"),
+        [
+            ({}, 0, common.NOT_LAUNCHER),
+            ({}, 61, reasons.TRANSFER),
+            # A forged one gains no more than that.
+            ({}, 60, common.NOT_LAUNCHER),
+            # A clock that is behind.
+            ({"started": -60}, 60, reasons.TRANSFER),
+            # Nothing is lost yet.
+            ({"started": None, "phase": "Pending"}, 3600, common.NOT_LAUNCHER),
+            ({"phase": "Succeeded"}, 3600, reasons.POD_OVER),
+            ({"deletionTimestamp": DELETED}, 3600, common.NOT_LAUNCHER),
+            ({"ownerReferences": OWNED}, 3600, common.NOT_LAUNCHER),
+        ],
+    )
+    def test_which_are_held(self, made: Json, seconds: int, code: str) -> None:
+        decision = decide(facts(its_pod=self.importer(**made)), protect_transfers_seconds=seconds)
+
+        assert decision.code == code
+        assert (decision.denial is not None) is (code == reasons.TRANSFER)
+        assert decision.warnings == ()
+
+    def test_a_vm_with_such_labels_is_a_vm(self) -> None:
+        labels = self.LABELS | {"kubevirt.io": "virt-launcher"}
+        its_pod = pod(labels=labels)
+        its_pod["status"]["startTime"] = stamp(60)
+        assert decide(facts(its_pod=its_pod), protect_transfers_seconds=3600).code == common.ELIGIBLE
+
+    def test_drains_end_them(self) -> None:
+        for by in (None, "somebody"):
+            decision = decide({}, review(by=by), protect_transfers_seconds=3600)
+            assert (decision.code, decision.denial) == (reasons.OTHER_REQUESTER, None)
 
 
 class TestGoesDown:

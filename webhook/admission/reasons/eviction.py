@@ -60,6 +60,20 @@ HELD_BACK: Final = _denied(
     "Retry when the backup has ended and the utility volumes are detached.",
 )
 held_back: Final = about(HELD_BACK, "KubeVirt holds migrations of this VM back %s; retry afterwards")
+TRANSFER: Final = _denied(
+    "transfer-in-progress",
+    "The pod imports, clones, uploads, converts or exports a disk, which its eviction would cut off; the setting"
+    " eviction.protectTransfersSeconds keeps such pods on their node for a while.",
+    "Retry when the pod has ended; a drain is not denied.",
+)
+
+
+def transfer(what: str, seconds: int, ago: int) -> Reason:
+    """The pod is a transfer that started so many seconds ago and is protected for ``seconds`` from its start."""
+    text = f"the pod is a {what} that started {ago}s ago and is held on its node for {seconds}s"
+    return Reason(TRANSFER, f"{text}; retry when it has ended, or in {seconds - ago}s")
+
+
 QUOTA: Final = _denied(
     "quota",
     "A ResourceQuota of the namespace does not allow the target pod of the VM's migration, which requests all that the"

@@ -35,11 +35,19 @@ class ContainerRequests(View, frozen=True):
         return read_resource_list((self.resources.requests if self.resources else None) or {})
 
 
+class EnvironmentVariable(View, frozen=True):
+    """One of the ``env`` of a container; a value from elsewhere is not read."""
+
+    name: str | None = None
+    value: str | None = None
+
+
 class Container(ContainerRequests, frozen=True):
     """One of the containers of a Pod (core/v1 Container)."""
 
     image: str | None = None
     args: list[str] | None = None
+    env: list[EnvironmentVariable] | None = None
 
 
 class LocalObjectReference(View, frozen=True):

@@ -27,8 +27,19 @@ from webhook.k8s.types.core import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.releases.release import MIGRATION_QUEUE
+from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, Evacuee, Migration, Vmi
+from webhook.placement.machines import (
+    EVACUEES,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    UNFINISHED,
+    VMIS,
+    Evacuee,
+    LauncherPod,
+    Migration,
+    Vmi,
+)
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
@@ -59,7 +70,7 @@ def evaluate_eviction(
     try:
         if is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(messages.by_kubevirt)
-        vmi = _present_vm(request.name or "", namespace, facts)
+        vmi = _present_vm(request.name or "", namespace, facts, settings)
         if isinstance(vmi, Decision):
             return vmi
         decision = _by_strategy(vmi, namespace, facts) or _evaluate(vmi, namespace, facts, settings)
@@ -69,8 +80,8 @@ def evaluate_eviction(
     return msgspec.structs.replace(decision, details={**about, **decision.details})
 
 
-def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
-    """The VMI that runs in a pod, or why the pod carries none that an eviction could move."""
+def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> Vmi | Decision:
+    """The VMI that runs in a pod, or what becomes of an eviction that could move none."""
     pod = read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
     if pod is None:
         return skip(messages.pod_not_found(name))
@@ -78,7 +89,8 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
         return skip(messages.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
-        return skip(owner)
+        busy = _transfer(pod, facts.now, settings)
+        return _deny(busy) if busy else skip(owner)
     vmi_name = owner.name or ""
     vmi = read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
     if vmi is None:
@@ -89,6 +101,18 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
         return skip(messages.being_deleted)
     node = vmi.status.node_name if vmi.status else None
     return vmi if node and node == pod.node_name else skip(messages.not_the_current_pod)
+
+
+def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reason | None:
+    """Why a pod without a VM stays where it is: it copies a disk, and not for longer than the settings protect that.
+
+    The limit bounds what a user gains by the labels of such pods, which anyone can write into a pod.
+    """
+    seconds, started = settings.protect_transfers_seconds, pod.started_at
+    if not seconds or started is None or pod.meta.deletion_timestamp:
+        return None
+    transfer, ago = transfer_of(pod), max(0, math.floor(now - started))
+    return messages.transfer(transfer.what, seconds, ago) if transfer and ago < seconds else None
 
 
 def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.doctor.world import Change, DoctorWorld, both, forbid, put
+from webhook.doctor.installation import CONFIG_MAPS
+from webhook.doctor.neighbors import check_neighbors
+from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+
+OPERATOR = "openshift-kube-descheduler-operator"
+
+
+def controller(label: str, namespace: str = "kube-system", **container: Any) -> Change:
+    metadata = {"labels": {"app.kubernetes.io/name": label}}
+    spec = {"containers": [{"name": "controller", **container}]}
+    return put(PODS, label, namespace, metadata=metadata, spec=spec, status={"phase": "Running"})
+
+
+def env(value: str) -> Mapping[str, Any]:
+    return {"env": [{"name": "OTHER", "value": "Ignore"}, {"name": "PREFERENCE_POLICY", "value": value}]}
+
+
+BOUGHT = put(NODES_WITH_IMAGES, "bought", metadata={"labels": {"karpenter.sh/nodepool": "default"}})
+KARPENTER, AUTOSCALER = controller("karpenter"), controller("gcp-cluster-autoscaler")
+
+
+def spread(value: str) -> Change:
+    return lambda world: world.set("scheduling", spread=value)
+
+
+def policy(text: str) -> Change:
+    data = {"policy.yaml": text}
+    return both(lambda world: world.namespace(OPERATOR), put(CONFIG_MAPS, "cluster", OPERATOR, data=data))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (spread("hostname"), "ok none"),
+        (both(BOUGHT, spread("off")), "ok karpenter"),
+        (both(BOUGHT, spread("zone")), "ok karpenter"),
+        # None of its pods is visible, where a cloud runs it.
+        (both(BOUGHT, spread("hostname")), "warning hostname-buys-nodes"),
+        (both(KARPENTER, spread("both")), "warning hostname-buys-nodes"),
+        (both(controller("karpenter", **env("Respect")), spread("hostname")), "warning hostname-buys-nodes"),
+        (both(controller("karpenter", **env("Ignore")), spread("hostname")), "ok karpenter"),
+        (both(controller("karpenter", args=["--preference-policy=Ignore"]), spread("hostname")), "ok karpenter"),
+        (both(controller("karpenter", args=["--preference-policy", "Ignore"]), spread("hostname")), "ok karpenter"),
+        (both(AUTOSCALER, spread("hostname")), "ok cluster-autoscaler"),
+        (both(KARPENTER, AUTOSCALER), "ok karpenter; ok cluster-autoscaler"),
+        (lambda it: it.namespace(OPERATOR), "ok no-descheduler"),
+        (policy("profiles: []"), "ok cool-down"),
+        (policy("- name: KubevirtMigrationAware"), "warning two-cool-downs"),
+        (
+            both(policy("- name: KubevirtMigrationAware"), lambda it: it.set("eviction", cool_down_seconds=0)),
+            "ok cool-down",
+        ),
+        (both(policy(""), forbid(CONFIG_MAPS, OPERATOR, "cluster")), "unknown unreadable"),
+        (forbid(PODS), "unknown unreadable"),
+    ],
+)
+async def test_who_else_buys_nodes_or_moves_vms(world: DoctorWorld, change: Change, expected: str) -> None:
+    found = await world.run(check_neighbors, change)
+    assert "; ".join(f"{each.verdict} {each.code}" for each in found) == expected

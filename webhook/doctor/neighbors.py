@@ -1,0 +1,103 @@
+"""Other controllers that buy nodes or move VMs: Karpenter, cluster-autoscaler, and OpenShift's descheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from webhook.doctor.installation import CONFIG_MAPS, Installation
+from webhook.doctor.report import Finding, check, ok, readable, unreadable, warning
+from webhook.errors import Unavailable
+from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.types.core import Node, Pod
+from webhook.settings.model import Settings
+from webhook.text import pluralize
+
+_CHECK: Final = "neighbors"
+_KARPENTER: Final = "Karpenter"
+_NODE_POOL: Final = "karpenter.sh/nodepool"
+_NAME_LABELS: Final = ("app.kubernetes.io/name", "k8s-app", "app")
+_POLICY: Final = "PREFERENCE_POLICY"
+_POLICY_OPTION: Final = "--preference-policy"
+_IGNORE: Final = "Ignore"
+_DESCHEDULER_NAMESPACE: Final = "openshift-kube-descheduler-operator"
+_PLUGIN: Final = "KubevirtMigrationAware"
+_BY_HOST: Final = {"hostname", "both"}
+
+
+@check(_CHECK)
+async def check_neighbors(installation: Installation) -> list[Finding]:
+    """Look for them among nodes, pods and namespaces, and at what two of them would do to the same VMs."""
+    nodes = readable("nodes", await installation.reader.all(NODES_WITH_IMAGES))
+    pods = readable("pods", await installation.reader.all(PODS))
+    namespaces = readable("namespaces", await installation.namespaces())
+    spreads_by_host = not _BY_HOST.isdisjoint(map(installation.spread, namespaces))
+    findings = [*_check_karpenter(nodes, pods, spreads_by_host=spreads_by_host), *_check_autoscaler(pods)]
+    if any(each.meta.name == _DESCHEDULER_NAMESPACE for each in namespaces):
+        findings.append(await _check_descheduler(installation))
+    what = "no pod or node of Karpenter and cluster-autoscaler, and no namespace of OpenShift's descheduler was found"
+    return findings or [ok("none", "cluster", what)]
+
+
+def _check_karpenter(nodes: Sequence[Node], pods: Sequence[Pod], *, spreads_by_host: bool) -> Iterator[Finding]:
+    """Warn where it takes the soft constraint on hostnames for a requirement, and so buys a node for each VM."""
+    bought = sum(node.meta.label(_NODE_POOL) is not None for node in nodes)
+    controllers = [pod for pod in pods if _is_of(pod, "karpenter")]
+    if not bought and not controllers:
+        return
+    policy = next(filter(None, map(_preference_policy, controllers)), "")
+    shown = policy or ("Respect, its default" if controllers else "not known (none of its pods is visible)")
+    what = f"it has bought {bought}/{pluralize(len(nodes), 'node')}; its preference policy is {shown}"
+    if not spreads_by_host or policy == _IGNORE:
+        yield ok("karpenter", _KARPENTER, what)
+        return
+    what += ", and spread sets a soft constraint on hostnames, which it then treats as required: one node for each VM"
+    todo = f"set {_POLICY}={_IGNORE} in Karpenter's Deployment, or scheduling.spread to off where it buys nodes"
+    yield warning("hostname-buys-nodes", _KARPENTER, what, todo)
+
+
+def _preference_policy(pod: Pod) -> str:
+    """What Karpenter's environment or arguments set (pkg/operator/options); empty: neither does."""
+    for container in pod.spec.containers or ():
+        for index, argument in enumerate(container.args or ()):
+            option, _, value = argument.partition("=")
+            if option == _POLICY_OPTION:
+                return value or "".join(container.args[index + 1 : index + 2] if container.args else ())
+        for variable in container.env or ():
+            if variable.name == _POLICY and variable.value:
+                return variable.value
+    return ""
+
+
+def _check_autoscaler(pods: Sequence[Pod]) -> Iterator[Finding]:
+    if any(_is_of(pod, "cluster-autoscaler") for pod in pods):
+        what = (
+            "it adds nodes by the scheduler's filters alone, so a soft constraint buys none; VMs that are spread over"
+        )
+        yield ok("cluster-autoscaler", "cluster-autoscaler", f"{what} all nodes leave none for it to remove")
+
+
+def _is_of(pod: Pod, name: str) -> bool:
+    """Whether a pod says that it is a controller's; clouds put their own name before it."""
+    return any((pod.meta.label(key) or "").endswith(name) for key in _NAME_LABELS)
+
+
+async def _check_descheduler(installation: Installation) -> Finding:
+    """Whether a VM that has just moved is held by two cool-downs: the descheduler's plugin, and the eviction policy."""
+    subject = f"ConfigMap {_DESCHEDULER_NAMESPACE}/cluster"
+    policy = await installation.reader.get(CONFIG_MAPS, _DESCHEDULER_NAMESPACE, "cluster")
+    if isinstance(policy, Unavailable):
+        return unreadable(_CHECK, subject, policy)
+    if policy is None:
+        return ok("no-descheduler", subject, "does not exist: no KubeDescheduler is at work")
+    has_plugin = _PLUGIN in ((policy.data or {}).get("policy.yaml") or "")
+    seconds = _cool_down(installation.settings)
+    if has_plugin and seconds:
+        what = f"the plugin {_PLUGIN} holds VMs that have just moved, and so does eviction.coolDownSeconds ({seconds})"
+        return warning("two-cool-downs", subject, what, "set eviction: {coolDownSeconds: 0} in the settings")
+    what = f"{'has' if has_plugin else 'does not have'} the plugin {_PLUGIN}; eviction.coolDownSeconds is {seconds}"
+    return ok("cool-down", subject, what)
+
+
+def _cool_down(settings: Settings) -> int:
+    return settings.eviction.cool_down_seconds
