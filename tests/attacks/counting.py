@@ -67,6 +67,7 @@ def comparisons(function: Callable[[], object]) -> Cost:
 
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
+
     def first(line: tuple[str, int]) -> int:
         """What the first items cost; where they lead another way, which is shorter, all that it costs."""
         return once[line] - none[line] if once[line] >= none[line] else once[line]

@@ -36,10 +36,9 @@ from .support.objects import install_crds, is_unschedulable, make_node, obj
 from .support.placing import create, place, placed
 from .support.plane import ControlPlane
 from .support.processes import Process, StartError, free_port
-from .support.program import command
 from .support.rbac import account, grant
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
-from .support.workloads import PODS, VMS, vm
+from .support.workloads import PODS
 
 _GIB = 2**30
 _CPUS = 16
@@ -119,7 +118,6 @@ class NodePrometheus:
         eventually(is_there, what=f"{query} of all nodes")
 
 
-INSTALL = ("install", "--image=one", "--with=scheduler", "--no-wait")
 CLAIMS = "resource.k8s.io"
 # Permissions that are granted but not always used here, with the reason.
 UNUSED: dict[manifests.Right, str] = {
@@ -178,35 +176,9 @@ def kustomize(plane: Access, directory: Path, component: str, variant: Variant) 
     return plane.kubectl("kustomize", str(directory)).stdout
 
 
-def test_install_and_uninstall(own_plane: OwnPlane) -> None:
-    cluster = own_plane(controller_manager=True)
-    kube = cluster.admin
-    own = {"name": "kube-scheduler", "image": "registry.example/kube-scheduler:v1.36.3"}
-    pod = obj("Pod", "kube-scheduler-a", labels={"component": "kube-scheduler"}, spec={"containers": [own]})
-    kube.create(PODS, pod, "kube-system")
-
-    assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in command(cluster, *INSTALL, "--dry-run").stdout
-    assert command(cluster, *INSTALL).stdout.endswith("installed\n")
-    # PodSecurity's restricted lets its pods in.
-    pods = eventually(lambda: kube.list(PODS, NAME), what="pods of the Deployment")
-    assert {one["spec"]["containers"][0]["image"] for one in pods} == {own["image"]}
-    assert {one["spec"]["priority"] for one in pods} == {1_000_000_000}
-    assert command(cluster, *INSTALL).stdout.endswith("no changes\n")
-
-    shown = command(cluster, *INSTALL, "--scheduler-variant=pack").stdout
-    assert "ConfigMap kubevirt-scheduler/kubevirt-scheduler: changed" in shown
-    assert "Deployment kubevirt-scheduler/kubevirt-scheduler: changed" in shown
-    # It stays as it is, variant and image, where it is not mentioned.
-    assert command(cluster, "install", "--no-wait").stdout.endswith("no changes\n")
-
-    kube.create(VMS, vm("web", scheduler="kubevirt"), "default")
-    assert "1 VM, 0 VMIs and 0 waiting pods" in command(cluster, "uninstall").stderr
-    assert kube.get("apps/v1/deployments", NAME, NAME)
-    kube.delete(VMS, "web", "default")
-    said = command(cluster, "uninstall").stdout
-    assert f"Namespace {NAME}: deleted" in said
-    assert command(cluster, "uninstall").stdout.endswith("kubevirt-webhook is not installed\n")
-    assert NAME not in {one["metadata"]["name"] for one in kube.list("rbac.authorization.k8s.io/v1/clusterroles")}
+def test_podsecuritys_restricted_lets_its_pods_in(cluster: ControlPlane) -> None:
+    (template,) = (one["spec"]["template"] for one in second_scheduler.documents() if one["kind"] == "Deployment")
+    cluster.admin.create(PODS, obj("Pod", "replica", spec=template["spec"]), NAME, dryRun="All")
 
 
 def test_two_replicas_place_pods_one_after_the_other(
