@@ -1,4 +1,5 @@
-"""Which tests' coverage is measured: of those that mirror the source, the ones that draw no inputs.
+"""Which tests' coverage is measured: of those that mirror the source, and of KubeVirt's recorded answers, the ones that
+draw no inputs.
 
 Measuring doubles what a test costs, and more so for those that run a rule thousands of times. Nor would the figure be
 worth more: what drawn inputs, attacks, and a whole cluster happen to reach differs from run to run, and a line that
@@ -31,11 +32,11 @@ def is_measured(item: pytest.Item) -> bool:
 
 
 def mirrors_source(path: Path) -> bool:
-    """Whether a test's file is of the source: those in tests/x are of webhook/x."""
+    """Whether a test's file is of the source: those in tests/x are of webhook/x, and vectors of webhook/kubevirt."""
     if not path.is_relative_to(TESTS):
         return False
     first = path.relative_to(TESTS).parts[0].removeprefix("test_")
-    return first == "certs" or (ROOT / "webhook" / first).exists()
+    return first in {"certs", "vectors"} or (ROOT / "webhook" / first).exists()
 
 
 def measuring(item: pytest.Item) -> contextlib.AbstractContextManager[None]:

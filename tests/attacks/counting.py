@@ -16,6 +16,8 @@ import msgspec
 
 from webhook.k8s.types.meta import Unstructured
 
+# So many events more are no growth: thresholds, such as that from which a text is cut.
+ALLOWANCE: Final = 40
 # Events by the file and line.
 Cost: TypeAlias = Counter[tuple[str, int]]
 
@@ -30,7 +32,8 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
     Raises:
         EndlessError: it runs more than ``most``.
     """
-    hits: Counter[tuple[Any, int]] = Counter()
+    # By the identity of code, whose hash would be made of all that it holds at each event.
+    hits: dict[int, tuple[Any, Counter[int]]] = {}
     left = most
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -38,7 +41,8 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
         left -= 1
         if left < 0:
             raise EndlessError(f"more than {most} lines")
-        hits[frame.f_code, frame.f_lineno] += 1
+        code = frame.f_code
+        (hits.get(id(code)) or hits.setdefault(id(code), (code, Counter())))[1][frame.f_lineno] += 1
         return trace
 
     before = sys.gettrace()
@@ -48,8 +52,9 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
     finally:
         sys.settrace(before)
     cost: Cost = Counter()
-    for (code, line), count in hits.items():
-        cost[code.co_filename, line] += count
+    for code, of_code in hits.values():
+        for line, count in of_code.items():
+            cost[code.co_filename, line] += count
     return cost
 
 
@@ -62,8 +67,6 @@ def comparisons(function: Callable[[], object]) -> Cost:
 
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
-    # A few events more are no growth: thresholds, such as that from which a text is cut.
-    few = 40
 
     def first(line: tuple[str, int]) -> int:
         """What the first items cost; where they lead another way, which is shorter, all that it costs."""
@@ -72,7 +75,7 @@ def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tupl
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * first(line) + few and not line[0].endswith(COUNTED_ELSEWHERE)
+        if count - once[line] > 1.2 * first(line) + ALLOWANCE and not line[0].endswith(COUNTED_ELSEWHERE)
     }
 
 

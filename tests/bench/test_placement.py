@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench.placement import launcher, profiles, webhook
-from bench.placement.__main__ import main
-from bench.placement.cases import BOTH, CASES, DEFAULT
+from bench.placement.cases import BOTH, DEFAULT
 from bench.placement.cost import Cost
 from bench.placement.errors import PlacementError
 from bench.placement.figures import PlacementFigures
 from bench.placement.report import PlacementReport
-from bench.placement.rows import ROWS, PlacementRow
+from bench.placement.rows import PlacementRow
 from bench.placement.table import Cell, PlacementOutcome, PlacementPlan
 from webhook.settings.file import load
 
@@ -57,9 +56,3 @@ def test_the_report_has_every_round(tmp_path: Path) -> None:
     ) in report.markdown().splitlines()
     (row,) = json.loads((tmp_path / "placement.json").read_text())["rows"]
     assert [one["empty_nodes"] for one in row["cases"]["default"]["rounds"]] == [4, 3, 0]
-
-
-def test_the_list_names_every_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.placement", "--list"])
-    assert main() == 0
-    assert {row.key for row in ROWS} | {case.key for case in CASES} <= set(capsys.readouterr().out.split())

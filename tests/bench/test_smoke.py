@@ -12,12 +12,6 @@ from bench.complexity.__main__ import main as complexity
 from bench.index import rounds
 from bench.index.__main__ import main as index
 from bench.instancetypes.__main__ import main as instancetypes
-from bench.layers.cases import CASES
-from bench.layers.cost import measure_cost
-from bench.layers.measure import LayersFigures
-from bench.layers.report import markdown
-from bench.placement import chart
-from bench.placement.__main__ import main as placement
 from bench.reliability.__main__ import main as reliability
 from bench.start.__main__ import main as start
 
@@ -61,25 +55,3 @@ def test_a_start_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert said.startswith("--help: ")
     assert "idle MB" in header
     assert [row.strip("| ").split(" | ")[:2] for row in rows[:2]] == [["3", "3"], ["5", "4"]]
-
-
-@pytest.mark.parametrize(("program", "words"), [(index, "--nodes 9"), (reliability, "nothing"), (placement, "")])
-def test_wrong_options_end_before_anything_is_measured(
-    program: Callable[..., int], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["bench.placement", "--rounds", "0"])
-
-    with pytest.raises(SystemExit, match="2"):
-        program(words.split()) if words else program()
-    assert "error: argument " in capsys.readouterr().err
-
-
-def test_the_report_of_layers_and_the_chart_of_placement() -> None:
-    cost = measure_cost(30, 100)
-    figures = {case.key: LayersFigures(1024, 2048, (3, 5), (10.0, 20.0)) for case in CASES}
-    assert (cost.nodes, cost.median > 0, cost.p99 >= cost.median) == (30, True, True)
-    assert markdown(figures, [cost]).count("\n| ") >= len(CASES)
-
-    groups = [chart.BarGroup("left", 250), chart.BarGroup("right <&>", 250)]
-    series = [chart.Series(name, name, [*range(500)]) for name in "ab"]
-    assert "right &lt;&amp;&gt;" in chart.svg(chart.Chart("title", "desc", "x", "y", groups, series, even=1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from webhook.settings.file import default_settings
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 IMAGE = RESOURCES["DataSource"]
 LIST = "/api/v1/nodes"
-Read = Callable[..., Any]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import shutil
@@ -20,8 +19,6 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs.rotation import RotationEvent
 from tests.tokens import sign
-from webhook.k8s.client.transport import connect
-from webhook.server.runtime.certificates import CaBundles
 
 from .conftest import OwnPlane
 from .support import cert_manager, versions
@@ -34,7 +31,7 @@ from .support.migrations import EAST, WEST, MigrationMover, guest, migration, re
 from .support.objects import ZONE, ensure_namespace, make_node, obj
 from .support.pki import Pki, service_account
 from .support.rbac import grant
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS
+from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS
 from .support.workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
@@ -158,58 +155,6 @@ def replace_under_load(installed: LiveInstallation) -> None:
         time.sleep(1)
         installed.remove(old)
         assert old.wait_ended() == 0
-
-
-def test_a_write_over_anything_else_than_was_read_is_refused(
-    cluster: Access, new_installation: NewInstallation
-) -> None:
-    installed = new_installation(cluster)
-    installed.apply()
-    where = f"MutatingWebhookConfiguration/{FIRST}"
-    pem = cluster.pki.ca.read_bytes()
-
-    async def write_late() -> tuple[bool, bool, bool]:
-        transport = await connect(str(cluster.kubeconfig_for(*ACCOUNT)))
-        try:
-            bundles = CaBundles(transport, installed.manifests())
-            found = (await bundles.read())[where]
-            assert found
-            kept, *gone = found.bundles
-            # Another client removes an entry meanwhile.
-            fewer = installed.manifests()[:1]
-            fewer[0]["webhooks"] = [entry for entry in fewer[0]["webhooks"] if entry["name"] == kept]
-            await asyncio.to_thread(installed.apply, fewer)
-            late = await bundles.write(where, found.version, dict.fromkeys((kept, *gone), pem))
-            found = (await bundles.read())[where]
-            assert found
-            return late, set(found.bundles) == {kept}, await bundles.write(where, found.version, {kept: pem})
-        finally:
-            await transport.close()
-
-    assert asyncio.run(write_late()) == (False, True, True)
-    owners = {
-        each["manager"]: each["fieldsV1"] for each in cluster.admin.get(MUTATING, FIRST)["metadata"]["managedFields"]
-    }
-    (entry,) = owners["kubevirt-webhook-certificates"]["f:webhooks"].values()
-    assert entry == {"f:clientConfig": {"f:caBundle": {}}}
-
-
-def test_a_replica_killed_in_the_middle_of_a_rotation(cluster: Access, new_installation: NewInstallation) -> None:
-    installed = new_installation(cluster, MANAGED)
-    installed.apply()
-    killed = installed.start()
-    tenant = installed.tenant()
-    ca = installed.secret()["data"]["ca.crt"]
-    installed.rotate()
-    eventually(lambda: "next.crt" in installed.secret()["data"], what="the rotation to begin")
-    killed.kill()
-    installed.remove(killed)
-    assert installed.secret()["data"]["ca.crt"] == ca
-
-    installed.start()
-    eventually(lambda: tenant.choice() == "kubevirt", what="the next replica to be called")
-    installed.wait_serving(ca)
-    assert tenant.choice() == "kubevirt"
 
 
 def authenticating(directory: Path, user: Json) -> str:

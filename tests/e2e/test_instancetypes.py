@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,14 +17,11 @@ from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, SpecReference
 from webhook.kubevirt.vm import standalone_vmi
 
-from .conftest import NewTenant, OwnPlane
-from .support import manifests
+from .conftest import NewTenant
 from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
 from .support.messages import Said, parse
-from .support.objects import obj, owner_reference
-from .support.rbac import may
+from .support.objects import obj
 from .support.sizes import (
-    ALLOWED,
     DEFAULTS,
     INJECTED_ANNOTATIONS,
     LARGE,
@@ -37,32 +33,17 @@ from .support.sizes import (
     is_ours,
     marks_of,
     matchers_of,
-    named,
     offer,
 )
 from .support.tenant import Tenant
-from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING, WebhookServer, install
+from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import (
-    CLUSTER_INSTANCETYPES,
-    OLD_VMS,
-    PREFERENCES,
     VMIS,
     VMS,
-    instancetype,
     scheduler_of,
     vm,
     vmi_of,
 )
-from .support.workloads import INSTANCETYPES as SIZES
-
-SPREAD = named("Preference", "spread")
-VOLUMES = [
-    ("", "persistentvolumeclaims"),
-    ("", "secrets"),
-    ("cdi.kubevirt.io", "datavolumes"),
-    ("cdi.kubevirt.io", "datasources"),
-    ("snapshot.storage.k8s.io", "volumesnapshots"),
-]
 
 
 def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:
@@ -83,50 +64,6 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
         ("metadata", "annotations", INJECTED_ANNOTATIONS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
         ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
     }
-
-
-def test_what_the_owner_says_stays(sized: Tenant) -> None:
-    offer(sized, "spread")
-    cases: list[tuple[Json, list[Json | None]]] = [
-        ({"template": SIZED_TEMPLATE}, [None, None]),
-        ({"instancetype": LARGE}, [LARGE, LINUX]),
-        ({"instancetype": LARGE, "preference": SPREAD}, [LARGE, SPREAD]),
-        ({"instancetype": None, "preference": None}, [SMALL, LINUX]),
-    ]
-    for number, (spec, expected) in enumerate(cases):
-        assert matchers_of(sized.create(vm(f"web-{number}", **spec))) == expected
-    # One of an older version gets the defaults, too.
-    sized.owner.create(OLD_VMS, {**vm("old"), "apiVersion": "kubevirt.io/v1alpha3"}, sized.namespace)
-    assert is_ours(sized.owner.get(VMS, "old", sized.namespace))
-
-
-def test_a_default_for_the_whole_cluster(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations={})
-    tenant.owner.create(CLUSTER_INSTANCETYPES, instancetype(tenant.namespace))
-    tenant.annotate(default_instancetype=tenant.namespace)
-    # The default has no kind, since a later patch of the name alone would keep it.
-    expected = [{"name": tenant.namespace}, None]
-    eventually(lambda: matchers_of(tenant.create(vm(), dryRun="All")) == expected, what="the namespace's default")
-    tenant.owner.delete(CLUSTER_INSTANCETYPES, tenant.namespace)
-
-
-def test_defaults_and_a_scheduler_which_an_overwrite_keeps(new_sized: NewTenant) -> None:
-    tenant = new_sized(policies=(INSTANCETYPES, SCHEDULING))
-
-    created = tenant.create(vm())
-
-    said = ["patched defaults-injected", "patched scheduler-injected", "allowed instancetype-valid"]
-    assert tenant.verdicts() == said
-    for found in (created, tenant.overwrite(created, vm(runStrategy="Halted"))):
-        assert is_ours(found)
-        assert scheduler_of(found) == "kubevirt"
-
-
-def test_the_server_has_no_right_to_look_into_volumes(tenant: Tenant) -> None:
-    server = tenant.server.access.kube(*ACCOUNT)
-
-    assert may(server, "get", "controllerrevisions", tenant.namespace, "apps")
-    assert [what for group, what in VOLUMES if may(server, "get", what, tenant.namespace, group)] == []
 
 
 MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
@@ -181,33 +118,6 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
     assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
 
 
-def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
-    strict = new_sized(annotations={**DEFAULTS, ALLOWED: "VirtualMachineInstancetype/small, u1.*"})
-    refused = refusal_of(strict, vm(instancetype=LARGE))
-    shown = strict.kubectl(vm(instancetype=LARGE))
-
-    message = parse(refused.message).text
-    for named_in_it in ("VirtualMachineInstancetype/large", strict.namespace, "VirtualMachineInstancetype/small, u1.*"):
-        assert named_in_it in message
-    causes = [("FieldValueNotSupported", "spec.instancetype.name")]
-    assert_refused(refused, 403, message, causes, "instancetype-not-allowed")
-    assert "Error from server (Forbidden)" in shown.stderr
-    assert message in shown.stderr
-    assert matchers_of(strict.create(vm()))[0] == SMALL
-
-
-def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: NewTenant) -> None:
-    tenant = new_sized()
-    tenant.create(vm(instancetype=LARGE))
-    tenant.annotate(allowed_instancetypes="VirtualMachineInstancetype/small")
-
-    probe = vm("probe", instancetype=LARGE)
-    eventually(lambda: denial(lambda: tenant.create(probe, dryRun="All")), what="the allow-list to count")
-    assert denied(lambda: tenant.create(probe, dryRun="All")).status == 403
-    change = {"spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": {"a": "b"}}}}}
-    assert matchers_of(tenant.owner.patch(VMS, "web", change, tenant.namespace))[0] == LARGE
-
-
 CARRIED_OVER = "patched defaults-preserved"
 
 
@@ -258,154 +168,6 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
     sized.owner.wait_gone(VMS, "web", sized.namespace)
     assert is_ours(created)
     assert sized.server.answered() == before
-
-
-def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
-    original = sized.create(vm())
-    sized.owner.delete(VMS, "web", sized.namespace)
-    sized.annotate(default_instancetype="VirtualMachineInstancetype/large")
-
-    # A status that a restore brings along is not believed.
-    forged = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "nowhere"}}}
-    kept = {field: original["metadata"][field] for field in ("name", "annotations")}
-    again = sized.create(vm() | {"metadata": kept, "spec": copy.deepcopy(original["spec"]), "status": forged})
-
-    assert again["spec"] == original["spec"]
-    assert is_ours(again)
-    assert again.warnings == ()
-    assert is_ours(sized.overwrite(again, vm(runStrategy="Halted")))
-
-
-EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
-
-
-@pytest.fixture
-def expanding(new_sized: NewTenant) -> Tenant:
-    """A namespace that has defaults, and has them written out."""
-    return new_sized(annotations=DEFAULTS | EXPAND)
-
-
-def domain_of(vm: Json) -> Json:
-    domain: Json = vm["spec"]["template"]["spec"]["domain"]
-    return domain
-
-
-def owned(**spec: Any) -> Json:
-    """A VM with much that only its owner knows about."""
-    made = vm(**spec)
-    made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}}
-    template = made["spec"]["template"]
-    template["metadata"] |= {"unknown": {"kept": True}}
-    template["spec"] |= {
-        "tolerations": [{"key": "vm", "operator": "Exists"}],
-        "volumes": [
-            {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}},
-            {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}},
-        ],
-        "domain": {
-            "clock": {"utc": {"offsetSeconds": 0}},
-            "devices": {"disks": [{"name": "root", "disk": {}, "serial": "1", "bootOrder": 1}]},
-            "resources": {"requests": {"devices.example.com/x": "1000m"}},
-        },
-    }
-    return made
-
-
-def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
-    asked = owned()
-    created = expanding.create(asked)
-
-    assert matchers_of(created) == [None, None]
-    # By these both are put back where an overwrite takes the size away.
-    assert marks_of(created) == list(DEFAULTS.values())
-    assert domain_of(created)["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
-    assert domain_of(created)["memory"] == {"guest": "1Gi"}
-    assert domain_of(created)["devices"]["disks"] == [
-        {"name": "root", "disk": {"bus": "virtio"}, "serial": "1", "bootOrder": 1},
-        {"name": "init", "disk": {"bus": "virtio"}},
-    ]
-    for field in ("labels", "annotations"):
-        assert created["metadata"][field].items() >= asked["metadata"][field].items()
-    template, given = created["spec"]["template"], asked["spec"]["template"]
-    assert template["metadata"] == given["metadata"]
-    assert template["spec"]["tolerations"] == given["spec"]["tolerations"]
-    assert [volume.keys() for volume in template["spec"]["volumes"]] == [v.keys() for v in given["spec"]["volumes"]]
-    assert domain_of(created)["clock"] == domain_of(asked)["clock"]
-    # The webhook does not even make them canonical: what it need not change is as the owner wrote it.
-    assert domain_of(created)["resources"] == domain_of(asked)["resources"]
-    assert created.warnings == ()
-    assert expanding.verdicts() == ["patched instancetype-expanded"]
-
-
-ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
-ROLE = "kubevirt-webhook"
-LOOKED_UP = ("instancetypes", "preferences", "presets")
-MANY = 10
-
-
-def copies(request: Json) -> bool:
-    """Whether a request makes or keeps a copy of all, rather than to look one thing up."""
-    return request["verb"] in {"list", "watch"} and "namespace" not in request["objectRef"]
-
-
-def without_watches(role: Json) -> Json:
-    """A role as it was before anything of instancetypes was watched."""
-    changed = copy.deepcopy(role)
-    for rule in changed["rules"]:
-        if rule["apiGroups"] == ["instancetype.kubevirt.io"]:
-            rule["verbs"] = ["get"]
-    return changed
-
-
-def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything_works(
-    own_plane: OwnPlane, tmp_path: Path
-) -> None:
-    plane = own_plane()
-    log = plane.requests_of(ACCOUNT.user)
-    install(plane.admin)
-    (role,) = (one for one in manifests.rbac() if one["kind"] == "ClusterRole" and one["metadata"]["name"] == ROLE)
-    plane.admin.apply(without_watches(role))
-    with WebhookServer(plane, tmp_path, "copying", {"schedulers": {"kubevirt": {"healthCheck": "off"}}}) as server:
-        assert server.validates
-        tenant = offer(Tenant.new(server, "enforce", (INSTANCETYPES, SCHEDULING)), "small", "linux")
-        tenant.annotate(**{key.partition("/")[2].replace("-", "_"): value for key, value in DEFAULTS.items()})
-        numbers = iter(range(1000))
-
-        def asked() -> Counter[str]:
-            """The requests that a VM's creation causes."""
-            before = len(log.requests())
-            assert is_ours(tenant.create(vm(f"web-{next(numbers)}")))
-            asked_for = [one for one in log.requests()[before:] if one["objectRef"]["resource"].endswith(LOOKED_UP)]
-            return Counter(one["verb"] for one in asked_for if not copies(one))
-
-        eventually(lambda: is_ours(tenant.create(vm("probe"), dryRun="All")), what="the namespace's defaults")
-        assert asked()["get"] >= 4
-        manifests.grant(plane.admin, manifests.JUDGING)
-        # The webhook retries a denied watch after ten seconds at most.
-        eventually(lambda: not asked(), what="the copies to answer")
-        assert [asked() for _ in range(MANY)] == [Counter()] * MANY
-
-
-def test_a_vm_may_follow_at_once_what_it_names(sized: Tenant) -> None:
-    sized.create(vm("first", instancetype=SMALL))
-    for number in range(MANY):
-        name = f"new-{number}"
-        sized.owner.create(SIZES, instancetype(name, cluster=False), sized.namespace)
-        sized.create(vm(name, instancetype=named("Instancetype", name)))
-
-    assert sized.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * (MANY + 1)
-
-
-def test_a_vm_may_follow_at_once_a_change_that_makes_room_for_it(new_sized: NewTenant) -> None:
-    tenant = offer(new_sized(annotations={}), "demanding")
-    names: Json = {"instancetype": named("Instancetype", "large"), "preference": named("Preference", "demanding")}
-    for number in range(MANY):
-        for needed in (8, 1 + number % 2):
-            change = {"spec": {"requirements": {"cpu": {"guest": needed}}}}
-            tenant.owner.patch(PREFERENCES, "demanding", change, tenant.namespace)
-        tenant.create(vm(f"web-{number}", **names))
-
-    assert tenant.verdicts(path=VALIDATE) == ["allowed instancetype-valid"] * MANY
 
 
 ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
@@ -488,18 +250,6 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
     assert created.warnings == ()
     assert sized.owner.get(VMIS, "web", sized.namespace) == created
     assert sized.verdicts() == ["patched instancetype-applied"]
-
-
-def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-    replica_set = sized.owner.make(obj("VirtualMachineInstanceReplicaSet", "web", spec=spec), sized.namespace)
-    replica = vmi() | {"metadata": {"generateName": "web", "ownerReferences": [owner_reference(replica_set)]}}
-
-    created = sized.controller.create(VMIS, replica, sized.namespace)
-
-    assert size_of(created) == (1, "1Gi")
-    assert marks_of(created) == list(DEFAULTS.values())
 
 
 def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
@@ -657,15 +407,6 @@ def test_an_owner_who_starts_or_stops_to_declare_a_field_is_obeyed(declaring: Te
 
     assert scheduler_of(found(declaring)) is None
     assert matchers_of(found(declaring)) == marks_of(found(declaring)) == [None, None]
-
-
-def test_a_replace_by_kubectl_keeps_the_defaults(declaring: Tenant) -> None:
-    kubectl(declaring, "create", manifest=vm())
-
-    kubectl(declaring, "replace", manifest=vm(runStrategy="Halted"))
-    kubectl(declaring, "replace", manifest=vm())
-
-    assert is_ours(found(declaring))
 
 
 def test_nobody_owns_what_we_wrote(declaring: Tenant) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -19,10 +18,9 @@ from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, Kube, KubeError, KubeObject, eventually
-from .support.objects import CRDS, crds, install_crds
+from .support.objects import CRDS, crds
 from .support.plane import ControlPlane
 from .support.repeated import Repeated
-from .support.shipped import definitions
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer
 from .support.workloads import INSTANCETYPES as SIZES
@@ -152,15 +150,11 @@ STEPS = (
     ("v1.8.4", "v1.8.4"),
     ("v1.8.4", "v1.9.0"),
     ("v1.9.0", "v1.9.0"),
-    ("v1.9.0", "v1.7.4"),
-    ("v1.7.4", "v1.7.4"),
-    ("v1.7.4", "v1.6.6"),
+    ("v1.9.0", "v1.6.6"),
     ("v1.6.6", "v1.6.6"),
-    ("v1.6.6", "v1.8.4"),
-    ("v1.8.4", "v1.8.4"),
 )
 # The older one of the two.
-COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.7.4", "v1.7.4", "v1.6.6", "v1.6.6", "v1.6.6", "v1.8.4")
+COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.6.6", "v1.6.6")
 
 
 @pytest.fixture(scope="module")
@@ -280,92 +274,3 @@ def written(tenant: Tenant) -> set[str]:
 
 
 FORMER, NEXT = "1.8.4", "1.9.0"
-# KubeVirt knows it since 1.9.
-WISH = {"spec": {"devices": {"preferredVideoType": "vga"}}}
-
-
-@pytest.fixture
-def former_plane(own_plane: OwnPlane, tmp_path: Path) -> ControlPlane:
-    """A control plane with the definitions of the former release."""
-    return own_plane(definitions=crds(definitions(FORMER, tmp_path / "former.json")))
-
-
-def define(plane: ControlPlane, bundle: Path) -> None:
-    """Puts the definitions of another release in the place of the present ones, and adds those that are new."""
-    present = {found["metadata"]["name"] for found in plane.admin.list(CRDS)}
-    for later in crds(bundle):
-        if later["metadata"]["name"] in present:
-            change = {"spec": {"versions": later["spec"]["versions"]}}
-            plane.admin.patch(CRDS, later["metadata"]["name"], change)
-    install_crds(plane.admin, crds(bundle))
-
-
-def answer_of(release: str, new_webhook: NewWebhook) -> Stored:
-    """The answer of a server that knows one release alone, to owners who wish for what only the next one knows."""
-    server = new_webhook({"schedulers": {}, "kubevirt": {"version": release}})
-    return stored(wishing(server), server.access.admin)[1]
-
-
-def wishing(server: WebhookServer) -> Tenant:
-    """A namespace of a server whose owner wishes so."""
-    assert server.validates
-    tenant = offer(server)
-    wish(tenant)
-    return tenant
-
-
-def wish(tenant: Tenant) -> None:
-    tenant.owner.patch(PREFERENCES, "linux", WISH, tenant.namespace)
-
-
-def test_the_former_release_counts_until_the_update_is_done_and_then_the_next_one(
-    former_plane: ControlPlane, new_webhook: NewWebhook, tmp_path: Path
-) -> None:
-    """Its own rules and fields, though the cluster's definitions and its owners' preferences have the next one's."""
-    later = definitions(NEXT, tmp_path / "next.json")
-    server = new_webhook({"schedulers": {}})
-    assert server.validates
-    put_release(former_plane, f"v{FORMER}")
-    put_interface(former_plane, 0)
-    tenant = offer(server)
-    eventually(lambda: server.metric(METRIC, version=FORMER, fields="definitions") == 1, what="the former release")
-    late: list[Tenant] = []
-    latest: list[Stored] = []
-
-    def start_another() -> None:
-        late.append(wishing(new_webhook({"schedulers": {}})))
-
-    steps: tuple[Callable[[], object], ...] = (
-        lambda: None,
-        lambda: put_release(former_plane, f"v{FORMER}", f"v{NEXT}"),
-        lambda: define(former_plane, later),
-        lambda: wish(tenant),
-        start_another,
-        lambda: put_release(former_plane, f"v{NEXT}"),
-    )
-    eventually(lambda: stored(tenant, tenant.owner)[0] == interface_of(0), what="the first step to be known")
-
-    with load(tenant) as reviewers:
-        for number, step in enumerate(steps):
-            step()
-            put_interface(former_plane, number)
-            eventually(partial(have_answers, reviewers, number), what=f"answers of step {number}")
-            if late:
-                latest.append(stored(late[0], former_plane.admin)[1])
-
-    former, after = (answer_of(release, new_webhook) for release in (FORMER, NEXT))
-    # One that starts amid the update reads the next release's definitions at once.
-    assert latest[0] == former
-    eventually(lambda: stored(late[0], former_plane.admin)[1] == after, what="the other server to follow")
-    assert "vga" in after.vmi
-    assert "vga" not in former.vmi
-    last = len(steps) - 1
-    for answers in reviewers:
-        numbered = list(with_steps(answers))
-        assert numbered[-1][0] == last
-        for number, answer in numbered:
-            allowed = {former.vmi} if number < last - 1 else {former.vmi, after.vmi} if number < last else {after.vmi}
-            assert answer.vmi in allowed, f"at step {number}"
-            assert answer.vm == former.vm == after.vm
-    assert len(server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
-    assert server.metric(METRIC, version=NEXT, fields="definitions") == 1

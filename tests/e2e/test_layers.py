@@ -10,77 +10,27 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from functools import partial
-from http.server import BaseHTTPRequestHandler as Handler
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from bench.layers.cases import CASES
-from bench.layers.measure import LayersSize, measure
 from hack.debian import MissingError
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import PATIENCE, Json, eventually
-from .support.loopback import Answer, LoopbackServer, reply
 from .support.objects import launcher_pod, make_node, obj
 from .support.pki import KUBE_SCHEDULER
 from .support.placing import place_one, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import free_port
-from .support.registry import MANIFEST, Registry, find_registry
+from .support.registry import Registry, find_registry
 from .support.webhook_server import ACCOUNT, WebhookServer
-
-
-def answering(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Answer:
-    """An answer that is whole."""
-    return lambda handler: reply(handler, body, status, {"Content-Type": MANIFEST, **(headers or {})})
-
-
-def endless(handler: Handler) -> None:
-    """A body without an end."""
-    handler.send_response(200)
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b" " * 65536)
-
-
-def dripping(handler: Handler) -> None:
-    """A byte now and then."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    for _ in range(1000):
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
-        time.sleep(0.1)
-
-
-def another_manifest() -> bytes:
-    """A manifest, and not the one that any digest names."""
-    layer = {"digest": "sha256:" + "0" * 64, "size": 1}
-    return json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [layer]}).encode()
-
-
-class HostileRegistry(LoopbackServer):
-    """A registry that gives an answer to every request, and keeps their paths."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.paths: list[str] = []
-
-        def remember(handler: Handler) -> None:
-            self.paths.append(handler.path)
-            answer(handler)
-
-        super().__init__(remember)
-
 
 NODES = ["node-1", "node-2", "node-3"]
 
@@ -255,20 +205,6 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
     assert place_one(plane.admin, pod(registry, "afterwards", "image-1")) == "node-1"
 
 
-def test_scheduling_goes_on_without_the_server(
-    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
-) -> None:
-    port = free_port()
-    server = prepared(plane, registry, new_webhook, port)
-    start_scheduler(plane, port, weight=2)
-    server.freeze()
-    frozen = place_one(plane.admin, pod(registry, "frozen", "image-1"))
-    server.thaw()
-    assert place_one(plane.admin, pod(registry, "thawed", "image-1")) == "node-1"
-    server.stop()
-    assert {frozen, place_one(plane.admin, pod(registry, "stopped", "image-1"))} <= set(NODES)
-
-
 def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
     plane: ControlPlane, registry_binary: Path, tmp_path: Path, new_webhook: NewWebhook
 ) -> None:
@@ -336,84 +272,3 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     # Without a certificate it gets no scores, and places pods all the same.
     place_one(plane.admin, pod(registry, "third", "image-1"))
     assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
-
-
-def test_random_vms_pull_less_and_are_spread(binaries: Path, registry_binary: Path, tmp_path: Path) -> None:
-    """The benchmark, smaller."""
-    cases = [case for case in CASES if case.key in {"neither", "layers-1"}]
-    found = measure(binaries, registry_binary, tmp_path, LayersSize(vms=60, images=12, nodes=6), cases, print)
-    neither, layers = found["neither"], found["layers-1"]
-    assert layers.pulled < 0.8 * neither.pulled
-    # All nodes have VMs, and none has most of them.
-    assert min(layers.counts) >= 2
-    assert max(layers.counts) <= 60 // 3
-    assert layers.pulled + layers.present == neither.pulled + neither.present
-
-
-FETCHES = "kubevirt_webhook_layers_fetches_total"
-METADATA = "http://169.254.169.254/latest/meta-data/"
-DIGEST = f"sha256:{'a' * 64}"
-
-
-def disk_pod(address: str, name: str) -> Json:
-    """A launcher pod with a containerDisk of the registry, by digest."""
-    made = launcher_pod(name, scheduler="kubevirt")
-    made["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "1", "memory": "4Gi"}
-    made["spec"]["containers"].append({"name": "volumedisk", "image": f"{address}/disk@{DIGEST}"})
-    return made
-
-
-def assert_harmless(plane: ControlPlane, new_webhook: NewWebhook, registries: dict[str, str]) -> None:
-    """Pods are placed evenly while their images are asked for, and after that has failed; by address, its cause."""
-    port = free_port()
-    server = new_webhook(settings([*registries], port), access=plane)
-    listed: list[Json] = [{"names": [f"{address}/disk@{DIGEST}"], "sizeBytes": 1} for address in registries]
-    list_images(plane, NODES[0], listed)
-    start_scheduler(plane, port, weight=2)
-
-    def placed(when: str) -> list[str]:
-        """Where three pods of each registry go."""
-        found: list[str] = []
-        for number, address in enumerate(registries):
-            names = [f"{when}-{number}-{copy}" for copy in range(len(NODES))]
-            found += sorted(place_one(plane.admin, disk_pod(address, name)) for name in names)
-        assert found == NODES * len(registries)
-        return found
-
-    first = placed("first")
-    for cause in {*registries.values()}:
-        least = [*registries.values()].count(cause)
-        eventually(lambda: server.metric(FETCHES, result=cause) >= least, what=f"manifests that are {cause}")  # noqa: B023
-    then = placed("then")
-    asked = server.metric("kubevirt_webhook_layers_requests_total", result="no-scores")
-    assert asked == len(first) + len(then)
-    assert server.metric("kubevirt_webhook_layers_images", layers="known") == 0
-
-
-def test_a_registry_that_is_wrong_slow_or_away(plane: ControlPlane, new_webhook: NewWebhook) -> None:
-    wrong: list[Answer] = [
-        answering(200, body=another_manifest()),
-        answering(200, body=b"<html>"),
-        endless,
-        answering(200, {"Content-Length": str(2**40)}),
-    ]
-    with ExitStack() as running:
-        registries = {running.enter_context(HostileRegistry(answer)).address: "invalid" for answer in wrong}
-        registries[running.enter_context(HostileRegistry(dripping)).address] = "unavailable"
-        registries[f"127.0.0.1:{free_port()}"] = "unavailable"
-        assert_harmless(plane, new_webhook, registries)
-
-
-def test_a_registry_that_is_hostile(plane: ControlPlane, new_webhook: NewWebhook) -> None:
-    """It leads the server elsewhere, by a redirection or as if to a server of tokens."""
-    with ExitStack() as running:
-        inside = running.enter_context(HostileRegistry(answering(200, body=another_manifest())))
-        registries = {}
-        for target in (f"http://{inside.address}/secrets", METADATA):
-            for answer in (
-                answering(307, {"Location": target}),
-                answering(401, {"WWW-Authenticate": f'Bearer realm="{target}",service="x"'}),
-            ):
-                registries[running.enter_context(HostileRegistry(answer)).address] = "denied"
-        assert_harmless(plane, new_webhook, registries)
-        assert inside.paths == []

@@ -20,7 +20,6 @@ import yaml
 
 from hack.controlplane import build, bundles
 from hack.debian import MissingError, ensure
-from webhook.cli.data import directory
 from webhook.install.schedulers import render as permissions
 from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
@@ -37,10 +36,9 @@ from .support.objects import install_crds, is_unschedulable, make_node, obj
 from .support.placing import create, place, placed
 from .support.plane import ControlPlane
 from .support.processes import Process, StartError, free_port
-from .support.program import command
 from .support.rbac import account, grant
 from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
-from .support.workloads import PODS, VMS, vm
+from .support.workloads import PODS
 
 _GIB = 2**30
 _CPUS = 16
@@ -120,7 +118,6 @@ class NodePrometheus:
         eventually(is_there, what=f"{query} of all nodes")
 
 
-INSTALL = ("install", "--image=one", "--with=scheduler", "--no-wait")
 CLAIMS = "resource.k8s.io"
 # Permissions that are granted but not always used here, with the reason.
 UNUSED: dict[manifests.Right, str] = {
@@ -179,35 +176,9 @@ def kustomize(plane: Access, directory: Path, component: str, variant: Variant) 
     return plane.kubectl("kustomize", str(directory)).stdout
 
 
-def test_install_and_uninstall(own_plane: OwnPlane) -> None:
-    cluster = own_plane(controller_manager=True)
-    kube = cluster.admin
-    own = {"name": "kube-scheduler", "image": "registry.example/kube-scheduler:v1.36.3"}
-    pod = obj("Pod", "kube-scheduler-a", labels={"component": "kube-scheduler"}, spec={"containers": [own]})
-    kube.create(PODS, pod, "kube-system")
-
-    assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in command(cluster, *INSTALL, "--dry-run").stdout
-    assert command(cluster, *INSTALL).stdout.endswith("installed\n")
-    # PodSecurity's restricted lets its pods in.
-    pods = eventually(lambda: kube.list(PODS, NAME), what="pods of the Deployment")
-    assert {one["spec"]["containers"][0]["image"] for one in pods} == {own["image"]}
-    assert {one["spec"]["priority"] for one in pods} == {1_000_000_000}
-    assert command(cluster, *INSTALL).stdout.endswith("no changes\n")
-
-    shown = command(cluster, *INSTALL, "--scheduler-variant=pack").stdout
-    assert "ConfigMap kubevirt-scheduler/kubevirt-scheduler: changed" in shown
-    assert "Deployment kubevirt-scheduler/kubevirt-scheduler: changed" in shown
-    # It stays as it is, variant and image, where it is not mentioned.
-    assert command(cluster, "install", "--no-wait").stdout.endswith("no changes\n")
-
-    kube.create(VMS, vm("web", scheduler="kubevirt"), "default")
-    assert "1 VM, 0 VMIs and 0 waiting pods" in command(cluster, "uninstall").stderr
-    assert kube.get("apps/v1/deployments", NAME, NAME)
-    kube.delete(VMS, "web", "default")
-    said = command(cluster, "uninstall").stdout
-    assert f"Namespace {NAME}: deleted" in said
-    assert command(cluster, "uninstall").stdout.endswith("kubevirt-webhook is not installed\n")
-    assert NAME not in {one["metadata"]["name"] for one in kube.list("rbac.authorization.k8s.io/v1/clusterroles")}
+def test_podsecuritys_restricted_lets_its_pods_in(cluster: ControlPlane) -> None:
+    (template,) = (one["spec"]["template"] for one in second_scheduler.documents() if one["kind"] == "Deployment")
+    cluster.admin.create(PODS, obj("Pod", "replica", spec=template["spec"]), NAME, dryRun="All")
 
 
 def test_two_replicas_place_pods_one_after_the_other(
@@ -233,7 +204,7 @@ MINOR = bundles.CONTROL_PLANE.version.split(".")[1]
 OLDER = [version for version in bundles.older_versions() if version.partition(".")[2] < MINOR]
 
 
-@pytest.mark.parametrize("version", ["", *OLDER])
+@pytest.mark.parametrize("version", ["", *OLDER[:1]])
 def test_every_right_is_used_and_none_is_missing(
     cluster: ControlPlane, log: AuditLog, tmp_path: Path, kube_scheduler: Path, version: str
 ) -> None:
@@ -462,23 +433,14 @@ def assert_places(replica: SchedulerReplica, busy_plane: ControlPlane, load_log:
     assert manifests.uncovered(load_log.used(), granted) == set()
 
 
-@pytest.mark.parametrize("variant", LOAD_AWARE)
 def test_with_metrics_server_too_and_with_no_further_permission_than_the_variants_own(
-    busy_plane: ControlPlane, tmp_path: Path, binary: Path, load_log: AuditLog, variant: Variant
+    busy_plane: ControlPlane, tmp_path: Path, binary: Path, load_log: AuditLog
 ) -> None:
     serve_usage(busy_plane)
-    apply(busy_plane, variant)
+    apply(busy_plane, "load-aware")
     replica = SchedulerReplica(busy_plane, tmp_path, "replica", binary, in_cluster="KUBE_CONFIG")
-    assert_places(replica, busy_plane, load_log, variant)
+    assert_places(replica, busy_plane, load_log, "load-aware")
     assert ("list", METRICS, "nodes", "") in load_log.used()
-
-
-def test_by_requests_alone_the_busy_node_gets_as_many_vms_as_the_others(busy_plane: ControlPlane) -> None:
-    written: dict[str, Any] = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
-    written.pop("leaderElection")
-    busy_plane.start_scheduler("spread", written)
-
-    assert set(place(busy_plane.admin, PODS_PLACED).values()) == {PODS_PLACED // len(BUSY)}
 
 
 def test_in_a_static_pod_metrics_server_is_not_found_without_a_kubeconfig(

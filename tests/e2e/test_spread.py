@@ -16,7 +16,7 @@ from webhook import names
 from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
 from .support import versions
 from .support.kube import Json, KubeObject, eventually
-from .support.objects import ZONE, launcher_pod, make_node
+from .support.objects import launcher_pod, make_node
 from .support.program import command
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
@@ -52,30 +52,6 @@ def placed(tenant: Tenant, count: int) -> Counter[str]:
         return found if len(found) == count and all(found) else None
 
     return Counter(eventually(nodes, what=f"nodes for {count} pods"))
-
-
-def test_the_stock_scheduler_spreads_vms_evenly_over_the_nodes_they_can_use(
-    own_plane: OwnPlane, new_webhook: NewWebhook
-) -> None:
-    plane = own_plane()
-    for number in range(NODES):
-        make_node(plane.admin, f"node-{number}", allocatable=LARGE)
-    # A node that no VM may use looks empty for good, and must not count.
-    make_node(plane.admin, "tainted", allocatable=LARGE)
-    taints = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
-    plane.admin.patch("v1/nodes", "tainted", {"spec": {"taints": taints}})
-    plane.start_scheduler("default")
-    server = new_webhook(SPREADING, access=plane)
-    without, spread = Tenant.new(server, mode=None), Tenant.new(server)
-
-    for tenant in (without, spread):
-        for number in range(MACHINES):
-            tenant.launch(tenant.start(vm(f"vm-{number}")))
-
-    assert set(placed(spread, MACHINES).values()) == {MACHINES // NODES}
-    # The reason for constraints: without constraints some node gets more than its share.
-    assert max(placed(without, MACHINES).values()) > MACHINES // NODES
-    assert set(spread.verdicts("Pod")) == {"patched spread-injected"}
 
 
 def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
@@ -152,25 +128,6 @@ def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
         assert pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] == "hostname"
         assert pod["spec"]["schedulerName"] == "default-scheduler"
         assert not pod.warnings
-
-
-def test_a_namespace_chooses_for_itself_and_gets_zones_only_where_nodes_have_them(
-    own_plane: OwnPlane, new_webhook: NewWebhook
-) -> None:
-    plane = own_plane()
-    nodes = {"node-a": {ZONE: "a"}, "node-b": {ZONE: "b"}, "node-c": {ZONE: "b", "disk": "ssd"}}
-    for name, labels in nodes.items():
-        make_node(plane.admin, name, labels)
-    tenant = Tenant.new(new_webhook(SPREADING, access=plane))
-    tenant.annotate(spread="both")
-    vmi = tenant.start(vm())
-
-    def keys() -> list[str]:
-        return [constraint["topologyKey"] for constraint in constraints(tenant.launch(vmi, dryRun="All"))]
-
-    eventually(lambda: keys() == [ZONE, "kubernetes.io/hostname"], what="the annotation to be known")
-    plane.admin.patch("v1/nodes", "node-a", {"metadata": {"labels": {ZONE: None}}})
-    eventually(lambda: keys() == ["kubernetes.io/hostname"], what="the label's end to be known")
 
 
 def test_in_vms_they_give_way_to_what_the_owner_applies_later(spreading: WebhookServer, new_tenant: NewTenant) -> None:

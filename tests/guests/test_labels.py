@@ -17,7 +17,6 @@ from webhook.names import MIGRATION, policy_label
 
 from .support import NAMESPACE, OTHER, Guests
 
-HOSTNAME = "kubernetes.io/hostname"
 MODEL = "cpu-model.node.kubevirt.io/"
 HOST_MODEL = "host-model-cpu.node.kubevirt.io/"
 MIGRATION_MODEL = "cpu-model-migration.node.kubevirt.io/"

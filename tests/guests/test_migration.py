@@ -29,17 +29,6 @@ def test_a_migration_ends_on_the_node_that_the_selector_chose(guests: Guests) ->
     print(f"{times_of(guests.vmi('web'), made)}; the guest stood still for {guests.longest_pause('web') - 1:.1f}s")
 
 
-def test_a_selector_that_contradicts_is_denied_and_binds_no_later_migration(guests: Guests) -> None:
-    guests.start("web", nodeSelector={ZONE: "zone-1"})
-    assert guests.node_of("web") == "node-1"
-
-    # The VM's own selector lets it go nowhere else; zone-3 does not exist.
-    assert parse(guests.denial("web", {ZONE: "zone-2"})).code == "selector-conflict"
-    assert guests.migrations() == []
-    assert gaps(guests.count_on("web")) == []
-    assert guests.node_of("web") == "node-1"
-
-
 def test_without_a_selector_a_second_migration_is_free_again(guests: Guests) -> None:
     guests.start("web")
     source = guests.node_of("web")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hack.controlplane import build
-from hack.gate import Gate, sources_digest
-from hack.guests import requirements
+from hack.gate import Gate
 from hack.guests.gate import GATE as GUESTS
 from hack.node.gate import GATE as NODE
 
@@ -85,37 +83,3 @@ def test_only_what_has_passed_is_not_run_again(
     assert gate.mark(environ).exists() == is_marked
     skipped = "node: skipped: this machine could not start a node; the line above says why\n"
     assert capsys.readouterr().out == (skipped if status == 69 else "")
-
-
-def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    (tmp_path / "a").write_text("1")
-    first = sources_digest(["a"], tmp_path)
-
-    (tmp_path / "b").write_text("1")
-    assert sources_digest(["a"], tmp_path) == first
-    (tmp_path / "a").write_text("2")
-    assert sources_digest(["a"], tmp_path) != first
-
-
-def test_a_machine_with_too_little_free_memory_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(requirements, "missing_of_a_node", lambda: "")
-    monkeypatch.setattr(requirements, "FREE_BYTES", 0)
-    memory = tmp_path / "meminfo"
-    least = requirements.MEMORY_BYTES // 1024
-    memory.write_text(f"MemTotal:       99999999 kB\nMemAvailable:   {least - 1} kB\n")
-    assert requirements.missing(tmp_path, memory).startswith("skipped: guests need 8 GiB of memory")
-
-    memory.write_text(f"MemTotal:       99999999 kB\nMemAvailable:   {least} kB\n")
-    assert requirements.missing(tmp_path, memory) == ""
-
-
-def test_a_machine_without_room_for_the_images_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(requirements, "missing_of_a_node", lambda: "")
-    monkeypatch.setattr(requirements, "FREE_BYTES", 2**80)
-    assert "of free disk" in requirements.missing(tmp_path)
-
-
-def test_what_a_node_lacks_guests_lack_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(requirements, "missing_of_a_node", lambda: "skipped: a node needs root")
-    assert requirements.missing(tmp_path) == "skipped: a node needs root"

@@ -28,7 +28,6 @@ from webhook.k8s.yaml_documents import (
 )
 
 Refused = Callable[..., str]
-Told = Callable[[InputError], None]
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)

@@ -64,13 +64,3 @@ def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
         lambda: node.admin.get("autoscaling/v2/horizontalpodautoscalers", NAMESPACE, NAMESPACE)["status"],
         what="the autoscaler to have looked at the Deployment",
     )
-
-
-def test_those_for_the_prometheus_operator_are_refused_whole_without_its_kinds(
-    empty: NodeInstallation, tmp_path: Path
-) -> None:
-    directory = kustomization(tmp_path, "metrics", "monitoring", "metrics-monitoring")
-    done = empty.kubectl("apply", "--server-side", "-k", directory, check=False, timeout=100)
-
-    assert done.returncode != 0
-    assert 'no matches for kind "ServiceMonitor"' in done.stderr

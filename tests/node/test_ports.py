@@ -90,21 +90,3 @@ def test_the_page_is_on_no_other_address(with_page: NodeInstallation) -> None:
         assert accepts(pod["status"]["podIP"], OPS)
     service = with_page.admin.get("v1/services", NAMESPACE, NAMESPACE)
     assert PORT not in {port["port"] for port in service["spec"]["ports"]}
-
-
-def test_who_may_not_forward_ports_does_not_reach_it(with_page: NodeInstallation) -> None:
-    pod = with_page.ready_pods()[0]["metadata"]["name"]
-    words = ("-n", NAMESPACE, "port-forward", f"pod/{pod}", f"{PORT}:{PORT}")
-    done = with_page.kubectl(*words, user="mallory", groups=(), check=False)
-    assert done.returncode != 0
-    assert "Forbidden" in done.stderr
-
-
-def test_the_ops_listener_is_forwarded(with_page: NodeInstallation) -> None:
-    for pod in with_page.ready_pods():
-        where = ["-n", NAMESPACE, "port-forward", f"pod/{pod['metadata']['name']}", f"18080:{OPS}"]
-        with forwarded(with_page, where, 18080):
-            # Anyone can read this listener, so the page is not on it.
-            answers = {path: get(18080, path) for path in ("/healthz", "/readyz", "/metrics", "/page")}
-        assert [status for status, _ in answers.values()] == [200, 200, 200, 404]
-        assert "kubevirt_webhook_" in answers["/metrics"][1]

@@ -116,7 +116,6 @@ def told(reasons: Any) -> list[tuple[str, str]]:
     return [(each.requirement.clause, each.has.partition(" taint ")[2]) for each in reasons]
 
 
-SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
 VM = vmi(
     {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}, {"cpu": {"model": "Westmere"}}, nodeName="n1"
 )

@@ -39,8 +39,6 @@ LIKES = ObjectKey(UNSTRUCTURED["VirtualMachineClusterPreference"], "", "fedora")
 IN_DEMO = ListKey(PRESETS, "demo")
 NAMED = {"instancetype": world.SMALL, "preference": world.FEDORA}
 DEFAULTS = {names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small", names.DEFAULT_PREFERENCE_ANNOTATION: "fedora"}
-# An instancetype that the VM of these tests conflicts with, and a preference that requires more than it offers.
-SCHEDULED = world.instancetype(schedulerName="other")
 DEMANDING = world.preference(requirements={"cpu": {"guest": 16}})
 
 

@@ -30,15 +30,12 @@ from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.policies.migration.explanation import SCHEMA
 from webhook.server import explain
-from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.explain import MAX_QUERY, PATH, Explainer, question
 from webhook.settings.model import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-# Of one client.
-SHARE = MAX_IN_FLIGHT // 2
 TOKEN = "SECRET-TOKEN"
 DEMO = {"namespace": "demo"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.settings.parsing import mistakes, snapshot
+from webhook import names
 from webhook.errors import InputErrors
 from webhook.settings.file import default_settings, effective, parse
 from webhook.settings.model import (
@@ -561,3 +562,11 @@ def test_the_default_scheduler_name_is_checked_too() -> None:
     assert mistakes({"schedulers": {"a": {"healthCheck": "off"}, "b": {"healthCheck": "off"}}}) == [
         ("undeclared", ("scheduling",))
     ]
+
+
+def test_a_section_follows_the_namespaces_own_choices() -> None:
+    section = snapshot({}).scheduling
+    own = section.under({names.SCHEDULER_NAME_ANNOTATION: "batch", names.SPREAD_ANNOTATION: " zone "})
+
+    assert (own.scheduler_name, own.spread) == ("batch", "zone")
+    assert section.under({"other": "x"}) is section

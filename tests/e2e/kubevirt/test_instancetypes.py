@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denied, eventually
-from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS, preference
@@ -25,17 +24,13 @@ from webhook.kubevirt.vm import fidelity
 
 from .conftest import NewPlace
 from .control_plane import POOL
-from .place import DEFAULTS, Place, annotations_left, differences, made
+from .place import DEFAULTS, Place, annotations_left, differences
 
 pytestmark = pytest.mark.kubevirt
 
 EXPANDED = DEFAULTS | {f"{DOMAIN}/expand-instancetypes": "true"}
 SMALL = {"name": "u1.small"}
 FEDORA = {"name": "fedora"}
-ROOTED: Json = {
-    "domain": {"devices": {}},
-    "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
-}
 
 
 def test_a_vm_that_says_nothing_runs_with_its_defaults_on_its_scheduler(place: Place) -> None:
@@ -60,42 +55,6 @@ def test_without_us_it_would_never_start(apart: Place) -> None:
         return next((one["message"] for one in conditions if one["type"] == "Failure"), None)
 
     assert "no memory requested" in eventually(failure, what="virt-controller to give up")
-
-
-@pytest.mark.parametrize(
-    ("instancetype", "preference"),
-    [
-        ("u1.small", "fedora"),
-        ("o1.medium", "windows.2k22.virtio"),
-        ("u1.2xlarge", "rhel.9.realtime"),
-        ("cx1.medium", "ubuntu"),
-        ("n1.medium", "centos.stream9"),
-        ("u1.2xmedium", "opensuse.leap"),
-    ],
-)
-def test_a_bare_vmi_is_what_kubevirt_makes_of_the_same_vm(
-    place: Place, apart: Place, instancetype: str, preference: str
-) -> None:
-    template = {
-        "domain": {
-            "devices": {
-                "disks": [{"name": "root", "disk": {}}, {"name": "tools", "cdrom": {}}],
-                "interfaces": [{"name": "default", "masquerade": {}}],
-            },
-            # So that KubeVirt chooses none.
-            "firmware": dict.fromkeys(("uuid", "serial"), "5d307ca9-b3ef-428c-8861-06e72d69f223"),
-        },
-        "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": name, "containerDisk": {"image": "registry.example/disk"}} for name in ("root", "tools")],
-    }
-    asked = {f"{DOMAIN}/instancetype": instancetype, f"{DOMAIN}/preference": preference}
-    apart.vm(template=template, instancetype={"name": instancetype}, preference={"name": preference})
-
-    ours = place.make(obj("VirtualMachineInstance", "web", annotations=asked, spec=copy.deepcopy(template)))
-    theirs = eventually(lambda: made(apart), what="virt-controller to make the VMI")
-
-    assert ours["spec"] == theirs["spec"]
-    assert annotations_left(ours) == annotations_left(theirs)
 
 
 def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
@@ -170,15 +129,6 @@ def test_a_pools_vms_keep_their_size_though_kubevirt_expands_them(expanding: Pla
     eventually(expanded, what="virt-controller to expand the VM again")
 
 
-def test_a_pools_vms_keep_their_size_though_we_expand_them(new_place: NewPlace) -> None:
-    place = new_place(EXPANDED)
-    pool(place)
-    vm = place.get(VMS, "web-0")
-    assert (place.matchers(vm), guest_memory(vm)) == ([None, None], "2Gi")
-
-    assert place.matchers(change_pool(place)) == [SMALL, FEDORA]
-
-
 def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
     place.vm()
     place.running()
@@ -191,39 +141,6 @@ def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
     eventually(grown, what="virt-controller to plug memory in")
     with pytest.raises(fidelity.Incomparable):
         differences(place, "web")
-
-
-def test_the_owner_who_gives_up_one_default_gives_up_the_other_that_needs_it(place: Place) -> None:
-    place.vm(run="Halted")
-
-    gone = place.patch(VMS, "web", {"spec": {"instancetype": None}})
-
-    assert place.matchers(gone) == [None, None]
-    removed, unsized = (text for text in gone.warnings if text.startswith("kubevirt-webhook"))
-    assert "VirtualMachineClusterPreference/fedora" in removed
-    assert "size" in unsized
-
-
-def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Place) -> None:
-    place.claim("root", {"default-preference": "windows.11"})
-
-    with pytest.raises(KubeError, match="preference requires 2 vCPU") as refused:
-        place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
-
-    (said,) = refused.value.warnings
-    assert parse(said).code == "instancetype-denied"
-    assert "spec.instancetype" in said
-
-
-def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) -> None:
-    place.claim("root", {"default-instancetype": ""})
-
-    vm = place.vm(template=ROOTED, instancetype={"inferFromVolume": "root"})
-
-    assert place.matchers(vm) == [{}, None]
-    assert "instancetype.kubevirt.io/default-instancetype" in vm.warnings[-1]
-    with pytest.raises(KubeError, match="Either Name or InferFromVolume should be provided"):
-        place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
 
 
 def test_a_restored_vm_is_as_it_was(place: Place) -> None:
@@ -239,14 +156,6 @@ def test_a_restored_vm_is_as_it_was(place: Place) -> None:
 
     eventually(lambda: place.get(restores, "back").get("status", {}).get("complete"), what="the restore")
     assert place.matchers(place.get(VMS)) == [SMALL, FEDORA]
-
-
-def test_beside_an_inferred_preference_the_default_makes_the_vm_one_that_starts(place: Place) -> None:
-    place.claim("root", {"default-preference": "rhel.9"})
-
-    vm = place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
-
-    assert place.matchers(vm) == [SMALL, {"name": "rhel.9"}]
 
 
 def test_expanded_a_vm_is_what_virt_api_makes_of_it(new_place: NewPlace, apart: Place) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import obj
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMS, instancetype, preference, scheduler_of
-from tests.owners import CLUSTER_WIDE, DECLARING, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
 
 from .conftest import NewPlace
 from .place import DEFAULTS, Place
@@ -26,12 +25,8 @@ from .writing import manifest, write
 
 pytestmark = pytest.mark.kubevirt
 
-OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 INJECTED_SCHEDULER_ANNOTATION = f"{DOMAIN}/injected-scheduler"
 SCHEDULER_MARKS = {INJECTED_SCHEDULER_ANNOTATION, f"template {INJECTED_SCHEDULER_ANNOTATION}"}
-FOUR: Json = {"domain": {"devices": {}, "memory": {"guest": "4Gi"}}}
-every_way = pytest.mark.parametrize("way", WAYS)
-as_a_whole = pytest.mark.parametrize("way", DECLARING)
 
 
 @pytest.fixture
@@ -44,96 +39,13 @@ def own(new_place: NewPlace) -> Place:
     return place
 
 
-def of_defaults(found: Mapping[str, Any]) -> set[str]:
-    """The annotations that record injected defaults."""
-    return marks_of(found).keys() - SCHEDULER_MARKS
-
-
-def said(found: KubeObject) -> list[str]:
-    """The warnings of kubevirt-webhook."""
-    return [warning for warning in found.warnings if warning.startswith("kubevirt-webhook")]
-
-
 # -- another one than the default -------------------------------------------------------------------------------------
-
-
-@every_way
-def test_a_preference_is_inferred_where_the_owner_says_so_now(own: Place, way: str) -> None:
-    own.claim("root", {"default-preference": "alpine"})
-    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}]
-    write(own, way, first := manifest(template={"volumes": volumes}))
-
-    changed = manifest(template={"volumes": volumes}, preference={"inferFromVolume": "root"})
-    stored = write(own, way, changed, first)
-
-    assert own.matchers(stored) == [OWN, {"name": "alpine"}]
-
-
-@every_way
-def test_a_revision_that_a_restore_pinned_gives_way_with_the_default(own: Place, way: str) -> None:
-    write(own, way, first := manifest())
-    own.patch(VMS, "web", {"spec": {"instancetype": {"revisionName": "some"}}})
-
-    stored = write(own, way, manifest(instancetype={"name": "u1.medium"}), first)
-
-    assert own.matchers(stored)[0] == {"name": "u1.medium"}
 
 
 # -- fields that conflict with an injected default ---------------------------------------------------------------------
 
 
-@every_way
-def test_who_says_a_size_gets_a_vm_of_that_size(place: Place, way: str) -> None:
-    write(place, way, first := manifest())
-
-    stored = write(place, way, second := manifest(template=FOUR), first)
-
-    assert place.matchers(stored) == [None, None]
-    assert of_defaults(stored) == set()
-    assert len(said(stored)) == (0 if way == "replace" else 1)
-    again = write(place, way, second, second)
-    assert (place.matchers(again), of_defaults(again)) == ([None, None], set())
-
-
-@every_way
-def test_who_names_an_instancetype_that_our_preference_forbids_gets_it(place: Place, way: str) -> None:
-    write(place, way, first := manifest())
-
-    stored = write(place, way, manifest(instancetype={"name": "u1.nano"}), first)
-
-    assert place.matchers(stored) == [{"name": "u1.nano"}, None]
-    assert of_defaults(stored) == set()
-    assert len(said(stored)) == 1
-
-
-@every_way
-def test_no_default_comes_back(place: Place, way: str) -> None:
-    write(place, way, first := manifest())
-    write(place, way, second := manifest(template=FOUR), first)
-
-    stored = write(place, way, first, second)
-
-    assert place.matchers(stored) == [None, None]
-    assert of_defaults(stored) == set()
-    assert "size" in said(stored)[0]
-
-
 # -- the scheduler -----------------------------------------------------------------------------------------------------
-
-
-@as_a_whole
-def test_a_scheduler_that_the_owner_declares_is_the_owners(place: Place, way: str) -> None:
-    place.make(instancetype("placed", cluster=False, scheduler="volcano", memory={"guest": "2Gi"}))
-    write(place, way, first := manifest())
-    chosen = {"domain": {"devices": {}}, "schedulerName": "kubevirt"}
-
-    stored = write(place, way, second := manifest(run="Manual", template=chosen), first)
-
-    assert scheduler_of(stored) == "kubevirt"
-    assert marks_of(stored).keys() & SCHEDULER_MARKS == set()
-    named = {"kind": "VirtualMachineInstancetype", "name": "placed"}
-    with pytest.raises(KubeError, match=r"spec\.template\.spec\.schedulerName conflicts"):
-        write(place, way, manifest(template=chosen, instancetype=named), second)
 
 
 def clone(place: Place, **filters: Any) -> KubeObject:

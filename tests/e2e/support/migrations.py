@@ -185,11 +185,3 @@ class MigrationMover:
         found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
         assert "nodeName" in found["spec"], found["status"]["conditions"]
         return str(found["spec"]["nodeName"])
-
-    def why_pending(self, pod: Mapping[str, Any]) -> str:
-        """The scheduler's message about a pod that fits nowhere, once it has evaluated the pod."""
-        found = looked_at(self._kube, pod["metadata"]["name"], self.tenant.namespace)
-        assert "nodeName" not in found["spec"]
-        (condition,) = found["status"]["conditions"]
-        assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
-        return f"{condition['reason']}: {condition['message']}"

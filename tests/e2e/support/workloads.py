@@ -15,7 +15,6 @@ OLD_VMS = "kubevirt.io/v1alpha3/virtualmachines"
 VMIS = "kubevirt.io/v1/virtualmachineinstances"
 MIGRATIONS = "kubevirt.io/v1/virtualmachineinstancemigrations"
 INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
-CLUSTER_INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes"
 PREFERENCES = "instancetype.kubevirt.io/v1beta1/virtualmachinepreferences"
 REVISIONS = "apps/v1/controllerrevisions"
 
@@ -87,10 +86,3 @@ def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = Tru
 def preference(name: str, **spec: Any) -> Json:
     """A preference of one namespace; keywords are its spec."""
     return obj("VirtualMachinePreference", name, spec=spec)
-
-
-def revision_of(stored: Mapping[str, Any], name: str) -> Json:
-    """The ControllerRevision in which KubeVirt keeps an instancetype as it was."""
-    captured = {"name": stored["metadata"]["name"], "kind": stored["kind"], "uid": stored["metadata"]["uid"]}
-    labels = {f"instancetype.kubevirt.io/object-{key}": value for key, value in captured.items()}
-    return obj("ControllerRevision", name, labels=labels, data=dict(stored), revision=1)
