@@ -235,7 +235,7 @@ def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
     mover = MigrationMover(tenant, guest(nodeSelector=EAST))
 
     def told() -> bool:
-        """Whether an admin is told the nodes."""
+        """Whether an admin is shown the names of nodes."""
         message = refused(lambda: mover.ask(WEST))["message"]
         assert (f"node-a: without {ZONE}=west" in message) == ("node-a" in message)
         return "node-a" in message

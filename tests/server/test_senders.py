@@ -57,7 +57,7 @@ class KeyTransport(Transport):
 
 @asynccontextmanager
 async def following(verifier: SenderVerifier, transport: Transport) -> AsyncIterator[list[str]]:
-    """Gives the failures that were told."""
+    """Gives the failures that were reported."""
     told: list[str] = []
     task = asyncio.create_task(verifier.follow(transport, told.append))
     try:
@@ -172,7 +172,7 @@ async def test_only_a_token_that_looks_right_has_the_keys_read_and_not_each_of_t
 
         assert verify(verifier, right) is None
         await until(lambda: verify(verifier, right), "the token to be verified")
-        # A key of another name may be a new one, but so may be that of anybody who asks.
+        # A key of another name may be a new one, but so may be that of any other caller.
         for number in range(3):
             assert verify(verifier, sign(KEY, claims(URL, now=NOW), f"new-{number}")) is None
             await asyncio.sleep(0.01)
