@@ -196,15 +196,16 @@ class NodeIndex:
         spend(len(requirements), "requirements")
         failures: list[Failure] = []
         everyone = eligible = self._all
+        # That an object is no Struct of a class, isinstance finds out by a call.
         for requirement in requirements:
-            if isinstance(requirement, Label):
+            if type(requirement) is Label:
                 wanted = requirement.expression
                 if wanted.operator == IN and len(wanted.values) == 1:
                     # So are nearly all.
                     nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
                 else:
                     nodes = everyone ^ self._nodes_accepting(wanted)
-            elif isinstance(requirement, Untainted):
+            elif type(requirement) is Untainted:
                 failures += self._tainted(requirement)
                 continue
             else:
@@ -276,28 +277,26 @@ class NodeIndex:
 
     def _failing_nodes(self, requirement: Requirement) -> int:
         """The nodes that a requirement of something else than labels and taints keeps out."""
-        match requirement:
-            case OneOf():
-                matching = 0
-                spend(len(requirement.terms), "terms of the node affinity")
-                for term in requirement.terms:
-                    matching |= self._nodes_matching(term)
-                return self._all ^ matching
-            case Uncordoned():
-                return self._unschedulable if self._unschedulable and not requirement.is_waived else 0
-            case Staying():
-                return self._being_emptied
-            case Elsewhere():
-                hostname = requirement.hostname
-                same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
-                return same | self._bit_of(requirement.node)
-            case Kvm():
-                return self._no_kvm
-            case Allocatable():
-                levels = self._levels.get(requirement.resource, _NO_LEVELS)
-                return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
-            case _:
-                raise TypeError(f"the index knows no {type(requirement).__name__}")
+        if type(requirement) is Allocatable:
+            levels = self._levels.get(requirement.resource, _NO_LEVELS)
+            return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
+        if type(requirement) is Elsewhere:
+            hostname = requirement.hostname
+            same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
+            return same | self._bit_of(requirement.node)
+        if type(requirement) is Uncordoned:
+            return 0 if requirement.is_waived else self._unschedulable
+        if type(requirement) is Staying:
+            return self._being_emptied
+        if type(requirement) is Kvm:
+            return self._no_kvm
+        if not isinstance(requirement, OneOf):
+            raise TypeError(f"the index knows no {type(requirement).__name__}")
+        matching = 0
+        spend(len(requirement.terms), "terms of the node affinity")
+        for term in requirement.terms:
+            matching |= self._nodes_matching(term)
+        return self._all ^ matching
 
     def _tainted(self, requirement: Untainted) -> list[Failure]:
         """The nodes that taints keep out, for each taint apart."""

@@ -335,13 +335,14 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     names: list[_Asked] = []
     affinities: list[OneOf] = []
     spend(len(requirements), "requirements")
+    # That an object is no Struct of a class, isinstance finds out by a call.
     for requirement in requirements:
-        if isinstance(requirement, Label):
+        if type(requirement) is Label:
             expression = requirement.expression
             asked.setdefault(expression.key, []).append((requirement, expression))
-        elif isinstance(requirement, OneOf):
+        elif type(requirement) is OneOf or type(requirement) is Reachable:
             affinities.append(requirement)
-        elif isinstance(requirement, Elsewhere):
+        elif type(requirement) is Elsewhere:
             names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
             if requirement.hostname:
                 expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
