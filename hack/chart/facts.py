@@ -134,6 +134,7 @@ def helpers() -> str:
         *(_yaml(name, knob.expression) for name, knob in REGISTRATION.items()),
         _yaml("openshift", ".Values.openshift"),
         _yaml("certManager", 'eq .Values.certificates "cert-manager"'),
+        _yaml("kubevirtPlugin", ".Values.kubevirtPlugin"),
         _yaml("autoscaling", ".Values.autoscaling.enabled"),
         _yaml("monitoring", ".Values.monitoring.enabled"),
         _yaml("dashboard", ".Values.dashboard.enabled"),

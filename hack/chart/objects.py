@@ -28,7 +28,7 @@ NAME: Final = "kubevirt-webhook"
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
     *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "explain", "metrics"),
-    *("page", "layers"),
+    *("page", "layers", "kubevirtPlugin"),
 )
 # The component of each knob that adds permissions.
 _PERMISSIONS: Final = {
@@ -78,6 +78,7 @@ class ChartSource:
         overlay = "openshift" if knobs["openshift"] else "kubernetes"
         components = ["monitoring", "dashboard"]
         components += ["autoscaling"] if knobs["autoscaling"] else []
+        components += ["kubevirt-plugin"] if knobs["kubevirtPlugin"] else []
         if knobs["metrics"]:
             components.append("metrics-monitoring-cert-manager" if knobs["certManager"] else "metrics-monitoring")
         components += ["cert-manager"] if knobs["certManager"] else []

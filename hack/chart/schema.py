@@ -85,6 +85,7 @@ def schema() -> dict[str, Any]:
             podLabels=_LABELS,
             podAnnotations=_ANNOTATIONS,
             openshift=_BOOLEAN,
+            kubevirtPlugin=_BOOLEAN,
             certificates={"enum": ["managed", "cert-manager"]},
             networkPolicy=_object(
                 enabled=_BOOLEAN,

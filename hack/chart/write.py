@@ -29,6 +29,7 @@ _FILES: Final = {
     **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), "webhooks"),
     **dict.fromkeys(("Issuer", "Certificate"), "certificates"),
     **dict.fromkeys(("ServiceMonitor", "PrometheusRule"), "monitoring"),
+    "Plugin": "plugin",
     "PriorityClass": "priority",
     "ConfigMap": "settings",
     "Service": "service",

@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.definitions import definitions
-from tests.doctor.world import Change, DoctorWorld, both, forbid, put, remove
+from tests.doctor.world import MANIFESTS, MUTATING, Change, DoctorWorld, both, forbid, put, remove
 from webhook import names
-from webhook.doctor.kubevirt import POOLS, VMS, Pool, check_kubevirt, check_nodes, check_pools
+from webhook.doctor.kubevirt import PLUGINS, POOLS, VMS, Pool, check_kubevirt, check_nodes, check_pools
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.releases import fields
@@ -188,3 +189,32 @@ def test_odd_pools_say_no_size() -> None:
 )
 async def test_nodes_and_their_images(world: DoctorWorld, change: Change, expected: list[str]) -> None:
     assert await world.told(check_nodes, change) == expected
+
+
+def plugin(changed: dict[str, Any] | None = None, *gates: str) -> Change:
+    """The Plugin of the manifests, or a changed one, beside a KubeVirt with feature gates."""
+    shown = yaml.safe_load((MANIFESTS / "components/kubevirt-plugin/plugin.yaml").read_text())
+    spec = {**shown["spec"], **(changed or {})}
+    return both(
+        put(PLUGINS, shown["metadata"]["name"], spec=spec),
+        lambda it: it.kubevirt(version="v1.9.0", developerConfiguration={"featureGates": list(gates)}),
+    )
+
+
+HOOKS, POLICIES = "mutatingAdmissionWebhooks", "validatingAdmissionPolicies"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (plugin(None, "Plugins"), "ok plugin-complete"),
+        (plugin(), "warning plugin-gate-closed"),
+        (plugin({HOOKS: [{"name": "kubevirt-webhook"}]}, "Plugins"), "warning plugin-lacks"),
+        (plugin({HOOKS: None, POLICIES: []}, "Plugins"), "warning plugin-lacks"),
+        (both(plugin(None, "Plugins"), remove(MUTATING, "zz-kubevirt-webhook")), "warning plugin-dangling"),
+        (both(plugin(None, "Plugins"), forbid(PLUGINS, name="kubevirt-webhook")), "unknown unreadable"),
+    ],
+)
+async def test_a_plugin_names_what_is_installed(world: DoctorWorld, change: Change, expected: str) -> None:
+    told = await world.told(check_kubevirt, change)
+    assert [line for line in told if "Plugin" in line] == [expected.replace(" ", " Plugin kubevirt-webhook: ")]

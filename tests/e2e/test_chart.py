@@ -87,6 +87,7 @@ def test_by_default_it_is_the_overlay(helm: Helm, overlay: Overlay) -> None:
         ("monitoring",),
         ("dashboard",),
         ("autoscaling",),
+        ("kubevirt-plugin",),
         ("autoscaling", "cert-manager", "monitoring"),
     ],
 )
@@ -100,6 +101,7 @@ def test_components_are_those_of_kustomize(
         "monitoring": {"monitoring": {"enabled": True}},
         "dashboard": {"dashboard": {"enabled": True}},
         "autoscaling": {"autoscaling": {"enabled": True}},
+        "kubevirt-plugin": {"kubevirtPlugin": True},
     }
     chosen = {key: value for name in component for key, value in values[name].items()}
 

@@ -9,9 +9,10 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
-from webhook.doctor.installation import Installation, title
+from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, title
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
+from webhook.install.plan import shipped
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
@@ -30,6 +31,32 @@ _DEFAULTED: Final = "whose VMs have their size from a default instancetype"
 _POOL_KIND: Final = "VirtualMachinePool"
 VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
 _MAX_IMAGES: Final = 50
+_GATE: Final = "Plugins"
+
+
+class AdmissionReference(View, frozen=True):
+    """One of the objects that a Plugin names."""
+
+    name: str = ""
+
+
+class PluginSpec(View, frozen=True):
+    """``spec`` of a Plugin, as far as it names objects of admission."""
+
+    mutating_admission_webhooks: list[AdmissionReference] | None = None
+    validating_admission_policies: list[AdmissionReference] | None = None
+    validating_admission_webhooks: list[AdmissionReference] | None = None
+
+
+class Plugin(Object, frozen=True):
+    """A Plugin of KubeVirt 1.9 (plugin.kubevirt.io/v1alpha1): what changes or checks the VMs of a cluster."""
+
+    spec: PluginSpec = PluginSpec()
+
+
+_ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **POLICIES}
+_INSTALL: Final = 'run "kubevirt-webhook install", or remove the names'
+PLUGINS: Final = Resource("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", False, Plugin)
 
 
 @check(_KUBEVIRT)
@@ -48,6 +75,45 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
         *await _check_fields(installation, deployed, subject),
         *await _check_configuration(installation, deployed, subject),
     ]
+
+
+async def _check_plugin(installation: Installation, configuration: ClusterConfig) -> list[Finding]:
+    """Whether the Plugin of kubevirt-webhook, if there is one, names what is installed."""
+    plugin = await installation.reader.get(PLUGINS, "", NAME)
+    if plugin is None or isinstance(plugin, FileGap):
+        return []
+    subject = f"{PLUGINS.kind} {NAME}"
+    if isinstance(plugin, Unavailable):
+        return [unreadable(_KUBEVIRT, subject, plugin)]
+    spec = plugin.spec
+    named = {
+        (kind, reference.name)
+        for kind, references in (
+            ("MutatingWebhookConfiguration", spec.mutating_admission_webhooks),
+            ("ValidatingWebhookConfiguration", spec.validating_admission_webhooks),
+            ("ValidatingAdmissionPolicy", spec.validating_admission_policies),
+        )
+        for reference in references or ()
+    }
+    manifests = [*installation.expected_configurations(), *shipped(installation.manifests / "rendered/kubernetes.yaml")]
+    kinds = (*CONFIGURATIONS, "ValidatingAdmissionPolicy")
+    own = {(each["kind"], each["metadata"]["name"]) for each in manifests if each["kind"] in kinds}
+    missing = {one for one in named if await installation.reader.get(_ADMISSION[one[0]], "", one[1]) is None}
+    findings = [
+        warning(code, subject, f"{verb} {abbreviate([' '.join(one) for one in sorted(wrong)])}", todo)
+        for code, verb, wrong, todo in (
+            ("plugin-lacks", "does not name", own - named, "apply the component kubevirt-plugin again"),
+            ("plugin-dangling", "names what the cluster does not have:", missing, _INSTALL),
+        )
+        if wrong
+    ]
+    if _GATE not in configuration.feature_gates:
+        what, todo = (
+            f"KubeVirt does not accept it without the feature gate {_GATE}",
+            "enable the gate, or delete the Plugin",
+        )
+        findings.append(warning("plugin-gate-closed", subject, what, todo))
+    return findings or [ok("plugin-complete", subject, f"names {pluralize(len(own), 'object')} of kubevirt-webhook")]
 
 
 def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
@@ -144,7 +210,7 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
     what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"
     what += f", instancetype.referencePolicy {configuration.reference_policy}"
     what += f", feature gates: {abbreviate(sorted(configuration.feature_gates)) or 'none'}"
-    return [*findings, ok("configuration", subject, what)]
+    return [*findings, ok("configuration", subject, what), *await _check_plugin(installation, configuration)]
 
 
 class PoolVmTemplate(View, frozen=True):

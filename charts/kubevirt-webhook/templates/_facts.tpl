@@ -36,6 +36,7 @@ onlyByWebhook: {{ not (empty $onlyByWebhook) }}
 events: {{ has (toString (dig "events" "off" $settings)) (list "on" "true") }}
 openshift: {{ .Values.openshift }}
 certManager: {{ eq .Values.certificates "cert-manager" }}
+kubevirtPlugin: {{ .Values.kubevirtPlugin }}
 autoscaling: {{ .Values.autoscaling.enabled }}
 monitoring: {{ .Values.monitoring.enabled }}
 dashboard: {{ .Values.dashboard.enabled }}

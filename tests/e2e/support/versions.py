@@ -32,6 +32,7 @@ class KubernetesFeature:
 MUTATING_POLICIES = KubernetesFeature("1.36", "MutatingAdmissionPolicy of version v1")
 DEVICES_AS_RESOURCES = KubernetesFeature("1.36", "devices that a pod requests as an extended resource")
 BALANCE_BY_CHANGE = KubernetesFeature("1.36", "NodeResourcesBalancedAllocation that scores what a pod changes")
+EVICTION_REQUESTS = KubernetesFeature("1.37", "EvictionRequests")
 WEBHOOK_TOKENS = KubernetesFeature("1.37", "tokens of API servers for webhooks")
 
 
