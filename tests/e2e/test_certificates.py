@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,14 +25,14 @@ from .conftest import OwnPlane
 from .support import cert_manager, versions
 from .support.access import Access
 from .support.balancer import Balancer
-from .support.installed import SECRET, LiveInstallation, SteadyReviews
+from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
 from .support.kube import Json, Kube, denial, eventually
 from .support.manifests import MANIFESTS
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration, refused
 from .support.objects import ZONE, ensure_namespace, make_node, obj
 from .support.pki import Pki, service_account
 from .support.rbac import grant
-from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS
+from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS, WebhookServer
 from .support.workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
@@ -155,6 +156,66 @@ def replace_under_load(installed: LiveInstallation) -> None:
         time.sleep(1)
         installed.remove(old)
         assert old.wait_ended() == 0
+
+
+def address_of_this_machine() -> str:
+    """One that an EndpointSlice may hold, which may not hold a loopback address; empty: there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent: the kernel only chooses the address.
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        address = str(probe.getsockname()[0])
+    return "" if address.startswith("127.") else address
+
+
+@pytest.mark.kubernetes(versions.BALANCED_CALLS)
+def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoint(
+    own_plane: OwnPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With WebhookRoundTripLoadBalancing, calls do not follow one connection, and no Service's proxy is between."""
+    if not (address := address_of_this_machine()):
+        pytest.skip("this machine has no address but those of its loopback interface")
+    monkeypatch.setattr(WebhookServer, "host", address)
+    plane = own_plane(apiserver_flags=["--enable-aggregator-routing=true"])
+    installed = new_installation(plane, MANAGED)
+    installed.url = ""
+    ports = [{"name": "webhook", "port": 443}]
+    plane.admin.apply(obj("Service", FIRST, namespace=NAMESPACE, spec={"ports": ports, "clusterIP": "None"}))
+
+    def publish(replica: ServerReplica, *, ready: bool = True) -> None:
+        slice_ = obj("EndpointSlice", f"e-{replica.port}", "discovery.k8s.io/v1", namespace=NAMESPACE)
+        slice_["metadata"]["labels"] = {"kubernetes.io/service-name": FIRST}
+        endpoints = [{"addresses": [address], "conditions": {"ready": ready}}]
+        at = [{"name": "webhook", "port": replica.port}]
+        plane.admin.apply({**slice_, "addressType": "IPv4", "endpoints": endpoints, "ports": at})
+
+    installed.apply()
+    first, second = installed.start(), installed.start()
+    publish(first)
+    publish(second)
+    tenant = installed.tenant()
+    with CalmReviews(tenant, threads=2) as reviews:
+        # One client with few connections reaches both, without that one of them ends.
+        answered = [
+            partial(replica.metric, "kubevirt_webhook_requests_total", code="200") for replica in (first, second)
+        ]
+        eventually(lambda: all(count() > 20 for count in answered), what="both replicas to be called")
+        for _ in range(2):
+            ca = installed.secret()["data"]["ca.crt"]
+            installed.rotate()
+            installed.wait_serving(ca)
+        third = installed.start()
+        publish(third)
+        publish(first, ready=False)
+        first.terminate()
+        assert first.wait_ended() == 0
+        installed.remove(first)
+        done = reviews.done
+        eventually(lambda: reviews.done > done + 20, what="reviews after the replacement")
+    assert reviews.failures == []
+    assert third.metric("kubevirt_webhook_requests_total", code="200")
 
 
 def authenticating(directory: Path, user: Json) -> str:

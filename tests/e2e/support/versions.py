@@ -33,6 +33,7 @@ MUTATING_POLICIES = KubernetesFeature("1.36", "MutatingAdmissionPolicy of versio
 DEVICES_AS_RESOURCES = KubernetesFeature("1.36", "devices that a pod requests as an extended resource")
 BALANCE_BY_CHANGE = KubernetesFeature("1.36", "NodeResourcesBalancedAllocation that scores what a pod changes")
 EVICTION_REQUESTS = KubernetesFeature("1.37", "EvictionRequests")
+BALANCED_CALLS = KubernetesFeature("1.37", "calls of webhooks that are each sent to an endpoint of its own")
 WEBHOOK_TOKENS = KubernetesFeature("1.37", "tokens of API servers for webhooks")
 
 

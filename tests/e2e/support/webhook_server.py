@@ -61,7 +61,12 @@ class WebhookServer:
 
     A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back,
     unless the test has killed it. Its name distinguishes it from the other servers of the plane.
+
+    Attributes:
+        host: the address on which it listens.
     """
+
+    host = LOOPBACK
 
     def __init__(self, access: Access, directory: Path, name: str, settings: Mapping[str, Any]) -> None:
         self.access = access
@@ -272,7 +277,7 @@ class WebhookServer:
             *(sys.executable, "-m", f"{__package__}.counted", "serve", "--register", f"--register-as={self.name}"),
             f"--kubeconfig={self.access.kubeconfig_for(*ACCOUNT)}",
             f"--config={self._settings}",
-            f"--listen={LOOPBACK}:{self.port}",
+            f"--listen={self.host}:{self.port}",
             f"--ops-listen={LOOPBACK}:{self._ops_port}",
             f"--url=https://localhost:{self.port}",
         ]
