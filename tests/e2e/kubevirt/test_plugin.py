@@ -64,7 +64,7 @@ def test_kubevirt_accepts_it_behind_its_gate_and_starts_vms_whatever_it_names(
     # No configuration of these names is in this cluster, which stands for one that is not installed, or not ready:
     # KubeVirt 1.9 looks at none of them, not even with the strategy Fail.
     admin.patch(PLUGINS, NAME, {"spec": {"failureStrategy": "Fail"}})
-    apart.vm()
+    apart.vm(template={"domain": {"devices": {}, "memory": {"guest": "64Mi"}}})
     apart.running()
     assert not admin.get(PLUGINS, NAME).get("status")
 
