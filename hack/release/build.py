@@ -25,6 +25,8 @@ from hack.release.version import CHANGELOG, chart_version, expected, notes, vers
 OVERLAYS: Final = ("kubernetes", "openshift")
 PROVENANCE: Final = "provenance.intoto.json"
 CHECKSUMS: Final = "SHA256SUMS"
+# Of Keep a Changelog, and of Artifact Hub.
+_KINDS: Final = ("added", "changed", "deprecated", "removed", "fixed", "security")
 _IMAGE_LINE: Final = re.compile(r"(?m)^(\s+(?:- )?image: )kubevirt-webhook:\S+$")
 
 
@@ -134,11 +136,11 @@ def _origin(release: ReleaseBuild, image: ReleaseImage, changes: str) -> str:
 
 
 def _changes(section: str) -> Iterator[dict[str, str]]:
-    """The lines of a changelog's section, each with the kind of its heading, which is one of Artifact Hub's too."""
+    """The lines of a changelog's section whose heading is a kind of change for Artifact Hub, too."""
     kind = ""
-    for heading, line in re.findall(r"^### (\w+)$|^- ((?:.+\n?)(?:  .+\n?)*)", section, re.MULTILINE):
+    for heading, line in re.findall(r"^### (.+)$|^- ((?:.+\n?)(?:  .+\n?)*)", section, re.MULTILINE):
         kind = heading.lower() or kind
-        if line and kind:
+        if line and kind in _KINDS:
             yield {"kind": kind, "description": " ".join(line.split())}
 
 

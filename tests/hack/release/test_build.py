@@ -43,7 +43,8 @@ def tree(directory: Path) -> Path:
             shutil.copyfile(ROOT / name, directory / name)
     changelog = directory / CHANGELOG
     if "## [Unreleased]\n\n## " in changelog.read_text():
-        text = changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n### Added\n\n- A change.\n", 1)
+        change = "### Added\n\n- A change,\n  in two lines.\n- Two.\n\n### Known limits\n\n- None."
+        text = changelog.read_text().replace("## [Unreleased]\n", f"## [Unreleased]\n\n{change}\n", 1)
         changelog.write_text(text)
     prepare(directory, VERSION, "2026-11-22")
     return directory
@@ -115,7 +116,8 @@ def test_manifests_and_chart_name_the_image_by_its_digest(files: dict[str, bytes
     assert about["icon"] == f"data:image/svg+xml;base64,{base64.b64encode(icon).decode()}"
     changes = yaml.safe_load(about["annotations"]["artifacthub.io/changes"])
     assert {one["kind"] for one in changes} <= {"added", "changed", "deprecated", "removed", "fixed", "security"}
-    assert len(changes) == len(re.findall("^- ", files["RELEASE_NOTES.md"].decode(), re.MULTILINE))
+    listed = re.split("^### Known limits$", files["RELEASE_NOTES.md"].decode(), flags=re.MULTILINE)[0]
+    assert len(changes) == len(re.findall("^- ", listed, re.MULTILINE)) > 1
     (listed,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
     assert listed == {"name": "kubevirt-webhook", "image": str(image)}
     assert all({"name", "url"} == link.keys() for link in yaml.safe_load(about["annotations"]["artifacthub.io/links"]))
