@@ -53,6 +53,7 @@ def policy(text: str) -> Change:
         (both(KARPENTER, AUTOSCALER), "ok karpenter; ok cluster-autoscaler"),
         (lambda it: it.namespace(OPERATOR), "ok no-descheduler"),
         (policy("profiles: []"), "ok cool-down"),
+        (both(policy("profiles: []"), lambda it: it.set("eviction", cool_down_seconds=0)), "warning no-cool-down"),
         (policy("- name: KubevirtMigrationAware"), "warning two-cool-downs"),
         (
             both(policy("- name: KubevirtMigrationAware"), lambda it: it.set("eviction", cool_down_seconds=0)),

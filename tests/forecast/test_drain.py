@@ -313,7 +313,7 @@ def test_kubelets_decide_by_numa_node(cpu: clusters.Json) -> None:
 
 class TestQuotas:
     def test_a_target_pod_that_is_denied(self, golden: Golden) -> None:
-        vms = [vm("small", "a", "1Gi"), vm("large", "a", "3Gi"), vm("none", "a", "3Gi", evictionStrategy="None")]
+        vms = [vm("small", "a", "1Gi"), vm("large", "a", "3Gi"), vm("none", "a", "512Mi", evictionStrategy="None")]
         found = plan(NODES, vms, quotas=[quota(requests_memory=("9Gi", "7Gi"))])
 
         codes = {vm.name: vm.code for vm in found.steps[0].vms}
@@ -342,6 +342,30 @@ class TestQuotas:
         vms = [vm(f"vm-{number}", "a") for number in range(3)]
         found = plan(NODES, vms, quotas=[quota(count__pods=("5", "3"))])
         assert [vm.code for vm in found.steps[0].vms] == ["migrates", "migrates", "quota"]
+        assert [note for note in found.notes if "which is not known" in note] == [
+            "The quotas of shop let at most 2 of 3 VMs move; which is not known."
+        ]
+
+    def test_a_vm_that_shuts_down_frees_what_it_takes(self, golden: Golden) -> None:
+        vms = [vm("stops", "a", "2Gi", evictionStrategy="None"), vm("web", "a", "1Gi"), vm("large", "a", "3Gi")]
+        found = plan(NODES, vms, quotas=[quota(requests_memory=("6Gi", "6Gi"))])
+        codes = {each.name: each.code for each in found.steps[0].vms}
+        assert codes == {"stops": "strategy-none", "web": "waits-for-quota", "large": "quota"}
+        golden(of(found).reason)
+
+    def test_a_target_pod_without_a_node_takes_the_quota_from_others(self, golden: Golden) -> None:
+        """It is pending for minutes, and counts meanwhile; beside it there is room for a small one alone."""
+        nowhere = vm("nowhere", "a", "3Gi", nodeSelector={"zone": "x"})
+        vms = [nowhere, vm("small", "a", "1Gi"), vm("large", "a", "2Gi")]
+        found = plan(NODES, vms, quotas=[quota(requests_memory=("10Gi", "6Gi"))])
+
+        codes = {each.name: (each.outcome, each.code) for each in found.steps[0].vms}
+        assert codes == {
+            "nowhere": ("blocks", "no-eligible-node"),
+            "small": ("moves", "migrates"),
+            "large": ("moves", "waits-for-quota"),
+        }
+        golden(of(found, "large").reason)
 
     def test_what_is_not_known_is_said(self) -> None:
         new = quota(pods=("0", "0"))

@@ -10,7 +10,7 @@ from webhook.doctor.report import Finding, check, ok, readable, unreadable, warn
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
 from webhook.k8s.types.core import Node, Pod
-from webhook.settings.model import Settings
+from webhook.settings.model import EvictionSettings
 from webhook.text import pluralize
 
 _CHECK: Final = "neighbors"
@@ -91,13 +91,13 @@ async def _check_descheduler(installation: Installation) -> Finding:
     if policy is None:
         return ok("no-descheduler", subject, "does not exist: no KubeDescheduler is at work")
     has_plugin = _PLUGIN in ((policy.data or {}).get("policy.yaml") or "")
-    seconds = _cool_down(installation.settings)
+    seconds = installation.settings.eviction.cool_down_seconds
     if has_plugin and seconds:
         what = f"the plugin {_PLUGIN} holds VMs that have just moved, and so does eviction.coolDownSeconds ({seconds})"
         return warning("two-cool-downs", subject, what, "set eviction: {coolDownSeconds: 0} in the settings")
+    if not has_plugin and not seconds:
+        what = f"nothing holds VMs that have just moved: no plugin {_PLUGIN}, and eviction.coolDownSeconds is 0"
+        todo = f"set eviction: {{coolDownSeconds: {EvictionSettings().cool_down_seconds}}} in the settings"
+        return warning("no-cool-down", subject, what, todo)
     what = f"{'has' if has_plugin else 'does not have'} the plugin {_PLUGIN}; eviction.coolDownSeconds is {seconds}"
     return ok("cool-down", subject, what)
-
-
-def _cool_down(settings: Settings) -> int:
-    return settings.eviction.cool_down_seconds

@@ -25,7 +25,7 @@ from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
-from webhook.placement.quota import QuotaReview, review_quotas
+from webhook.placement.quota import PodUsage, QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
@@ -166,6 +166,8 @@ class _Planner:
         self._names: Final = {index.position(name): name for name in snapshot.views}
         # How many VMs of each namespace have migrated: the pods that they left count in quotas until they are deleted.
         self._moved: Final[Counter[str]] = Counter()
+        # How many VMs of each namespace stay because others move: it is not known which do.
+        self._contested: Final[Counter[str]] = Counter()
         self._reviews: Final[dict[Place, QuotaReview]] = {}
         self._rules: Final[dict[Place, MigrationRules]] = {}
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
@@ -221,23 +223,30 @@ class _Planner:
 
     def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
-        movers = []
+        migrating = []
+        freed: dict[str, list[PodUsage]] = {}
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         for node, vmi in leaving:
             place = place_of(vmi)
             plans[place] = eviction = _evict(vmi, self._snapshot)
             if eviction.outcome == report.MOVES:
-                mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
-                if problem := self._quota_problem(mover):
-                    plans[place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=eviction.notes)
-                    self.blocked.append(Blocked(report.QUOTA, vmi))
-                else:
-                    movers.append(mover)
+                migrating.append(vmi)
             elif eviction.outcome == report.BLOCKS:
                 self.blocked.append(Blocked(eviction.code, vmi))
             elif eviction.outcome == report.SHUTS_DOWN:
+                if place[0] in self._snapshot.quotas:
+                    usage = packing.mover_of(vmi, self._snapshot, self._info(vmi)).usage
+                    freed.setdefault(place[0], []).append(usage.negated)
                 self._leave(vmi, node, moves=False)
-        plans.update(self._find_nodes(movers, plans))
+        movers = []
+        for vmi in migrating:
+            mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
+            if problem := self._quota_problem(mover, freed.get(mover.place[0], ())):
+                plans[mover.place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
+                self.blocked.append(Blocked(report.QUOTA, vmi))
+            else:
+                movers.append(mover)
+        plans.update(self._find_nodes(movers, plans, freed))
         jobs = [
             report.QueuedMigration(
                 each.node,
@@ -275,29 +284,44 @@ class _Planner:
             yield f"Past its time KubeVirt switches a migration to post-copy ({vms}), which it never cancels."
         if any(each.detects_stalls for each in self._rules.values()):
             yield "Stall detection (experimental) is configured; when it ends a migration is not known."
+        for namespace, number in sorted(self._contested.items()):
+            vms = pluralize(number + self._moved[namespace], "VM")
+            yield f"The quotas of {namespace} let at most {self._moved[namespace]} of {vms} move; which is not known."
         for (namespace, name), number in sorted(self._narrow.items()):
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
 
-    def _quota_problem(self, mover: packing.Mover) -> str:
+    def _quota_problem(self, mover: packing.Mover, freed: Sequence[PodUsage]) -> str:
         """Why the namespace's quotas deny the target pod of a VM, a clause.
 
-        What earlier migrations needed is free again, except for the pods that they leave.
+        What earlier migrations needed is free again, except for the pods that they leave, and so is what VMs that shut
+        down have freed.
         """
         namespace = mover.place[0]
         quotas = self._snapshot.quotas.get(namespace)
         if not quotas:
             return ""
-        found = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace])
+        found = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
         self._reviews[mover.place] = found
         if not found.problem and found.at_once is not None and found.at_once < self._limits.per_cluster:
             key = (namespace, found.limited_by)
             self._narrow[key] = min(found.at_once, self._narrow.get(key, found.at_once))
+        if found.problem and not review_quotas(quotas, mover.usage, beside=freed).problem:
+            self._contested[namespace] += 1
         self._moved[namespace] += not found.problem
-        return f"the target pod of its migration would be denied: {found.problem}" if found.problem else ""
+        if not found.problem:
+            return ""
+        # In the words of the API server now, which counts what is not freed yet.
+        now = review_quotas(quotas, mover.usage).problem or found.problem
+        return f"the target pod of its migration would be denied: {now}"
 
-    def _find_nodes(self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
-        """The plans of the VMs that migrate if there is a node, and have them migrate."""
+    def _find_nodes(
+        self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
+    ) -> dict[Place, VmPlan]:
+        """The plans of the VMs that migrate if there is a node, and have them migrate.
+
+        ``freed`` is what VMs that shut down free in the quotas of their namespaces.
+        """
         review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
         alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
         placed, packed = self._pack(review)
@@ -328,11 +352,41 @@ class _Planner:
                 found[place] = msgspec.structs.replace(found[place], code=report.MAY_NOT_FIT, reason=reason)
             elif place in packed:
                 found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
+        self._wait_for_quotas([mover for mover, _ in review], found, freed)
         for mover in movers:
             if mover.place in placed:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
                 self._settle(mover, found[mover.place].to)
         return found
+
+    def _wait_for_quotas(
+        self, movers: Sequence[packing.Mover], found: dict[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
+    ) -> None:
+        """Say of VMs with a node that quotas may keep them waiting.
+
+        Target pods without a node count while they are pending, and VMs that shut down count until they have.
+        """
+        pending: dict[str, list[PodUsage]] = {}
+        for mover in movers:
+            if found[mover.place].code in report.PENDING:
+                pending.setdefault(mover.place[0], []).append(mover.usage)
+        minutes = report.PENDING_SECONDS // 60
+        for mover in movers:
+            namespace, plan = mover.place[0], found[mover.place]
+            quotas = self._snapshot.quotas.get(namespace)
+            if plan.outcome != report.MOVES or not quotas:
+                continue
+            beside = pending.get(namespace, [])
+            whose = f"the target pods of {pluralize(len(beside), 'VM')} without a node"
+            for others, why in (
+                ((*beside, *freed.get(namespace, ())), f"{whose} take the quota for {minutes}m at a time"),
+                ((), "VMs that shut down count in the quota until they have"),
+            ):
+                if problem := review_quotas(quotas, mover.usage, beside=others).problem:
+                    reason = f"{plan.reason}; it" if plan.reason else "it"
+                    reason += f" may wait, because {why}: {problem}"
+                    found[mover.place] = msgspec.structs.replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    break
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""

@@ -29,6 +29,7 @@ HANDED_OVER: Final = "handed-over"
 MIGRATES: Final = "migrates"
 MIGRATES_IF_PACKED: Final = "migrates-if-packed"
 MAY_NOT_FIT: Final = "may-not-fit"
+WAITS_FOR_QUOTA: Final = "waits-for-quota"
 STRATEGY_NONE: Final = "strategy-none"
 NOT_MIGRATABLE_IF_POSSIBLE: Final = "not-migratable-if-possible"
 NOT_MIGRATABLE: Final = "not-migratable"
@@ -43,7 +44,7 @@ NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
 QUOTA: Final = "quota"
 CODES: Final = {
-    MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT),
+    MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT, WAITS_FOR_QUOTA),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),

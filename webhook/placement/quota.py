@@ -103,6 +103,11 @@ class PodUsage(msgspec.Struct, frozen=True):
     priority_class: str = ""
     crosses_namespaces: bool = False
 
+    @property
+    def negated(self) -> PodUsage:
+        """What a pod gives back when it is deleted."""
+        return msgspec.structs.replace(self, amounts={name: -amount for name, amount in self.amounts.items()})
+
 
 NO_USAGE: Final = PodUsage({}, {})
 
@@ -143,10 +148,13 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 
 
-def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behind: int = 0) -> QuotaReview:
+def review_quotas(
+    quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behind: int = 0, beside: Sequence[PodUsage] = ()
+) -> QuotaReview:
     """Whether the quotas of a namespace admit one more target pod now.
 
-    ``left_behind`` is how many pods earlier migrations of a plan have left, beyond what the quotas count.
+    ``left_behind`` is how many pods earlier migrations of a plan have left, and ``beside`` are pods that it makes
+    meanwhile, beyond what the quotas count.
     """
     problems, gaps = [], []
     at_once: int | None = None
@@ -168,6 +176,9 @@ def review_quotas(quotas: Iterable[ResourceQuota], usage: PodUsage, *, left_behi
             continue
         if left_behind and PODS_THAT_EXIST in hard:
             used = {**used, PODS_THAT_EXIST: used[PODS_THAT_EXIST] + left_behind * _NANOS}
+        for other in beside:
+            if _counts(quota, other):
+                used = {each: amount + other.amounts.get(each, 0) for each, amount in used.items()}
         over = sorted(each for each, amount in wanted.items() if used[each] + amount > hard[each])
         if over:
             problems.append(
