@@ -123,6 +123,42 @@ def test_hyperv_dependencies(hyperv: Json, result: dict[str, bool], features: li
     assert made["cpu"].get("features") == features
 
 
+@pytest.mark.parametrize(
+    ("cpu", "update", "most"),
+    [
+        ({"sockets": 2, "cores": 1, "threads": 1}, {"maxHotplugRatio": 2}, 4),
+        ({"sockets": 2, "maxSockets": 3}, {}, 3),
+        ({"sockets": 9}, {"maxCpuSockets": 6}, 9),
+        ({"sockets": 100, "cores": 2, "threads": 1}, {}, 256),
+        ({"sockets": 100, "cores": 4, "threads": 2}, {}, 100),
+    ],
+)
+def test_max_sockets(cpu: Json, update: Json, most: int) -> None:
+    configuration = ClusterConfig.of({"liveUpdateConfiguration": update})
+    assert domain({"cpu": cpu}, configuration=configuration)["cpu"]["maxSockets"] == most
+
+
+@pytest.mark.parametrize(
+    ("given", "update", "most"),
+    [
+        ({"memory": {"guest": "1Gi"}}, {}, "4Gi"),
+        ({"memory": {"guest": "1Gi"}}, {"maxGuest": "3G"}, None),
+        ({"memory": {"guest": "2Gi"}}, {"maxGuest": "1Gi"}, None),
+        *(({"memory": {"guest": guest}}, {}, None) for guest in ("1022Mi", "1025Mi")),
+        ({"memory": {"guest": "1026Mi"}}, {}, "4104Mi"),
+        ({"memory": {"guest": "1026Mi", "hugepages": {"pageSize": "1Gi"}}}, {}, None),
+        ({"memory": {"guest": "1Gi"}, "cpu": {"realtime": {}}}, {}, None),
+        ({"memory": {"guest": "1Gi"}, "launchSecurity": {}}, {}, None),
+        ({"memory": {"guest": "1Gi"}, "cpu": {"numa": {"guestMappingPassthrough": {}}}}, {}, None),
+        ({}, {"maxGuest": "64Gi"}, None),
+    ],
+)
+def test_max_guest(given: Json, update: Json, most: str | None) -> None:
+    configuration = ClusterConfig.of({"liveUpdateConfiguration": update})
+    assert domain(given, configuration=configuration)["memory"].get("maxGuest") == most
+    assert "maxGuest" not in domain(given, "s390x", configuration)["memory"]
+
+
 @pytest.mark.parametrize("gates", [[], ["AlignCPUs"]])
 def test_annotations_that_depend_on_the_cluster(gates: list[str]) -> None:
     kubevirt = {

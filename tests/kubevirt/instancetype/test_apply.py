@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.kubevirt.plain import as_json
 from tests.kubevirt.samples import applied
 from webhook.kubevirt.rejection import Conflicts
@@ -15,6 +17,27 @@ WANTED: dict[str, Any] = {
     "schedulerName": "s",
     "gpus": [{"name": "g", "deviceName": "d"}],
 }
+
+
+@pytest.mark.parametrize(
+    ("template", "paths"),
+    [
+        (
+            {"domain": {"cpu": {"model": "m", "dedicatedCpuPlacement": True}}},
+            ["cpu.model", "cpu.dedicatedCPUPlacement"],
+        ),
+        # Only the first of the memory fields counts.
+        ({"domain": {"memory": {"guest": "1Gi", "maxGuest": "1Gi"}}}, ["memory.guest"]),
+        ({"domain": {"memory": {"hugepages": {}, "maxGuest": "1Gi"}}}, ["memory.hugepages"]),
+        ({"domain": {"devices": {"gpus": [{"name": "x"}]}, "cpu": {"cores": 1}}}, ["cpu.cores", "devices.gpus"]),
+        ({"domain": {"cpu": {"sockets": 0, "model": "", "maxSockets": 1}, "devices": {"gpus": []}}}, []),
+    ],
+)
+def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]) -> None:
+    spec, conflicts = applied(template, WANTED, {"preferredSubdomain": "x"})
+    assert [conflict.field for conflict in conflicts] == [f"spec.template.spec.domain.{path}" for path in paths]
+    # A preference waits for an instancetype without conflicts.
+    assert ("subdomain" in spec) is not bool(paths)
 
 
 def test_sentences() -> None:
@@ -31,3 +54,8 @@ def test_sentences() -> None:
     assert deny(conflicts * 6).message.endswith(", and 2 more validation errors")
     assert "more" not in deny(conflicts * 5).message
     assert deny([*(conflicts * 5), conflicts[0]]).message.endswith(", and 1 more validation errors")
+
+
+def test_an_overcommit_of_one_percent_counts() -> None:
+    spec, _ = applied({"domain": {}}, {"memory": {"guest": "100M", "overcommitPercent": 1}})
+    assert spec["domain"]["resources"] == {"requests": {"memory": "99M"}}

@@ -43,6 +43,32 @@ def test_cpu_features_are_added_by_name() -> None:
         domain({}, cpu=preferred)
 
 
+@pytest.mark.parametrize(
+    ("given", "preferred", "result"),
+    [
+        ({"sound": {"name": "s"}}, {"preferredSoundModel": "ich9"}, {"sound": {"name": "s", "model": "ich9"}}),
+        ({}, {"preferredSoundModel": "ich9"}, {}),
+        ({}, {"preferredVideoType": "virtio"}, {"video": {"type": "virtio"}}),
+        ({"panicDevices": [{}]}, {"preferredPanicDeviceModel": "isa"}, {"panicDevices": [{"model": "isa"}]}),
+        ({"disableHotplug": True}, {"preferredDisableHotplug": False}, {}),
+        (
+            {"inputs": [{"name": "a", "type": "keyboard"}, {"name": "b", "bus": "usb"}]},
+            {"preferredInputType": "tablet"},
+            {"inputs": [{"name": "a", "type": "keyboard"}, {"name": "b", "type": "tablet", "bus": "usb"}]},
+        ),
+        # A disk gets a target only where the preference speaks of devices.
+        ({"disks": [{"name": "a"}]}, {}, {"disks": [{"name": "a", "disk": {}}]}),
+    ],
+)
+def test_devices(given: dict[str, Any], preferred: dict[str, Any], result: dict[str, Any]) -> None:
+    assert domain({"devices": given}, devices=preferred).get("devices", {}) == result
+
+
+def test_a_preferred_grace_period_of_zero_is_one() -> None:
+    spec, _ = applied({"domain": {}}, preferred={"preferredTerminationGracePeriodSeconds": 0})
+    assert spec["terminationGracePeriodSeconds"] == 0
+
+
 def required(cpu: Json | None, guest: int = 9, **preference: Any) -> tuple[str, str]:
     """The sentence and the field of an unmet requirement of vCPUs."""
     spec = {"domain": {} if cpu is None else {"cpu": cpu}}
@@ -52,6 +78,26 @@ def required(cpu: Json | None, guest: int = 9, **preference: Any) -> tuple[str, 
 
 CPU = {"sockets": 2, "cores": 2, "threads": 2}
 BASE = "spec.template.spec.domain.cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "across", "provided", "parts", "fields"),
+    [
+        ("preferCores", "", 2, "cores", "cores"),
+        ("spread", "SocketsCores", 4, "SocketsCores", "sockets cores"),
+        ("spread", "x", 0, "x", ""),
+        ("any", "", 8, "cores, sockets and threads", "cores sockets threads"),
+    ],
+)
+def test_vcpus(name: str, across: str, provided: int, parts: str, fields: str) -> None:
+    options: Json = {"spreadOptions": {"across": across}} if across else {}
+    text = (
+        f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, "
+        f"preference requires 9 vCPU provided as {parts}"
+    )
+
+    said = required(CPU, preferredCPUTopology=name, **options)
+    assert said == (text, ", ".join(f"{BASE}.{part}" for part in fields.split()))
 
 
 def test_odd_vcpus() -> None:
