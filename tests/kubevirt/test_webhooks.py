@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.kubevirt.plain import PlainAdmission, create, mutate_vm, validate_vm
-from tests.kubevirt.samples import vm
+from tests.kubevirt.samples import instancetype, vm
 from tests.lookups import among
 from tests.vectors.cases import read
 from tests.vectors.files import FILE
@@ -175,3 +175,30 @@ def test_annotations_that_depend_on_the_cluster(gates: list[str]) -> None:
     assert annotations.get(EVEN_PARITY_ANNOTATION) == ("" if gates else None)
     assert annotations["kubevirt.io/qgs-socket-path"] == "/var/run/tdx-qgs/qgs.socket"
     assert set(created(spec, without)["metadata"]["annotations"]) == {PCI}
+
+
+def test_ten_causes_are_shown() -> None:
+    annotations = {f"key-{number}": "mine" for number in range(12)}
+    given = vm(instancetype={"name": "u1"})
+    given["spec"]["template"]["metadata"] = {"annotations": annotations}
+    answer = validate_vm(given, among([instancetype(annotations=dict.fromkeys(annotations, "other"))]))
+
+    assert len(answer.causes) == 10
+    assert answer.message.endswith(", and 2 more validation errors")
+
+
+@pytest.mark.parametrize(
+    ("spec", "pci"),
+    [
+        ({}, True),
+        ({"architecture": "s390x"}, False),
+        *(
+            ({"domain": {"machine": {"type": kind}}}, kind != "pc-i440fx")
+            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt-rhel9")
+        ),
+    ],
+)
+def test_pci_topology_annotation(spec: Json, pci: bool) -> None:
+    assert created(spec)["metadata"].get("annotations", {}) == ({PCI: "v3"} if pci else {})
+    noted = {"annotations": {PCI: "v2"}}
+    assert create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, str)["metadata"]["annotations"] == {PCI: "v2"}

@@ -80,6 +80,36 @@ def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: 
     assert set(annotations.values()) <= {"0", "true"}
 
 
+def test_capturing() -> None:
+    result, built = synced(vm(**BOTH))
+    names = ["vm-u1-v1beta1-u-1", "vm-linux-v1beta1-u-1"]
+
+    assert [item["metadata"]["name"] for item in result.revisions] == names
+    assert result.vm["status"] == {
+        "instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": names[0]}},
+        "preferenceRef": {"name": "linux", "controllerRevisionRef": {"name": names[1]}},
+    }
+    # As upstream, the instancetype's annotations leak into the VM in memory.
+    assert result.vm["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
+    assert built.to_json()["spec"]["subdomain"] == "x"
+    # A policy that there is not captures nothing.
+    assert synced(vm(**BOTH), **expanding("some"))[0].revisions == []
+
+
+def test_another_name_or_policy_or_revision_is_noted() -> None:
+    given = vm(instancetype={"name": "u1", "inferFromVolumeFailurePolicy": "Ignore"})
+    given["status"] = {"instancetypeRef": {"name": "u0", "controllerRevisionRef": {"name": "old"}}}
+    old = revision("old", instancetype(name="u0"), "u0")
+
+    assert synced(given, old)[0].vm["status"]["instancetypeRef"] == {
+        "name": "u1",
+        "inferFromVolumeFailurePolicy": "Ignore",
+        "controllerRevisionRef": {"name": "vm-u1-v1beta1-u-1"},
+    }
+    given["spec"]["instancetype"]["revisionName"] = "old"
+    assert synced(given, old)[0].vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": "old"}
+
+
 def test_a_revision_of_the_same_name() -> None:
     same = revision("vm-u1-v1beta1-u-1", instancetype(annotations={"i": "1"}), "u1")
     other = revision("vm-u1-v1beta1-u-1", instancetype(cpu={"guest": 9}), "u1")
@@ -110,6 +140,9 @@ def test_conflicts_name_the_step() -> None:
         with pytest.raises(Conflicts) as caught:
             synced(given, setting, revision("r", setting), **configuration)
         assert str(caught.value) == said
+
+
+MINE = revision("mine", instancetype(), "u1")
 
 
 def unlabelled(name: str, captured: Json | None, label: str) -> Json:
