@@ -172,7 +172,7 @@ def test_settings_are_one_value_for_kustomize_whatever_stands_in_them(
     place = tmp_path / "manifests" / "overlays" / overlay
     (place / "settings.yaml").write_text(HOSTILE)
 
-    made = list(yaml.safe_load_all(plane.kubectl("kustomize", str(place)).stdout))
+    made = manifests.parse(plane.kubectl("kustomize", str(place)).stdout)
 
     rest = [one for one in manifests.rendered(overlay) if one["kind"] != "ConfigMap"]
     assert [one for one in made if one["kind"] != "ConfigMap"] == rest
@@ -192,7 +192,7 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
     base = {one["kind"] + one["metadata"]["name"] for one in manifests.rendered(overlay)}
     # It changes what two others add.
     wanted = ("metrics", "monitoring", component) if component.startswith("metrics-monitoring") else (component,)
-    made = list(yaml.safe_load_all(plane.kubectl("kustomize", kustomization(tmp_path, overlay, *wanted)).stdout))
+    made = manifests.parse(plane.kubectl("kustomize", kustomization(tmp_path, overlay, *wanted)).stdout)
 
     more = [one for one in made if one["kind"] + one["metadata"]["name"] not in base]
     # Scores for layers need no further permission.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
 import pytest
 
+from tests.monitoring.rules import RECORDS
+
 from .conftest import ModuleWebhook, NewTenant, NewWebhook
+from .support.access import Access
 from .support.kube import Json, KubeObject, eventually
 from .support.messages import Said, parse
 from .support.migrations import (
@@ -168,13 +172,36 @@ def seconds(act: Callable[[], object]) -> float:
     return min(once() for _ in range(3))
 
 
+METRIC = "apiserver_admission_webhook"
+FAILED = 'error_type="calling_webhook_error"'
+OURS = re.compile(r'name="[^"]+[.]kubevirt-webhook[.]github[.]io"')
+
+
+def sample(plane: Access, metric: str, *labels: str) -> float:
+    """The sum of a metric's samples that are of kubevirt-webhook and have these labels."""
+    text = plane.kubectl("get", "--raw", "/metrics").stdout
+    lines = [line for line in text.splitlines() if line.startswith(f"{metric}{{") and OURS.search(line)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))
+
+
+def test_the_rules_ask_for_what_the_test_reads() -> None:
+    text = "\n".join(rule["expr"] for rule in RECORDS.values())
+
+    for metric in ("fail_open_count", "rejection_count", "admission_duration_seconds_bucket"):
+        assert f'apiserver_admission_webhook_{metric}{{name=~".+[.]kubevirt-webhook[.]github[.]io"' in text
+
+
 def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
-    new_webhook: NewWebhook, new_tenant: NewTenant
+    plane: Access, new_webhook: NewWebhook, new_tenant: NewTenant
 ) -> None:
     server = new_webhook({"webhooks": {"timeoutSeconds": TIMEOUT}})
     server.insist()
     tenant = new_tenant(server=server, policies=[MIGRATION])
     vm = MigrationMover(tenant, guest())
+    chosen = vm.ask(WEST)
+    vm.target(chosen, dryRun="All")
+    assert sample(plane, f"{METRIC}_admission_duration_seconds_bucket", 'le="+Inf"', 'type="admit"') > 0
+    allowed, denied = sample(plane, f"{METRIC}_fail_open_count"), sample(plane, f"{METRIC}_rejection_count", FAILED)
 
     for silence, why in ((server.freeze, "deadline exceeded"), (server.kill, "connection refused")):
         silence()
@@ -188,3 +215,7 @@ def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
         target = vm.target(vm.evacuate())
         assert vm.node_of(target) != "node-a"
         tenant.controller.delete("v1/pods", target["metadata"]["name"], tenant.namespace, gracePeriodSeconds="0")
+    # A drain's target pod is none that the webhook is asked about, but one of a chosen node is.
+    vm.target(chosen, dryRun="All")
+    assert sample(plane, f"{METRIC}_fail_open_count", 'type="admit"') > allowed
+    assert sample(plane, f"{METRIC}_rejection_count", FAILED) > denied

@@ -308,7 +308,7 @@ def test_if_few_nodes_are_scored_vms_miss_the_emptiest_node(own_plane: OwnPlane)
         assert (found["empty"] == 8) is (percentage == 100)
 
 
-MUTATIONS = 60
+MUTATIONS = 30
 STRICT = ("invalid-field", "unknown-plugin")
 ARGUMENTS: dict[str, Json] = {
     "DefaultPreemption": {"minCandidateNodesPercentage": 10},

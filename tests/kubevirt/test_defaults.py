@@ -17,12 +17,6 @@ def filled(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     return encode(VMI_SPEC, decoded)
 
 
-def test_disks_for_volumes_without_any() -> None:
-    devices = {"disks": [{"name": "a"}], "filesystems": [{"name": "fs"}]}
-    spec = filled({"volumes": [{"name": name} for name in ("a", "b", "fs", "b")], "domain": {"devices": devices}})
-    assert [disk["name"] for disk in spec["domain"]["devices"]["disks"]] == ["a", "b", "b"]
-
-
 @pytest.mark.parametrize(
     ("spec", "network", "interfaces"),
     [

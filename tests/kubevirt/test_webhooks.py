@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.kubevirt.plain import PlainAdmission, create, mutate_vm, validate_vm
-from tests.kubevirt.samples import instancetype, preference, vm
+from tests.kubevirt.samples import instancetype, vm
 from tests.lookups import among
 from tests.vectors.cases import read
 from tests.vectors.files import FILE
@@ -21,7 +21,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.kubevirt.webhooks import admit_instancetype, admit_preference, find_denial, remember_specs
+from webhook.kubevirt.webhooks import find_denial, remember_specs
 
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 PCI = "kubevirt.io/pci-topology-version"
@@ -35,17 +35,6 @@ def template(answer: PlainAdmission) -> Json:
     assert answer.vm is not None
     result: Json = answer.vm["spec"]["template"]
     return result
-
-
-def test_identities_are_made_for_new_vms_without() -> None:
-    firmware = {"uuid": "mine", "serial": "too"}
-    update = template(mutated(vm(), old=vm()))
-
-    assert template(mutated(vm({"domain": {"firmware": firmware}})))["spec"]["domain"]["firmware"] == firmware
-    assert template(mutated(vm()))["metadata"]["annotations"] == {PCI: "v3"}
-    assert ("firmware" in update["spec"]["domain"], update["metadata"]) == (False, {})
-    # KubeVirt only logs a missing object.
-    assert mutated(vm(preference={"name": "missing"})).is_allowed
 
 
 def test_a_vm_on_its_way_out_is_left_alone() -> None:
@@ -77,33 +66,6 @@ def test_architecture_of_a_data_source(names: list[str], architecture: str) -> N
     result = template(mutated(given, *objects, source("dangling", ARM, further="missing")))
 
     assert result["spec"]["architecture"] == architecture
-
-
-def test_refused_matchers() -> None:
-    both = mutated(vm(instancetype={}, preference={}))
-    stale = mutated(
-        vm(preference={"name": "b", "revisionName": "r"}), old=vm(preference={"name": "a", "revisionName": "r"})
-    )
-    failed = mutated(vm(instancetype={"inferFromVolume": "v"}))
-
-    assert (both.code, [cause.field for cause in both.causes]) == (422, ["spec.instancetype"])
-    assert (stale.code, [cause.field for cause in stale.causes]) == (422, ["spec.preference.revisionName"])
-    assert (failed.code, failed.message, failed.causes) == (400, "unable to find volume v to infer defaults", ())
-
-
-def test_ten_causes_are_shown() -> None:
-    annotations = {f"key-{number}": "mine" for number in range(12)}
-    given = vm(instancetype={"name": "u1"})
-    given["spec"]["template"]["metadata"] = {"annotations": annotations}
-    answer = validate_vm(given, among([instancetype(annotations=dict.fromkeys(annotations, "other"))]))
-
-    assert len(answer.causes) == 10
-    assert answer.message.endswith(", and 2 more validation errors")
-
-
-def test_a_forbidden_interface_is_a_denial_without_causes() -> None:
-    answer = validate_vm(vm(), among([]), ClusterConfig.of({"network": {"defaultNetworkInterface": "slirp"}}))
-    assert (answer.code, answer.causes, bool(answer.message)) == (400, (), True)
 
 
 def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None:
@@ -141,32 +103,6 @@ def domain(given: Json, architecture: str = "amd64", configuration: ClusterConfi
 def test_an_unknown_architecture_is_left_alone() -> None:
     with pytest.raises(Rejection, match="the architecture riscv64 is none of amd64, arm64, s390x"):
         created({"architecture": "riscv64"})
-
-
-@pytest.mark.parametrize(
-    ("architecture", "bus", "action"),
-    [
-        ("amd64", "sata", {"i6300esb": {"action": "reset"}}),
-        ("arm64", "virtio", {}),
-        ("s390x", "virtio", {"diag288": {"action": "reset"}}),
-    ],
-)
-def test_devices_of_architectures(architecture: str, bus: str, action: Json) -> None:
-    disks = [
-        {"name": "a"},
-        {"name": "b", "cdrom": {}},
-        {"name": "c", "lun": {}},
-        {"name": "d", "disk": {"bus": "scsi"}},
-    ]
-    result = domain({"devices": {"disks": disks, "watchdog": {"name": "w"}}}, architecture)
-
-    assert result["devices"]["disks"] == [
-        {"name": "a", "disk": {"bus": bus}},
-        {"name": "b", "cdrom": {"bus": bus, "readonly": True, "tray": "closed"}},
-        {"name": "c", "lun": {"bus": bus}},
-        {"name": "d", "disk": {"bus": "scsi"}},
-    ]
-    assert result["devices"]["watchdog"] == {"name": "w", **action}
 
 
 @pytest.mark.parametrize(
@@ -223,38 +159,6 @@ def test_max_guest(given: Json, update: Json, most: str | None) -> None:
     assert "maxGuest" not in domain(given, "s390x", configuration)["memory"]
 
 
-def test_no_hotplug_where_changes_are_staged_or_on_arm() -> None:
-    staged = domain({"memory": {"guest": "1Gi"}}, configuration=ClusterConfig.of({"vmRolloutStrategy": "Stage"}))
-    assert ("maxSockets" in staged["cpu"], "maxGuest" in staged["memory"]) == (False, False)
-    assert "maxSockets" not in domain({}, "arm64")["cpu"]
-
-
-def test_settings_of_the_cluster() -> None:
-    chosen = ClusterConfig.of({"cpuModel": "Haswell", "developerConfiguration": {"featureGates": ["Root"]}})
-
-    models = [domain({"cpu": cpu}, configuration=chosen)["cpu"]["model"] for cpu in ({}, {"model": "mine"})]
-    assert models == ["Haswell", "mine"]
-    assert domain({}, "arm64", chosen)["cpu"]["model"] == "host-passthrough"
-    assert [created({}, given)["status"]["runtimeUser"] for given in (DEFAULTS, chosen)] == [107, 0]
-
-
-@pytest.mark.parametrize(
-    ("spec", "pci"),
-    [
-        ({}, True),
-        ({"architecture": "s390x"}, False),
-        *(
-            ({"domain": {"machine": {"type": kind}}}, kind != "pc-i440fx")
-            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt-rhel9")
-        ),
-    ],
-)
-def test_pci_topology_annotation(spec: Json, pci: bool) -> None:
-    assert created(spec)["metadata"].get("annotations", {}) == ({PCI: "v3"} if pci else {})
-    noted = {"annotations": {PCI: "v2"}}
-    assert create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, str)["metadata"]["annotations"] == {PCI: "v2"}
-
-
 @pytest.mark.parametrize("gates", [[], ["AlignCPUs"]])
 def test_annotations_that_depend_on_the_cluster(gates: list[str]) -> None:
     kubevirt = {
@@ -273,71 +177,28 @@ def test_annotations_that_depend_on_the_cluster(gates: list[str]) -> None:
     assert set(created(spec, without)["metadata"]["annotations"]) == {PCI}
 
 
-@pytest.mark.parametrize("timer", ["hpet", "kvm", "pit", "rtc", "hyperv"])
-def test_every_timer_that_is_named_is_present(timer: str) -> None:
-    assert domain({"clock": {"timer": {timer: {}}}})["clock"]["timer"] == {timer: {"present": True}}
+def test_ten_causes_are_shown() -> None:
+    annotations = {f"key-{number}": "mine" for number in range(12)}
+    given = vm(instancetype={"name": "u1"})
+    given["spec"]["template"]["metadata"] = {"annotations": annotations}
+    answer = validate_vm(given, among([instancetype(annotations=dict.fromkeys(annotations, "other"))]))
 
-
-@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe"])
-def test_both_probes_are_completed(probe: str) -> None:
-    completed = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
-    assert created({"domain": {}, probe: {"timeoutSeconds": 0, "failureThreshold": -1}})["spec"][probe] == completed
-
-
-OVERCOMMIT = "spec.memory.overcommitPercent"
+    assert len(answer.causes) == 10
+    assert answer.message.endswith(", and 2 more validation errors")
 
 
 @pytest.mark.parametrize(
-    ("memory", "messages"),
+    ("spec", "pci"),
     [
-        ({"overcommitPercent": 0, "hugepages": {}}, []),
-        ({"overcommitPercent": 100}, []),
-        (
-            {"overcommitPercent": 150, "hugepages": {}},
-            [
-                f"{OVERCOMMIT} '150': must be in range between 0 and 100.",
-                f"{OVERCOMMIT} and spec.memory.hugepages should not be requested together.",
-            ],
+        ({}, True),
+        ({"architecture": "s390x"}, False),
+        *(
+            ({"domain": {"machine": {"type": kind}}}, kind != "pc-i440fx")
+            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt-rhel9")
         ),
     ],
 )
-def test_instancetypes(memory: Json, messages: list[str]) -> None:
-    answer = admit_instancetype(instancetype(memory={"guest": "1Gi", **memory}, launchSecurity={}))
-    deprecated = "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
-
-    assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
-    # What is denied is not warned of.
-    assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])
-
-
-@pytest.mark.parametrize(
-    ("cpu", "message", "field"),
-    [
-        ({"preferredCPUTopology": "foo"}, "unknown preferredCPUTopology foo", "preferredCPUTopology"),
-        ({"spreadOptions": {"across": "foo"}}, "", ""),
-        ({"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}, "", ""),
-        (
-            {"preferredCPUTopology": "preferSpread", "spreadOptions": {"across": "foo"}},
-            "across foo is not supported",
-            "spreadOptions.across",
-        ),
-        (
-            {"preferredCPUTopology": "spread", "spreadOptions": {"across": "CoresThreads", "ratio": 3}},
-            "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs over cores and threads",
-            "spreadOptions.ratio",
-        ),
-    ],
-)
-def test_preferences(cpu: Json, message: str, field: str) -> None:
-    answer = admit_preference(preference(cpu=cpu))
-    assert (answer.message, [cause.field for cause in answer.causes]) == (
-        message,
-        [f"spec.cpu.{field}"] if field else [],
-    )
-    assert not answer.warnings
-
-
-def test_a_deprecated_name() -> None:
-    assert admit_preference(preference(cpu={"preferredCPUTopology": "preferAny"})).warnings == [
-        "PreferredCPUTopology preferAny is deprecated for removal in a future release, please use any instead"
-    ]
+def test_pci_topology_annotation(spec: Json, pci: bool) -> None:
+    assert created(spec)["metadata"].get("annotations", {}) == ({PCI: "v3"} if pci else {})
+    noted = {"annotations": {PCI: "v2"}}
+    assert create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, str)["metadata"]["annotations"] == {PCI: "v2"}

@@ -11,7 +11,7 @@ import pytest
 from tests.monitoring.rules import ALERTS, DASHBOARD, DASHBOARD_FILE, RECORDS, ROOT, metrics, queries
 from tests.monitoring.test_scrape import TARGET_LABELS
 
-# Metrics of the API server, which tests/e2e/test_audit.py reads.
+# Metrics of the API server, which tests/e2e/test_migrations.py reads.
 APISERVER = {
     "apiserver_admission_webhook_admission_duration_seconds_bucket",
     "apiserver_admission_webhook_fail_open_count",

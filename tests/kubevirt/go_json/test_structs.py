@@ -42,68 +42,6 @@ from webhook.kubevirt.go_json.structs import (
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPEC
 
-BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
-SAME: list[dict[str, Any]] = [{"terminationGracePeriodSeconds": 0}, {"evictionStrategy": ""}, {"affinity": {}}]
-
-
-@pytest.mark.parametrize(
-    ("given", "written"),
-    [
-        ({}, {}),
-        ({"unknown": 1}, {}),
-        ({"schedulerName": "", "nodeSelector": {}, "volumes": []}, {}),
-        ({"schedulerName": None, "affinity": None}, {}),
-        *((same, same) for same in SAME),
-        ({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
-        ({"volumes": [{"emptyDisk": {}}]}, {"volumes": [{"name": "", "emptyDisk": {"capacity": "0"}}]}),
-        ({"volumes": [None]}, {"volumes": [{"name": ""}]}),
-        ({"livenessProbe": {"tcpSocket": {}, "periodSeconds": 0}}, {"livenessProbe": {"tcpSocket": {"port": 0}}}),
-    ],
-)
-def test_what_go_writes(given: dict[str, Any], written: dict[str, Any]) -> None:
-    assert encode(VMI_SPEC, given) == {**BARE, **written}
-
-
-def test_what_is_not_optional_is_null() -> None:
-    def written(term: dict[str, Any]) -> Any:
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
-        return encode(VMI_SPEC, {"affinity": affinity})["affinity"]["nodeAffinity"].popitem()[1]
-
-    terms: list[dict[str, Any]] = [{"nodeSelectorTerms": None}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}]}]
-    assert [written(term) for term in terms] == terms
-    assert written({}) == terms[0]
-
-
-def test_a_null_quantity_in_a_map_is_zero() -> None:
-    """Quantity.UnmarshalJSON reads it so; the key is there and conflicts."""
-    resources = {"requests": {"cpu": None}}
-    assert decode(VMI_SPEC, {"domain": {"resources": resources}})["domain"]["resources"] == {"requests": {"cpu": "0"}}
-
-
-def test_structs_that_are_no_pointers_appear() -> None:
-    domain = {"features": {}, "machine": {}, "memory": {"guest": 1024}}
-    assert encode(VMI_SPEC, {"domain": domain})["domain"] == {
-        **BARE["domain"],
-        "features": {"acpi": {}},
-        "machine": {"type": ""},
-        "memory": {"guest": "1024"},
-    }
-
-
-def test_read_a_quantity_stays_as_it_was_written() -> None:
-    """Its value can depend on it."""
-    memory = {"guest": " 1024Mi ", "maxGuest": 2.5}
-    read = decode(VMI_SPEC, {"domain": {"memory": memory}, "nodeSelector": {}})
-
-    assert read["domain"]["memory"] == {"guest": "1024Mi", "maxGuest": "2.5"}
-    # An empty map differs from none.
-    assert read["nodeSelector"] == {}
-
-
-def test_a_status_keeps_what_we_do_not_know() -> None:
-    status = {"printableStatus": "Running", "ready": True, "created": False, "conditions": [], "x": {"y": None}}
-    assert encode(VM, {"status": status})["status"] == {"printableStatus": "Running", "ready": True}
-
 
 @pytest.mark.parametrize(
     ("given", "where"),

@@ -40,14 +40,6 @@ def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]
     assert ("subdomain" in spec) is not bool(paths)
 
 
-def test_annotations() -> None:
-    annotations = {"same": "1", "mine": "1", "other": "1"}
-    _, conflicts = applied({}, {"annotations": {"new": "1", "same": "1", "other": "2"}}, annotations=annotations)
-
-    assert annotations == {"same": "1", "mine": "1", "other": "1", "new": "1"}
-    assert [conflict.field for conflict in conflicts] == ["annotations.other"]
-
-
 def test_sentences() -> None:
     _, conflicts = applied({"schedulerName": "s", "domain": {"cpu": {"cores": 1}}}, WANTED)
     paths = "spec.template.spec.schedulerName, spec.template.spec.domain.cpu.cores"

@@ -13,7 +13,6 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.find import (
     INSTANCETYPE_MATCHER,
     PREFERENCE_MATCHER,
-    Matcher,
     SpecReference,
     is_allowed,
     of_matcher,
@@ -38,21 +37,6 @@ def guest(matcher: Json, reference: str = "") -> int:
     return int(spec["cpu"]["guest"])
 
 
-@pytest.mark.parametrize(
-    ("matcher", "reference", "found"),
-    [
-        ({"name": "u1", "kind": "virtualmachineclusterinstancetypes"}, "", 1),
-        ({"name": "u1", "kind": "virtualmachineINSTANCETYPES"}, "", 2),
-        # The kind is not compared.
-        ({"name": "u1", "kind": "VirtualMachineInstancetype"}, "captured", 3),
-        ({"name": "u1"}, "unlabelled", 1),
-        ({"name": "u1", "revisionName": "unlabelled"}, "captured", 4),
-    ],
-)
-def test_finding(matcher: Json, reference: str, found: int) -> None:
-    assert guest(matcher, reference) == found
-
-
 def test_malformed_objects_say_which() -> None:
     broken = instancetype(cpu={"guest": -1})
 
@@ -69,48 +53,6 @@ def test_missing_objects_are_told_apart() -> None:
         guest({"name": "u1"}, "r")
     with pytest.raises(Rejection, match="got unexpected kind in InstancetypeMatcher: Foo"):
         guest({"name": "u1", "kind": "Foo"})
-
-
-@pytest.mark.parametrize("matcher", [INSTANCETYPE_MATCHER, PREFERENCE_MATCHER])
-@pytest.mark.parametrize(
-    ("given", "causes"),
-    [
-        ({"inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Ignore"}, []),
-        ({"kind": "k"}, [("NotFound", "Either Name or InferFromVolume should be provided within the {}", "")]),
-        (
-            {"name": "n", "kind": "k", "inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Bogus"},
-            [
-                ("NotSupported", "Name already set, should be cleared before setting inferFromVolume", ".name"),
-                ("NotSupported", "Kind already set, should be cleared before setting inferFromVolume", ".kind"),
-                ("Invalid", "Invalid value 'Bogus' for InferFromVolumeFailurePolicy", ".inferFromVolumeFailurePolicy"),
-            ],
-        ),
-    ],
-)
-def test_mistakes(matcher: Matcher, given: Json, causes: list[tuple[str, str, str]]) -> None:
-    found = matcher.mistakes(read_vm(vm(**{matcher.field: given})))
-    assert [(cause.reason, cause.what, cause.field) for cause in found] == [
-        (f"FieldValue{reason}", text.format(matcher.title), f"spec.{matcher.field}{end}")
-        for reason, text, end in causes
-    ]
-
-
-@pytest.mark.parametrize(
-    ("new", "old", "stale"),
-    [
-        ({"name": "b", "revisionName": "r"}, {"name": "a", "revisionName": "r"}, True),
-        ({"name": "a", "revisionName": "r"}, {"name": "a", "revisionName": "r"}, False),
-        ({"name": "b", "revisionName": "s"}, {"name": "a", "revisionName": "r"}, False),
-        ({"name": "b"}, {"name": "a", "revisionName": "r"}, False),
-        ({"name": "b"}, {"name": "a"}, False),
-        ({"name": "b", "revisionName": "r"}, {"name": "a"}, False),
-        (None, {"name": "a"}, False),
-        ({"name": "a"}, None, False),
-    ],
-)
-def test_another_name_needs_another_revision(new: Json | None, old: Json | None, stale: bool) -> None:
-    machines = [read_vm(vm(**({} if given is None else {"instancetype": given}))) for given in (new, old)]
-    assert bool(INSTANCETYPE_MATCHER.stale_revision(*machines)) is stale
 
 
 CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"

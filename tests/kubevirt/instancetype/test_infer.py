@@ -16,7 +16,6 @@ from webhook.kubevirt.rules import read_vm
 PREFIX = "instancetype.kubevirt.io/default-"
 LABELS = {f"{PREFIX}instancetype": "u1", f"{PREFIX}instancetype-kind": "K", f"{PREFIX}preference": ""}
 BY_CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "p"}}
-BY_VOLUME = {"name": "v", "dataVolume": {"name": "p"}}
 
 
 def inferred(labels: Json | None, volume: Json = BY_CLAIM, field: str = "instancetype", **matcher: Any) -> Json:
@@ -27,18 +26,6 @@ def inferred(labels: Json | None, volume: Json = BY_CLAIM, field: str = "instanc
     infer(read, among([claim]))
     spec: Json = read["spec"]
     return spec
-
-
-@pytest.mark.parametrize("volume", [BY_CLAIM, BY_VOLUME], ids=["claim", "data volume that was collected"])
-def test_labels(volume: Json) -> None:
-    for policy, memory in ((None, {"guest": "1Gi"}), ("Ignore", None)):
-        spec = inferred(LABELS, volume, inferFromVolumeFailurePolicy=policy)
-        assert spec["instancetype"] == {"name": "u1", "kind": "K"}
-        # Success with `Ignore` takes the memory away.
-        assert spec["template"]["spec"]["domain"].get("memory") == memory
-    preferred = inferred(LABELS, volume, "preference", inferFromVolumeFailurePolicy="Ignore")
-    assert preferred["preference"] == {}, "an empty label is a label"
-    assert "memory" in preferred["template"]["spec"]["domain"]
 
 
 def test_a_failure_that_may_be_ignored() -> None:

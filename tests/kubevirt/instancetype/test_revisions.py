@@ -52,21 +52,6 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
     assert refused.value.what == said
 
 
-@pytest.mark.parametrize(
-    ("data", "same"),
-    [
-        (instancetype(memory={"guest": "4096Mi"}), True),
-        (instancetype(memory={"guest": "4294967296"}), True),
-        (instancetype(memory={"guest": "4Gi", "maxGuest": "8Gi"}), False),
-        ({**instancetype(), "kind": "VirtualMachineInstancetype"}, True),
-        (preference(), False),
-    ],
-)
-def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
-    made = capture(decode(VM, vm()), {**decode(INSTANCETYPE, instancetype()), "kind": instancetype()["kind"]})
-    assert holds(revision("r", data), made) is same
-
-
 def test_what_holds_nothing_cannot_be_compared() -> None:
     with pytest.raises(Rejection, match=r"^unexpected type: <nil>$"):
         holds(revision("r", None), {})

@@ -12,7 +12,6 @@ from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.apply import expand
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
 from webhook.kubevirt.vm.controller import Built, Synced
 
@@ -55,11 +54,6 @@ def test_nothing_is_shared_and_nothing_is_changed() -> None:
     assert inputs == before
 
 
-def test_the_uuid_follows_from_the_name() -> None:
-    uuids = [built_vmi({**vm(), "metadata": {"name": name}})["spec"]["domain"]["firmware"] for name in ("a", "a", "b")]
-    assert uuids[0] == uuids[1] != uuids[2]
-
-
 def test_requests_at_run_time() -> None:
     volumes = [{"name": name, "memoryDump": {"claimName": "dump"}} for name in ("dump", "b")]
     given = vm({"volumes": volumes})
@@ -77,16 +71,6 @@ def test_requests_at_run_time() -> None:
     for odd in ({**start, "action": "Stop"}, {**start, "data": []}, start, "x"):
         given["status"] = {"stateChangeRequests": [odd]}
         assert "startStrategy" not in built_vmi(given)["spec"]
-
-
-def test_expansion_is_not_what_a_vmi_gets() -> None:
-    declined = preference(devices={"preferredAutoattachPodInterface": False})
-    expanded = expand(vm(**BOTH), among([instancetype(), declined]))["spec"]["template"]["spec"]
-    built = built_vmi(vm(**BOTH), instancetype(), declined)["spec"]
-
-    assert expanded["domain"]["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
-    assert "interfaces" not in built["domain"]["devices"]
-    assert (expanded["evictionStrategy"], built.get("evictionStrategy")) == ("None", None)
 
 
 @pytest.mark.parametrize("strategy", ["Always", "WaitAsReceiver"])
@@ -158,19 +142,6 @@ def test_conflicts_name_the_step() -> None:
         assert str(caught.value) == said
 
 
-@pytest.mark.parametrize(("policy", "expands_captured"), [("expand", False), ("expandAll", True)])
-def test_expanding(policy: str, expands_captured: bool) -> None:
-    result, built = synced(vm(**BOTH), **expanding(policy))
-    captured = synced(referring("mine", instancetype={"name": "u1"}), MINE, **expanding(policy))[0]
-
-    assert result.vm["spec"]["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
-    assert (result.vm["spec"].keys() & BOTH.keys(), result.vm["status"]) == (set(), {})
-    assert "kubevirt.io/cluster-instancetype-name" not in built.to_json()["metadata"]["annotations"]
-    assert ("instancetype" in captured.vm["spec"]) is not expands_captured
-    # Expansion cleans up.
-    assert captured.deleted == (("mine",) if expands_captured else ())
-
-
 MINE = revision("mine", instancetype(), "u1")
 
 
@@ -178,19 +149,6 @@ def unlabelled(name: str, captured: Json | None, label: str) -> Json:
     stored = revision(name, captured, label)
     del stored["metadata"]["labels"]["instancetype.kubevirt.io/object-version"]
     return stored
-
-
-def test_an_old_revision_is_replaced() -> None:
-    before = instancetype(cpu={"guest": 7})
-    before["metadata"] |= {"uid": "then", "generation": 4}
-    result, built = synced(referring("old", instancetype={"name": "u1"}), unlabelled("old", before, "u1"))
-    name = "vm-u1-v1beta1-then-4"
-
-    assert [item["metadata"]["name"] for item in result.revisions] == [name]
-    assert result.revisions[0]["metadata"]["labels"]["instancetype.kubevirt.io/object-version"] == "v1beta1"
-    assert result.deleted == ("old",)
-    assert result.vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": name}
-    assert built.to_json()["spec"]["domain"]["cpu"]["sockets"] == 7
 
 
 def test_revisions_that_cannot_be_replaced_or_cleaned_up() -> None:
