@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+import jwt
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import UNDECODABLE, Transport, await_answer, decode
@@ -39,17 +35,8 @@ _LEEWAY_SECONDS: Final = 60.0
 Result: TypeAlias = Literal[
     "verified", "malformed", "not-bound", "not-attested", "other-audience", "expired", "no-key", "invalid-signature"
 ]
-# Those of RFC 7518 that service account tokens have (pkg/serviceaccount/jwt.go and externaljwt of Kubernetes).
-_CURVES: Final[Mapping[str, tuple[str, type[ec.EllipticCurve], type[hashes.HashAlgorithm]]]] = {
-    "P-256": ("ES256", ec.SECP256R1, hashes.SHA256),
-    "P-384": ("ES384", ec.SECP384R1, hashes.SHA384),
-    "P-521": ("ES512", ec.SECP521R1, hashes.SHA512),
-}
-
-
-class _Header(msgspec.Struct):
-    alg: str
-    kid: str = ""
+# Those of service account tokens (pkg/serviceaccount/jwt.go and externaljwt of Kubernetes), all of public keys.
+_ALGORITHMS: Final = frozenset({"RS256", "ES256", "ES384", "ES512"})
 
 
 class _Reference(msgspec.Struct):
@@ -72,29 +59,12 @@ class _Claims(msgspec.Struct):
     private: _PrivateClaims = msgspec.field(name="kubernetes.io", default_factory=_PrivateClaims)
 
 
-class _JsonWebKey(msgspec.Struct):
-    kty: str
-    kid: str = ""
-    crv: str = ""
-    n: str = ""
-    e: str = ""
-    x: str = ""
-    y: str = ""
-
-
 class _KeySet(msgspec.Struct):
-    keys: list[_JsonWebKey]
+    keys: list[dict[str, Any]]
 
 
 class _Discovery(msgspec.Struct):
     issuer: str
-
-
-class _SigningKey(NamedTuple):
-    """The algorithm of a key's signatures, and what checks one: it raises `InvalidSignature`."""
-
-    algorithm: str
-    verify: Callable[[bytes, bytes], None]
 
 
 class SenderVerifier:
@@ -117,7 +87,7 @@ class SenderVerifier:
         self._configurations: Final = frozenset((kind.lower(), name) for kind, name in configurations)
         self._wall: Final = wall
         self._issuer = ""
-        self._keys: Mapping[str, _SigningKey] = {}
+        self._keys: Mapping[str, jwt.PyJWK] = {}
         self._read_at = float("-inf")
         self._wanted: Final = asyncio.Event()
         self.results: Final[Counter[Result]] = Counter()
@@ -134,14 +104,19 @@ class SenderVerifier:
             A time on the clock of `time.monotonic`; 0.0: it proves nothing; None: its key is not known yet.
         """
         expiry = 0.0
+        scheme, _, token = authorization.partition(" ")
         try:
-            claims, check = _parse(authorization)
-        except (*UNDECODABLE, ValueError):
+            # Only its signature, which is checked last, shows that any of it is true.
+            unverified = jwt.decode_complete(token.strip(), options={"verify_signature": False})
+            claims = msgspec.convert(unverified["payload"], _Claims)
+        except (*UNDECODABLE, jwt.InvalidTokenError, ValueError):
             result: Result = "malformed"
         else:
             result, expiry = self._examine(claims, path, group), claims.exp
-            if result == "verified":
-                result = self._check_signature(claims, check)
+            if scheme.lower() != "bearer":
+                result = "malformed"
+            elif result == "verified":
+                result = self._check_signature(token.strip(), unverified["header"].get("kid", ""))
         self.results[result] += 1
         if result == "no-key":
             return None
@@ -165,17 +140,16 @@ class SenderVerifier:
         now = self._wall()
         return "verified" if claims.nbf - _LEEWAY_SECONDS <= now < claims.exp else "expired"
 
-    def _check_signature(self, claims: _Claims, token: _Signed) -> Result:
-        key = self._keys.get(token.header.kid)
+    def _check_signature(self, token: str, key_id: str) -> Result:
+        key = self._keys.get(key_id)
         if key is None or time.monotonic() >= self._read_at + KEPT_SECONDS:
             self._wanted.set()
         if key is None:
             return "no-key"
-        if token.header.alg != key.algorithm or claims.iss != self._issuer:
-            return "invalid-signature"
+        options: Any = dict.fromkeys(("verify_aud", "verify_exp", "verify_nbf", "verify_iat"), False)
         try:
-            key.verify(token.signature, token.content)
-        except InvalidSignature:
+            jwt.decode(token, key, [key.algorithm_name], options=options, issuer=self._issuer)
+        except jwt.InvalidTokenError:
             return "invalid-signature"
         return "verified"
 
@@ -212,57 +186,16 @@ class SenderVerifier:
         if isinstance(keys, Unavailable):
             return keys.why
         self._issuer = discovery.issuer
-        self._keys = {each.kid: key for each in keys.keys[:_MAX_KEYS] if (key := _signing_key(each))}
+        usable = filter(None, map(_signing_key, keys.keys[:_MAX_KEYS]))
+        self._keys = {key.key_id or "": key for key in usable}
         self._read_at = time.monotonic()
         return ""
 
 
-class _Signed(NamedTuple):
-    """A token's header, and its signature over its content."""
-
-    header: _Header
-    content: bytes
-    signature: bytes
-
-
-def _parse(authorization: str) -> tuple[_Claims, _Signed]:
-    """A token in JWS compact serialization (RFC 7515); an error of `UNDECODABLE`, or a `ValueError`, if it is none."""
-    scheme, _, token = authorization.partition(" ")
-    content, _, signature = token.strip().rpartition(".")
-    header, payload = content.split(".")
-    if scheme.lower() != "bearer":
-        raise ValueError(scheme)
-    claims = msgspec.json.decode(_bytes(payload), type=_Claims)
-    signed = _Signed(msgspec.json.decode(_bytes(header), type=_Header), content.encode(), _bytes(signature))
-    return claims, signed
-
-
-def _bytes(text: str) -> bytes:
-    """What base64url without padding encodes."""
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def _signing_key(key: _JsonWebKey) -> _SigningKey | None:
+def _signing_key(key: dict[str, Any]) -> jwt.PyJWK | None:
     """A key of the set (RFC 7517); None where it is of another kind, or malformed."""
-
-    def number(text: str) -> int:
-        return int.from_bytes(_bytes(text))
-
     try:
-        if key.kty == "RSA":
-            of_rsa = rsa.RSAPublicNumbers(number(key.e), number(key.n)).public_key()
-            scheme = padding.PKCS1v15(), hashes.SHA256()
-            return _SigningKey("RS256", lambda signature, content: of_rsa.verify(signature, content, *scheme))
-        algorithm, curve, digest = _CURVES[key.crv]
-        of_curve = ec.EllipticCurvePublicNumbers(number(key.x), number(key.y), curve()).public_key()
-    except (ValueError, KeyError):
+        found = jwt.PyJWK(key)
+    except (jwt.PyJWTError, TypeError, ValueError):
         return None
-
-    def verify(signature: bytes, content: bytes) -> None:
-        half = (of_curve.key_size + 7) // 8
-        if len(signature) != 2 * half:
-            raise InvalidSignature
-        pair = int.from_bytes(signature[:half]), int.from_bytes(signature[half:])
-        of_curve.verify(encode_dss_signature(*pair), content, ec.ECDSA(digest()))
-
-    return _SigningKey(algorithm, verify)
+    return found if found.algorithm_name in _ALGORITHMS else None
