@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import ssl
@@ -21,13 +20,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from certs.source import Pair, self_signed
 from tests.admission.audit_schema import STRICT
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.waiting import PATIENCE
-from webhook.admission.lines import DROPPING, WRITING_AGAIN
 from webhook.cli.main import main
 from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
@@ -39,7 +36,6 @@ from webhook.server.runtime.options import Options
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]
 PODS = "/mutate/scheduling/pods/enforce"
-DROPPED = "kubevirt_webhook_audit_dropped_total "
 
 
 class Serving:
@@ -135,35 +131,6 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
 
     assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
     assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
-
-
-def test_a_full_disk_costs_audit_lines_and_nothing_else(tmp_path: Path, pair: Pair) -> None:
-    audit, config = tmp_path / "audit.jsonl", tmp_path / "settings.yaml"
-    settings = yaml.safe_load((EXAMPLES / "settings.yaml").read_text())
-    config.write_text(json.dumps(settings | {"audit": {"output": str(audit)}}))
-    body = example("01-launcher-pod.yaml")
-
-    def dropped(server: Serving) -> float:
-        (line,) = (line for line in server.get("/metrics").splitlines() if line.startswith(DROPPED))
-        return float(line.split()[1])
-
-    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
-        first = server.post(body)
-        while not audit.stat().st_size:
-            time.sleep(0.01)
-        _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (audit.stat().st_size + 100, hard))
-        assert [server.post(body) for _ in range(20)] == [first] * 20
-        while dropped(server) < 20:
-            time.sleep(0.01)
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
-        assert server.post(body) == first
-
-    assert [json.loads(line)["decision"] for line in audit.read_bytes().splitlines()] == ["patched"] * 2
-    assert server.audit == []  # type: ignore[attr-defined]
-    said = [event["event"].partition(": ")[0] for event in server.said]
-    assert said.count(DROPPING) == 1
-    assert WRITING_AGAIN in said
 
 
 def test_makes_a_pair_of_its_own() -> None:

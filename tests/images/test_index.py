@@ -39,29 +39,6 @@ def expected(have: set[str], sizes: dict[str, int]) -> int:
 
 
 class TestScores:
-    def test_a_node_scores_by_the_bytes_that_it_has(self) -> None:
-        images = {"one": {"L1": 100, "L2": 200, "L3": 700}, "two": {"L1": 100, "L2": 200, "L4": 50}}
-        index = filled({"a": ["one"], "b": ["two"], "c": []}, images)
-        assert scores(index, {AMD: images["one"]}) == {"a": 10, "b": 3}
-        assert scores(index, {AMD: images["two"]}) == {"a": 8, "b": 10}
-        # Layers of several images add up.
-        images = {"one": {"L1": 50, "L2": 50}, "two": {"L2": 50, "L3": 100}}
-        index = filled({"a": ["one"], "b": ["two"], "c": ["one", "two"]}, images)
-        assert scores(index, {AMD: images["one"] | images["two"]}) == {"a": 5, "b": 7, "c": 10}
-
-    @pytest.mark.parametrize(
-        ("size", "wanted", "expected"),
-        [
-            # A score is never rounded up, and nothing is scored by nothing.
-            *((99, {"L1": 99, "L2": 1}, {"a": 9}), (99, {"L1": 99, "L2": 10_000}, {})),
-            *((0, {}, {}), (0, {"L1": 0}, {})),
-        ],
-    )
-    def test_a_score_is_never_too_high(self, size: int, wanted: dict[str, int], expected: dict[str, int]) -> None:
-        index = filled({"a": ["one"]}, {"one": {"L1": size}})
-        assert scores(index, {AMD: wanted}) == expected
-        assert scores(index, {}) == {}
-
     def test_platforms_have_layers_of_their_own(self) -> None:
         index = filled({"a": ["one"]}, {"one": {"L1": 10}})
         for image in index.put("b", ARM, ["one"]):
@@ -117,12 +94,6 @@ class TestScores:
 
 
 class TestAnswer:
-    def test_it_has_only_the_nodes_that_were_sent_if_these_are_few(self) -> None:
-        nodes = {f"n{number}": ["one"] for number in range(10)} | {"c": []}
-        index = filled(nodes, {"one": {"L1": 10}})
-        answer = index.answer({AMD: {"L1": 10}}, ["n3", "c", "unknown"])
-        assert json.loads(answer) == [{"Host": "n3", "Score": 10}]
-
     def test_where_most_nodes_were_sent_it_has_all_of_them(self) -> None:
         nodes = {f"n{number}": ["one"] for number in range(10)}
         index = filled(nodes, {"one": {"L1": 10}})

@@ -21,7 +21,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.kubevirt.webhooks import find_denial, remember_specs
+from webhook.kubevirt.webhooks import admit_instancetype, find_denial, remember_specs
 
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 PCI = "kubevirt.io/pci-topology-version"
@@ -202,3 +202,29 @@ def test_pci_topology_annotation(spec: Json, pci: bool) -> None:
     assert created(spec)["metadata"].get("annotations", {}) == ({PCI: "v3"} if pci else {})
     noted = {"annotations": {PCI: "v2"}}
     assert create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, str)["metadata"]["annotations"] == {PCI: "v2"}
+
+
+OVERCOMMIT = "spec.memory.overcommitPercent"
+
+
+@pytest.mark.parametrize(
+    ("memory", "messages"),
+    [
+        ({"overcommitPercent": 0, "hugepages": {}}, []),
+        ({"overcommitPercent": 100}, []),
+        (
+            {"overcommitPercent": 150, "hugepages": {}},
+            [
+                f"{OVERCOMMIT} '150': must be in range between 0 and 100.",
+                f"{OVERCOMMIT} and spec.memory.hugepages should not be requested together.",
+            ],
+        ),
+    ],
+)
+def test_instancetypes(memory: Json, messages: list[str]) -> None:
+    answer = admit_instancetype(instancetype(memory={"guest": "1Gi", **memory}, launchSecurity={}))
+    deprecated = "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
+
+    assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
+    # What is denied is not warned of.
+    assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])

@@ -142,9 +142,6 @@ def test_conflicts_name_the_step() -> None:
         assert str(caught.value) == said
 
 
-MINE = revision("mine", instancetype(), "u1")
-
-
 def unlabelled(name: str, captured: Json | None, label: str) -> Json:
     stored = revision(name, captured, label)
     del stored["metadata"]["labels"]["instancetype.kubevirt.io/object-version"]
