@@ -28,10 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands = {
             f"review, {options.vms:,} files": ("review", "--quiet", str(files), *_CLUSTER),
             f"review, {options.vms:,} VMs in a file": ("review", "--quiet", str(one), *_CLUSTER),
-            f"explain drain --rolling, {options.nodes:,} nodes, {options.vms:,} VMs": (
-                *("explain", "drain", "--rolling", "-o", "json", "--cluster-from"),
-                str(cluster),
-            ),
+            **{
+                f"{' '.join(words)}, {options.nodes:,} nodes, {options.vms:,} VMs": (
+                    *words,
+                    *("-o", "json", "--cluster-from", str(cluster)),
+                )
+                for words in (("explain", "drain", "--rolling"), ("explain", "update"))
+            },
         }
         for label, words in commands.items():
             best = min(_measure(words) for _ in range(options.rounds))

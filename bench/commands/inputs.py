@@ -33,6 +33,13 @@ def write_file(target: Path, count: int) -> Path:
     return target
 
 
+_KUBEVIRT: Final = {
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+    "spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"]}},
+    "status": {"phase": "Deployed"},
+}
+
+
 def write_cluster(target: Path, nodes: int, vms: int) -> Path:
     """A cluster to drain: every VM runs, can migrate, and has room elsewhere."""
     target.mkdir()
@@ -40,9 +47,10 @@ def write_cluster(target: Path, nodes: int, vms: int) -> Path:
         "NodeList": [_node(number) for number in range(nodes)],
         "VirtualMachineInstanceList": [_vmi(number, nodes) for number in range(vms)],
         "PodList": [_pod(number, nodes) for number in range(vms)],
+        "KubeVirtList": [_KUBEVIRT],
     }
     for kind, items in lists.items():
-        version = "kubevirt.io/v1" if kind.startswith("Virtual") else "v1"
+        version = "kubevirt.io/v1" if kind.startswith(("Virtual", "KubeVirt")) else "v1"
         (target / f"{kind}.json").write_text(json.dumps({"apiVersion": version, "kind": kind, "items": items}))
     return target
 

@@ -22,7 +22,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.policies.migration.world import node, vmi
 from webhook.cli.explain import duration
-from webhook.forecast.report import SCHEMA, DrainPlan
+from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.placement.machines import MIGRATIONS, VMIS
@@ -49,7 +49,7 @@ def explain(command: str, cluster: Path, *arguments: str | Path) -> Result:
 
 
 explain_spread, explain_migration = (partial(explain, command, EXAMPLES) for command in ("spread", "migration"))
-explain_drain = partial(explain, "drain", DRAIN_EXAMPLES)
+explain_drain, explain_update = (partial(explain, command, DRAIN_EXAMPLES) for command in ("drain", "update"))
 
 
 def test_a_vm_whose_pods_get_constraints(settings_file: Path, ended: Callable[[Result, int], None]) -> None:
@@ -231,11 +231,18 @@ def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> Non
     golden(forbidden.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["node-1"], ["node-2"], ["node-1", "node-2"], ["--rolling"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["node-1"], ["node-2"], ["node-1", "node-2"], ["--rolling"]),
+        *(["--rolling", "--parallel", "2"], ["--node-selector", "zone=b"]),
+    ],
+    ids=" ".join,
+)
 def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) -> None:
     result = explain_drain(*arguments)
 
-    assert result.exit_code == (0 if arguments == ["node-2"] else 1)
+    assert result.exit_code == (0 if arguments[-1] == "zone=b" or arguments == ["node-2"] else 1)
     assert max(map(len, result.output.splitlines())) <= 100
     golden(result.output)
 
@@ -270,6 +277,40 @@ def test_a_plan_for_programs(output: str) -> None:
     assert read["limits"] | {"perCluster": 5, "perNode": 2} == read["limits"]
 
 
+@pytest.mark.parametrize("arguments", [[], ["--to-version", "1.10"], ["--outdated"]], ids=" ".join)
+def test_what_an_update_does(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain_update(*arguments)
+
+    assert result.exit_code == (arguments != ["--outdated"])
+    assert max(map(len, result.output.splitlines())) <= 100
+    golden(result.output)
+
+
+def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+    vms = [clusters.vm(name, "a", evictionStrategy="None") for name in ("web", "db", "old")]
+    updates = {"workloadUpdateMethods": ["Evict"], "batchEvictionSize": 2}
+    kubevirt = {"metadata": {"name": "kv", "namespace": "kv"}, "spec": {"workloadUpdateStrategy": updates}}
+    objects = [whole("KubeVirt", kubevirt | {"status": {"phase": "Deployed"}}, "kubevirt.io/v1")]
+    objects += [
+        whole("Node", clusters.node("a")),
+        *(each for vmi, pod in vms for each in (instance(vmi), whole("Pod", pod))),
+    ]
+    ended(run("explain", "update", "--to-version", "1.9", "--cluster-from", directory(tmp_path, *objects)), 0)
+
+
+@pytest.mark.parametrize("output", READERS)
+def test_an_update_for_programs(output: str) -> None:
+    read = READERS[output](explain_update("-o", output, "--from-version", "1.8", "--to-version", "4.23").output)
+    found = msgspec.convert(read, UpdatePlan)
+
+    assert (found.schema, found.moves, found.stays, found.failing) == (UPDATE_SCHEMA, 6, 2, 1)
+    assert (found.from_version, found.to_version, found.methods) == ("1.8.4", "1.9.0", ("LiveMigrate",))
+    assert {each.name: each.code for each in found.vms if each.outcome == "stays-outdated"} == {
+        "db": "no-eligible-node",
+        "files": "not-migratable",
+    }
+
+
 def test_bandwidth_changes_the_time_only() -> None:
     slow, fast = (
         msgspec.convert(json.loads(explain_drain("node-1", "-o", "json", "--bandwidth", text).output), DrainPlan)
@@ -283,10 +324,21 @@ def test_bandwidth_changes_the_time_only() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["", "node-9", "node-1 node-1", "node-1 --bandwidth fast", "node-1 --bandwidth 0", "node-1 --kubeconfig x"],
+    [
+        *("", "node-9", "node-1 node-1", "node-1 --bandwidth fast", "node-1 --bandwidth 0", "node-1 --kubeconfig x"),
+        *("node-1 --parallel 2", "node-1 --node-selector zone=a", "--node-selector zone=z"),
+        "--rolling --node-selector zone",
+    ],
 )
 def test_bad_input_is_one_sentence(arguments: str, refused: Callable[[Result], None]) -> None:
     refused(explain_drain(*arguments.split()))
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--from-version new", "--to-version 1.5", "--to-version 1.9 --bandwidth 0", "--kubeconfig x"]
+)
+def test_updates_that_cannot_be_planned(arguments: str, refused: Callable[[Result], None]) -> None:
+    refused(explain_update(*arguments.split()))
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -332,6 +384,7 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
         server.put(RUNNING_PODS, "p", "shop", **pod)
         config = server.kubeconfig(tmp_path / "config")
         can = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
+        updated = run("explain", "update", "--kubeconfig", config, "-o", "json", "--to-version", "1.10")
         verbs = {asked.verb for asked in server.asked}
         server.fail(BUDGETS.path(), 403)
         partly = run("explain", "drain", "a", "--kubeconfig", config, "-o", "json")
@@ -340,6 +393,10 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
 
     assert can.exit_code == 0
     assert json.loads(can.output)["steps"][0]["vms"][0]["to"] == "b"
+    found = msgspec.convert(json.loads(updated.output), UpdatePlan)
+    assert (updated.exit_code, [each.code for each in found.vms]) == (1, ["live-migrate-not-configured"])
+    assert found.to_version == "1.10.0"
+    assert any("--from-version" in gap for gap in found.gaps)
     assert verbs == {"get"}, "nothing is watched or written"
     assert any("PodDisruptionBudgets" in gap for gap in json.loads(partly.output)["gaps"])
     assert (cannot.exit_code, cannot.stdout) == (3, "")

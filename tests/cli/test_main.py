@@ -77,7 +77,14 @@ def test_outside_a_checkout_the_examples_of_the_pages_are_told_where_they_are(
 # Every command that does something, with arguments that it accepts.
 COMMANDS = (
     *("serve", "review FILE", "test PATH"),
-    *("explain drain NODE", "explain migration VM", "explain spread VM", "explain reason CODE", "explain vm VM"),
+    *(
+        "explain drain NODE",
+        "explain update",
+        "explain migration VM",
+        "explain spread VM",
+        "explain reason CODE",
+        "explain vm VM",
+    ),
     *("expand -f FILE", "demo", "install", "hand-over --to-manager=kubectl", "doctor", "uninstall", "cleanup"),
     *(
         "scheduler lint FILE",

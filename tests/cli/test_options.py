@@ -65,4 +65,4 @@ def test_every_command_that_connects_can_act_as_another_user() -> None:
             assert options == connection, name
             connecting.append(name)
     assert {"install", "uninstall", "cleanup", "doctor", "expand", "review", "hand-over", "serve"} <= {*connecting}
-    assert {"explain vm", "explain migration", "explain drain", "explain spread"} <= {*connecting}
+    assert {"explain vm", "explain migration", "explain drain", "explain update", "explain spread"} <= {*connecting}

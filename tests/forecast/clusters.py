@@ -12,6 +12,7 @@ from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import Claim, LauncherPod, Migration, PersistentVolume, Vmi
 from webhook.placement.quota import ResourceQuota
 
@@ -67,6 +68,23 @@ def vm(
     return vmi, pod
 
 
+def attachment(of: Json, **requests: str) -> Json:
+    """The pod that attaches the hotplugged volumes of a VM, whose launcher pod this is."""
+    metadata = of["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": "u", "controller": True}
+    resources = {"requests": {"cpu": "10m", "memory": "2M"} | requests}
+    return {
+        "metadata": {
+            "name": f"hp-volume-{metadata['name']}",
+            "namespace": "shop",
+            "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": of["spec"]["nodeName"], "containers": [{"name": "hotplug-disk", "resources": resources}]},
+        "status": {"phase": "Running"},
+    }
+
+
 def filler(name: str, on: str, memory: str = "1Gi", *, owner: str = "ReplicaSet", **labels: str) -> Json:
     owners = [{"kind": owner, "name": "owner", "uid": "o", "controller": True}]
     return {
@@ -112,6 +130,7 @@ def snapshot(
     volumes: Sequence[Json] = (),
     limits: Json | None = None,
     quotas: Sequence[Json] = (),
+    updates: Json | None = None,
 ) -> ClusterObjects:
     return ClusterObjects(
         nodes=_views(NodeWithoutImages, nodes),
@@ -124,6 +143,7 @@ def snapshot(
         volumes=_views(PersistentVolume, volumes),
         quotas=_views(ResourceQuota, quotas),
         kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
+        workload_updates=msgspec.convert(updates or {}, WorkloadUpdateStrategy),
     )
 
 

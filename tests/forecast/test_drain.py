@@ -33,9 +33,15 @@ Golden = Callable[[str], None]
 
 
 def plan(
-    nodes: Sequence[Any], vms: Sequence[Any], drained: Sequence[str] = ("a",), *, rolling: bool = False, **options: Any
+    nodes: Sequence[Any],
+    vms: Sequence[Any],
+    drained: Sequence[str] = ("a",),
+    *,
+    rolling: bool = False,
+    parallel: int = 1,
+    **options: Any,
 ) -> DrainPlan:
-    return planner.plan(snapshot(nodes, vms, **options), drained, rolling=rolling)
+    return planner.plan(snapshot(nodes, vms, **options), drained, rolling=rolling, parallel=parallel)
 
 
 def of(found: DrainPlan, name: str = "web") -> VmPlan:
@@ -281,6 +287,45 @@ class TestRolling:
         assert [each.to for step in found.steps for each in step.vms] == ["b", "a"]
 
 
+class TestParallel:
+    """Several nodes at a time, as MachineConfigPools are updated."""
+
+    def test_steps_of_several_nodes(self) -> None:
+        found = plan([*NODES, node("d")], [vm("web", "a"), vm("db", "b")], [], rolling=True, parallel=2)
+
+        assert [step.nodes for step in found.steps] == [("a", "b"), ("c", "d")]
+        assert (found.rolling, found.parallel, found.moves, found.blocks) == (True, 2, 4, 0)
+        assert {each.to for each in found.steps[0].vms} <= {"c", "d"}
+
+    def test_limits_hold_for_all_nodes_of_a_step(self) -> None:
+        """Four migrations from two nodes, two at a time in the whole cluster, or from each node."""
+        vms = [vm(str(number), "ab"[number % 2]) for number in range(4)]
+        for limits, seconds in (({"parallelMigrationsPerCluster": 2}, 38), ({"parallelMigrationsPerCluster": 4}, 19)):
+            assert plan(NODES, vms, ["a", "b"], rolling=True, parallel=2, limits=limits).seconds == seconds
+
+    @pytest.mark.parametrize(("allowed", "notes"), [(0, 0), (1, 1), (2, 0)])
+    def test_a_budget_that_does_not_allow_all_of_a_step(self, allowed: int, notes: int, golden: Golden) -> None:
+        vms = [vm("web", "a", evictionStrategy="None", labels={"app": "x"})]
+        pods = [clusters.filler("other", "b", app="x")]
+        found = plan(NODES, vms, ["a", "b"], pods=pods, budgets=[budget(allowed, app="x")])
+
+        assert (len(found.notes), found.blocks) == (notes, 2 * (allowed == 0))
+        assert plan(NODES, vms, [], rolling=True, pods=pods, budgets=[budget(1, app="x")]).notes == ()
+        if notes:
+            golden(*found.notes)
+
+    def test_the_order_and_a_spare_node(self) -> None:
+        """The emptiest node first, which takes the VMs of the next one; or one more node."""
+        nodes = [*TWO, node("c", memory="6Gi")]
+        vms = [vm("1", "a", "5Gi"), vm("2", "b", "5Gi"), vm("3", "c", "2Gi")]
+        found = plan(nodes, vms, [], rolling=True)
+
+        assert (found.blocks, found.order) == (2, ("c", "a", "b"))
+        assert plan(nodes, vms, found.order, rolling=True).blocks == 0
+        assert found.spare == report.SpareNode(like="a", moves=3, blocks=0, seconds=93)
+        assert plan(nodes, vms, ["a"]).spare is None, "what one change would free most says it"
+
+
 class TestCancellation:
     @pytest.mark.parametrize(
         ("spec", "can"),
@@ -457,6 +502,50 @@ class TestProperties:
         """Its first step is the drain of that node alone."""
         assert planner.plan(world, [], rolling=True).steps[0] == planner.plan(world, [min(clusters.NAMES)]).steps[0]
 
+    @thorough
+    @given(clusters.random_clusters(), st.integers(1, 6), st.randoms(use_true_random=False))
+    def test_several_nodes_at_a_time(self, world: Any, parallel: int, dice: Any) -> None:
+        """Step by step, no VM goes to a node that is drained at the same time, and none has more than it can take."""
+        order = dice.sample(clusters.NAMES, len(clusters.NAMES))
+        found = planner.plan(world, order, rolling=True, parallel=parallel)
+        simulated = Simulated(world, [])
+        before = {*simulated.closed}
+
+        assert [name for step in found.steps for name in step.nodes] == order
+        for step in found.steps:
+            assert len(step.nodes) <= parallel
+            simulated.closed = {*before, *step.nodes}
+            for each in sorted((each for each in step.vms if each.turn), key=lambda each: each.turn):
+                assert simulated.problem(each.name, each.to) == ""
+                simulated.move(each.name, each.to)
+            assert {vm.name for vm in step.vms if vm.outcome == report.BLOCKS} == {
+                name for name, on in simulated.on.items() if on in step.nodes
+            }
+        if parallel >= len(order):
+            assert found.steps[0] == planner.plan(world, order).steps[0]
+        if found.order:
+            better = planner.plan(world, found.order, rolling=True, parallel=parallel)
+            assert (better.blocks, better.moves) < (found.blocks, found.moves)
+
+    @thorough
+    @given(clusters.random_clusters(), st.integers(1, 3))
+    def test_a_spare_node_frees_as_many_as_it_says(self, world: Any, parallel: int) -> None:
+        found = planner.plan(world, clusters.NAMES, rolling=True, parallel=parallel)
+        if found.spare is None:
+            return
+        (like,) = (each for each in world.nodes if each.meta.name == found.spare.like)
+        labels = {**like.meta.labels, clusters.HOST: "spare-0"}
+        meta = msgspec.structs.replace(like.meta, name="spare-0", labels=labels)
+        spare = NodeWithoutImages(metadata=meta, status=like.status)
+        more = msgspec.structs.replace(world, nodes=(*world.nodes, spare))
+        after = planner.plan(more, clusters.NAMES, rolling=True, parallel=parallel)
+        assert (after.blocks, after.moves, after.seconds) == (
+            found.spare.blocks,
+            found.spare.moves,
+            found.spare.seconds,
+        )
+        assert after.blocks < found.blocks
+
 
 def test_large_clusters_take_few_steps() -> None:
     """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
@@ -468,7 +557,7 @@ def test_large_clusters_take_few_steps() -> None:
             for index in range(2 * number)
         ]
         work = StepBudget(planner.MAX_STEPS)
-        work.run(planner._plan, snapshot(nodes, vms), [], True, None)
+        work.run(planner._plan, snapshot(nodes, vms), [], 1, None)
         return work.spent
 
     assert steps(80) < 5 * steps(20)

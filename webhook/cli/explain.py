@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +19,7 @@ from webhook import names
 from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import explain_vm, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
-from webhook.cli.inputs import connected
+from webhook.cli.inputs import connected, parse_release
 from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
@@ -27,18 +28,22 @@ from webhook.cluster.selection import once, require_single_source
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
+from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
-from webhook.forecast.report import PENDING_SECONDS, DrainPlan, PlannedTransfer, Step, VmPlan
+from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, Step, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.forecast.vm import SpreadAnswer, explain_spread
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
-from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall
+from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use, versions_of
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
+from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Vmi
 from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
@@ -60,6 +65,8 @@ _WHAT = {
 # What help says of options.
 _TO: Final = "Label in the migration's addedNodeSelector; may be repeated."
 _BANDWIDTH: Final = "Bytes per second that one migration copies where KubeVirt limits none.  [default: 256Mi]"
+_PARALLEL: Final = "With --rolling: drain so many nodes at the same time.  [default: 1]"
+_SELECTED: Final = "Drain the nodes with this label; may be repeated, for nodes with all of them."
 _EXTERNAL: Final = "Exit status 1 also where another controller has to move or end VMs (evictionStrategy External)."
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
@@ -68,6 +75,9 @@ _NANOS: Final = 10**9
 _MOST_VMS: Final = 50
 _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
 _MOST_CHANGES: Final = 3
+_FROM: Final = "KubeVirt release of the launchers that run.  [default: that of the KubeVirt object]"
+_TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
+_OUTDATED: Final = "Only the VMs whose launchers are outdated now; else every VM that runs."
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
 
@@ -255,6 +265,8 @@ def _remarks(answer: MigrationExplanation) -> Iterator[Paragraph]:
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
 @click.option("--rolling", is_flag=True, help="Drain one node after the other; without NODE: every node.")
+@click.option("--parallel", metavar="N", type=click.IntRange(min=1), help=_PARALLEL)
+@click.option("--node-selector", "selector", multiple=True, metavar="KEY=VALUE", help=_SELECTED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
 @CLUSTER_FROM
@@ -264,6 +276,8 @@ def drain(
     *,
     nodes: tuple[str, ...],
     rolling: bool,
+    parallel: int | None,
+    selector: tuple[str, ...],
     bandwidth: str | None,
     external_blocks: bool,
     cluster_from: Path | None,
@@ -272,24 +286,91 @@ def drain(
 ) -> None:
     """Show which VMs a drain of nodes would move, shut down, or not get rid of, and how long it takes.
 
-    Several nodes are drained at the same time; with --rolling, one after the other, as an upgrade does. Nothing is
-    changed.
+    Several nodes are drained at the same time; with --rolling, one after the other, as an upgrade does, or as many
+    together as --parallel says. Nothing is changed.
 
     Exit status 0 if the drain can end, 1 if something blocks it, 2 on invalid input, 3 if the cluster cannot be read.
     """
-    if not nodes and not rolling:
+    if not nodes and not rolling and not selector:
         raise InputError("no node is named", fix="name nodes, or use --rolling for all nodes, one after the other")
+    if nodes and selector:
+        raise InputError("nodes are named and selected", "--node-selector", "remove one of them")
+    if parallel and not rolling:
+        raise InputError(
+            "it has no meaning without --rolling", "--parallel", "nodes that you name are drained together"
+        )
+    required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    require_single_source(cluster_from, kubeconfig)
-    try:
-        snapshot = from_files(cluster_from) if cluster_from else asyncio.run(from_cluster(kubeconfig))
-    except Unreadable as error:
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(explain_vm.UNREADABLE) from None
-    found = plan(snapshot, nodes, rolling=rolling, bandwidth=rate)
+    snapshot = _snapshot(cluster_from, kubeconfig)
+    if required:
+        nodes = tuple(sorted(_matching(snapshot.nodes, required)))
+        if not nodes:
+            raise InputError(
+                "no node has these labels", "--node-selector", "kubectl get nodes --show-labels lists them"
+            )
+    found = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
     print_report(found, output, _drain_lines)
     if found.blocks or (external_blocks and found.handed_over):
         raise SystemExit(1)
+
+
+@click.command()
+@click.option("--from-version", metavar="VERSION", help=_FROM)
+@click.option("--to-version", metavar="VERSION", help=_TO_RELEASE)
+@click.option("--outdated", is_flag=True, help=_OUTDATED)
+@click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
+@CLUSTER_FROM
+@kubeconfig_option()
+@output_option("text", "json", "yaml")
+def update(
+    *,
+    from_version: str | None,
+    to_version: str | None,
+    outdated: bool,
+    bandwidth: str | None,
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    output: str,
+) -> None:
+    """Show which VMs an update of KubeVirt moves, shuts down, or leaves outdated, and how long it takes.
+
+    KubeVirt updates the launchers of VMs as spec.workloadUpdateStrategy of the KubeVirt object says. Nothing is
+    changed.
+
+    Exit status 0 if every VM can be updated, 1 if some stay outdated, 2 on invalid input, 3 if the cluster cannot be
+    read.
+    """
+    before, after = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
+    rate = _bytes(bandwidth) if bandwidth is not None else None
+    snapshot = _snapshot(cluster_from, kubeconfig, before, after)
+    found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
+    print_report(found, output, _update_lines)
+    if found.stays:
+        raise SystemExit(1)
+
+
+def _snapshot(
+    cluster_from: Path | None,
+    kubeconfig: Kubeconfig | None,
+    before: Release | None = None,
+    after: Release | None = None,
+) -> ClusterObjects:
+    """The cluster's objects; exit status 3 where it cannot be read."""
+    require_single_source(cluster_from, kubeconfig)
+    try:
+        if cluster_from:
+            return from_files(cluster_from, before, after)
+        return asyncio.run(from_cluster(kubeconfig, before, after))
+    except Unreadable as error:
+        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+        raise SystemExit(explain_vm.UNREADABLE) from None
+
+
+def _matching(nodes: Sequence[NodeWithoutImages], selector: dict[str, str]) -> Iterator[str]:
+    """The names of the nodes with these labels."""
+    for node in nodes:
+        if node.meta.name and selector.items() <= (node.meta.labels or {}).items():
+            yield node.meta.name
 
 
 def _bytes(text: str) -> int:
@@ -314,13 +395,55 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph(_headline(plan), f"bold {color}")
     yield from _rolling(plan) if plan.rolling else _step_lines(plan.steps[0])
     yield Paragraph()
-    yield from _pace(plan)
+    vms = [vm for step in plan.steps for vm in step.vms]
+    yield from _pace(plan, vms)
+    if plan.order:
+        yield Paragraph(f"Fewer VMs block or move in the order {', '.join(plan.order[:_MOST_VMS])}.", "yellow")
+    if spare := plan.spare:
+        counts = f"{pluralize(spare.moves, 'migration')}, {spare.blocks} blocked, about {duration(spare.seconds)}"
+        yield Paragraph(f"With one more node like {spare.like}: {counts}.", "yellow")
+    yield from _remedies(plan, vms, "What one change would free most:")
+
+
+def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
+    color = "red" if plan.stays else "yellow" if plan.shuts_down or plan.handed_over else "green"
+    yield Paragraph(_update_headline(plan), f"bold {color}")
+    if not plan.vms:
+        return
+    yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
+    yield Paragraph()
+    yield from _pace(plan, plan.vms)
+    batches = plan.evictions
+    if batches.vms:
+        time = _time(batches.seconds, batches.at_most_seconds)
+        evicted = (
+            f"{pluralize(batches.vms, 'eviction')}, {time}: KubeVirt evicts {pluralize(batches.size, 'VM')} at once"
+        )
+        yield Paragraph(f"{evicted}, and the next ones {duration(batches.interval_seconds)} later.")
+    yield from _remedies(plan, plan.vms, "What one change would update most:")
+
+
+def _update_headline(plan: UpdatePlan) -> str:
+    if not plan.vms:
+        return f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date"
+    what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
+    if plan.from_version == plan.to_version:
+        what = f"update of the launchers of KubeVirt {plan.to_version}"
+    uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
+    updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
+    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
+    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
+    leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
+    return f"An {what} {leaves if plan.stays else updates}: {counts}{handed_over}"
+
+
+def _remedies(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan], title: str) -> Iterator[Paragraph]:
     if plan.changes:
         yield Paragraph()
-        yield Paragraph("What one change would free most:", "bold")
+        yield Paragraph(title, "bold")
         for change in plan.changes[:_MOST_CHANGES]:
             yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
-    for gap in dict.fromkeys((*plan.gaps, *(gap for step in plan.steps for vm in step.vms for gap in vm.gaps))):
+    for gap in dict.fromkeys((*plan.gaps, *(gap for vm in vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
     yield Paragraph()
     yield Paragraph("The plan assumes:")
@@ -330,30 +453,26 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
 
 def _headline(plan: DrainPlan) -> str:
     nodes = [node for step in plan.steps for node in step.nodes]
-    what = f"Drains of {pluralize(len(nodes), 'node')} in turn" if plan.rolling else f"A drain of {few(nodes)}"
-    uncertain = any(vm.code == report.MAY_NOT_FIT for step in plan.steps for vm in step.vms)
+    together = f", {plan.parallel} at a time," if plan.parallel > 1 else " in turn"
+    what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {few(nodes)}"
+    uncertain = any(vm.code in report.UNCERTAIN for step in plan.steps for vm in step.vms)
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
     handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
     return f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}"
 
 
+_DRAIN_GROUPS: Final = (
+    (report.BLOCKS, "Block the drain:", "bold red"),
+    (report.HANDED_OVER, "Handed to another controller:", "bold yellow"),
+    (report.SHUTS_DOWN, "Shut down:", "bold yellow"),
+    (report.MOVES, "Move:", "bold green"),
+)
+_UPDATE_GROUPS: Final = ((report.STAYS, "Stay outdated:", "bold red"), *_DRAIN_GROUPS[1:])
+
+
 def _step_lines(step: Step) -> Iterator[Paragraph]:
-    for outcome, title, style in (
-        (report.BLOCKS, "Block the drain:", "bold red"),
-        (report.HANDED_OVER, "Handed to another controller:", "bold yellow"),
-        (report.SHUTS_DOWN, "Shut down:", "bold yellow"),
-        (report.MOVES, "Move:", "bold green"),
-    ):
-        vms = [vm for vm in step.vms if vm.outcome == outcome]
-        pods = step.blocked_pods if outcome == report.BLOCKS else ()
-        if not vms and not pods:
-            continue
-        yield Paragraph()
-        yield Paragraph(title, style)
-        for pod in pods:
-            yield Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ")
-        yield from _vm_lines(vms)
+    yield from _vm_groups(step.vms, _DRAIN_GROUPS, step.blocked_pods)
     if step.transfers:
         yield Paragraph()
         yield Paragraph("Cut off:", "bold yellow")
@@ -362,6 +481,22 @@ def _step_lines(step: Step) -> Iterator[Paragraph]:
     if step.other_pods:
         yield Paragraph()
         yield Paragraph(f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too.")
+
+
+def _vm_groups(
+    vms: Sequence[VmPlan], groups: Sequence[tuple[str, str, str]], blocked: Sequence[BlockedPod] = ()
+) -> Iterator[Paragraph]:
+    """The VMs by their outcomes, with the pods that block."""
+    for outcome, title, style in groups:
+        found = [vm for vm in vms if vm.outcome == outcome]
+        pods = blocked if outcome == report.BLOCKS else ()
+        if not found and not pods:
+            continue
+        yield Paragraph()
+        yield Paragraph(title, style)
+        for pod in pods:
+            yield Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ")
+        yield from _vm_lines(found)
 
 
 def _transfer(pod: PlannedTransfer) -> str:
@@ -385,7 +520,9 @@ def _where_to(vm: VmPlan) -> str:
     reason = f"{vm.reason} [{vm.code}]"
     if vm.outcome != report.MOVES:
         return f"{vm.node}: {reason}"
-    enough = "with enough in sum" if vm.code == report.MAY_NOT_FIT else "with room"
+    enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}.get(
+        vm.code, "with room"
+    )
     room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough}"
     packed = f"; {reason}" if vm.reason else ""
     return f"{vm.node} -> {vm.to}  {format_request(MEMORY, vm.memory)}, {room}{packed}"
@@ -393,14 +530,14 @@ def _where_to(vm: VmPlan) -> str:
 
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
     yield Paragraph()
-    width = max((len(step.nodes[0]) for step in plan.steps), default=0)
+    width = max((len(few(step.nodes)) for step in plan.steps), default=0)
     busy = [step for step in plan.steps if step.vms or step.blocked_pods or step.transfers]
     for step in busy:
         rest = [vm for vm in step.vms if vm.outcome != report.MOVES]
         moves = len(step.vms) - len(rest)
         time = f", {_time(step.seconds, step.at_most_seconds)}" if moves else ""
         is_blocked = step.blocked_pods or any(vm.outcome == report.BLOCKS for vm in rest)
-        counts = f"{step.nodes[0]:{width}}  {pluralize(moves, 'migration')}{time}"
+        counts = f"{few(step.nodes):{width}}  {pluralize(moves, 'migration')}{time}"
         yield Paragraph(counts, "bold red" if is_blocked else "")
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
@@ -409,15 +546,16 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
-    if idle := len(plan.steps) - len(busy):
+    if idle := sum(len(step.nodes) for step in plan.steps) - sum(len(step.nodes) for step in busy):
         yield Paragraph(f"{pluralize(idle, 'node')} without VMs not shown", "dim")
 
 
-def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
+def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
     limits = plan.limits
     slots = f"{limits.per_cluster} migrations concurrently, {limits.per_node} from each node"
     if not plan.moves:
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
+        yield from (Paragraph(note, "yellow") for note in plan.notes if isinstance(plan, UpdatePlan))
         return
     amount = format_request(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
@@ -427,7 +565,8 @@ def _pace(plan: DrainPlan) -> Iterator[Paragraph]:
         f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
         f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}."
     )
-    if pending := sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms):
+    pending = sum(vm.code in report.PENDING for vm in vms)
+    if pending and isinstance(plan, DrainPlan):
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
@@ -460,15 +599,26 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 }
 
 
-def from_files(directory: Path) -> ClusterObjects:
-    """A snapshot of the objects in files; an `InputError` where one cannot be read, or has a value of a wrong type."""
+def from_files(directory: Path, before: Release | None = None, after: Release | None = None) -> ClusterObjects:
+    """A snapshot of the objects in files.
+
+    Args:
+        directory: the files.
+        before: the release that made the launchers; None: the one that the KubeVirt object names.
+        after: the release whose rules count; None: as ``before``.
+
+    Raises:
+        InputError: an object cannot be read, or has a value of a wrong type.
+    """
     files = FilesCluster.load(directory, default_settings())
     lists = {field: [_as_view(each, kind) for each in files.objects(kind.kind)] for field, (kind, _) in _LISTS.items()}
-    return _cluster_objects(lists, [])
+    return _cluster_objects(lists, [], before, after)
 
 
-async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
-    """A snapshot of a running cluster, by one list of each kind.
+async def from_cluster(
+    kubeconfig: Kubeconfig | None, before: Release | None = None, after: Release | None = None
+) -> ClusterObjects:
+    """A snapshot of a running cluster, by one list of each kind; the releases are those of `from_files`.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -488,7 +638,7 @@ async def from_cluster(kubeconfig: Kubeconfig | None) -> ClusterObjects:
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
-    return _cluster_objects(found, gaps)
+    return _cluster_objects(found, gaps, before, after)
 
 
 def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
@@ -500,16 +650,32 @@ def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(found: dict[str, list[Any]], gaps: list[str]) -> ClusterObjects:
-    install = KubeVirtInstall.of(found.pop("kubevirts"))
+def _cluster_objects(
+    found: dict[str, list[Any]], gaps: list[str], before: Release | None, after: Release | None
+) -> ClusterObjects:
+    kubevirts = found.pop("kubevirts")
+    kubevirt, declared = find_in_use(kubevirts), after or before
+    install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):
         raise Unreadable(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
-    if install is None:
+    if kubevirt is None:
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
+    made_by = before or (detect(*versions_of(kubevirt)) if kubevirt and after else None)
+    if after and made_by is None:
+        gaps.append("which release made the launchers is not known, see --from-version")
+    strategy = (
+        kubevirt.spec.workload_update_strategy if kubevirt and kubevirt.spec else None
+    ) or WorkloadUpdateStrategy()
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
-    return ClusterObjects(now=time.time(), **lists, kubevirt=configuration, gaps=tuple(dict.fromkeys(gaps)))
+    return ClusterObjects(
+        now=time.time(),
+        **lists,
+        kubevirt=replace(configuration, launchers_of=made_by),
+        workload_updates=strategy,
+        gaps=tuple(dict.fromkeys(gaps)),
+    )
 
 
-for _command in (migration, drain, spread, explain_vm.vm, reason):
+for _command in (migration, drain, update, spread, explain_vm.vm, reason):
     explain.add_command(_command)

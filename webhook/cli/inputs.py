@@ -292,16 +292,16 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
     return where, name
 
 
-def parse_release(text: str | None) -> Release | None:
-    """The release that the option names, None without it; an `InputError` for one whose rules are not known."""
+def parse_release(text: str | None, option: str = OPTION) -> Release | None:
+    """The release that an option names, None without it; an `InputError` for one whose rules are not known."""
     if text is None:
         return None
     version = parse_version(text)
     if version is None:
-        raise InputError(f"{quote(text)} is not a valid KubeVirt version", OPTION, "use for example 1.8 or v1.8.4")
+        raise InputError(f"{quote(text)} is not a valid KubeVirt version", option, "use for example 1.8 or v1.8.4")
     release = release_of(version)
     if not release.is_supported:
-        raise InputError(f"KubeVirt {release} is not supported", OPTION, f"use {OLDEST} or a newer release")
+        raise InputError(f"KubeVirt {release} is not supported", option, f"use {OLDEST} or a newer release")
     return release
 
 

@@ -24,7 +24,7 @@ from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import MEMORY, Departure, bitset_positions, format_request
+from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_request
 from webhook.placement.quota import PodUsage, QuotaReview, review_quotas
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
@@ -47,10 +47,23 @@ _ASSUMPTIONS: Final = (
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
+_EVACUATED: Final = "it is evacuated afterwards"
+_CANNOT_ATTACH: Final = "cannot; the migration would wait without end"
+_ATTACHES: Final = "can; the migration waits without end, and counts against the limits"
+_BY_ORDER: Final = "it finds a node in the plan's order, and none in another; KubeVirt chooses VMs at random"
+_OTHER_ORDER: Final = "if KubeVirt happens to move VMs in another order, it finds a node"
+_LATER: Final = "no node has room for it now; one has after other VMs have moved"
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
-    *(*report.PENDING, report.QUOTA, report.MIGRATION_STUCK, report.NAME_TOO_LONG, report.NO_MIGRATIONS),
+    *(
+        *report.PENDING,
+        report.QUOTA,
+        report.NO_ATTACHMENT,
+        report.MIGRATION_STUCK,
+        report.NAME_TOO_LONG,
+        report.NO_MIGRATIONS,
+    ),
     report.EXTERNAL_STRATEGY,
 )
 _CANCEL: Final = (
@@ -58,8 +71,13 @@ _CANCEL: Final = (
     " `virtctl evacuate-cancel vm NAME -n NAMESPACE` removes it. That takes update on virtualmachines/evacuate/cancel,"
     " which the roles admin and edit have."
 )
+_TOGETHER: Final = (
+    "The next nodes are drained when all nodes before them take VMs again; a MachineConfigPool begins with the next one"
+    " as soon as one is ready."
+)
 _ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
 _MOST_CHANGES: Final = 10
+_UPDATE_METHODS: Final = "spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt"
 _MIGRATABLE: Final = "LiveMigratable"
 # What KubeVirt writes as the reason of the condition LiveMigratable.
 _BY_REASON: Final = {
@@ -81,6 +99,9 @@ _BY_CODE: Final = {
     report.DISRUPTION_BUDGET: "have PodDisruptionBudgets allow disruptions of VMs that shut down",
     report.NAME_TOO_LONG: "shut down the VMs with names that are too long for a migration yourself",
     report.UNKNOWN_STRATEGY: "set an evictionStrategy that KubeVirt knows",
+    report.LIVE_MIGRATE_NOT_CONFIGURED: f"add LiveMigrate to {_UPDATE_METHODS}",
+    report.EVICT_NOT_CONFIGURED: f"add Evict to {_UPDATE_METHODS}; VMs that cannot be migrated then shut down",
+    report.NO_ATTACHMENT: "unplug the hotplugged volumes that no other node can attach",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
@@ -93,43 +114,102 @@ _FEW: Final = 3
 
 
 def plan(
-    objects: ClusterObjects, nodes: Sequence[str], *, rolling: bool = False, bandwidth: int | None = None
+    objects: ClusterObjects,
+    nodes: Sequence[str],
+    *,
+    rolling: bool = False,
+    parallel: int = 1,
+    bandwidth: int | None = None,
 ) -> DrainPlan:
     """What draining nodes would do.
 
     Args:
         objects: the cluster.
         nodes: the nodes to drain, all at the same time; with ``rolling``, in this order, and empty for all nodes.
-        rolling: drain one node after the other, each of which takes VMs again when the next one is drained.
+        rolling: drain nodes one after the other, each of which takes VMs again when the next one is drained.
+        parallel: how many nodes a rolling plan drains at the same time.
         bandwidth: assumed bytes per second of one migration where KubeVirt limits none.
 
     Raises:
         InputError: a node does not exist or is named twice, or the cluster's objects are too complex.
     """
     try:
-        return StepBudget(MAX_STEPS).run(_plan, objects, nodes, rolling, bandwidth)
+        return StepBudget(MAX_STEPS).run(_plan, objects, nodes, parallel if rolling else 0, bandwidth)
     except TooComplex as error:
         raise InputError(f"{error.what} take more than {MAX_STEPS} steps", "the plan", "drain fewer nodes") from None
 
 
-def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidth: int | None) -> DrainPlan:
+def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidth: int | None) -> DrainPlan:
+    """``parallel`` is 0 for nodes that are all drained at the same time."""
     snapshot = ClusterSnapshot(objects)
-    named = list(nodes) or (sorted(snapshot.views) if rolling else [])
+    named = list(nodes) or (sorted(snapshot.views) if parallel else [])
     for number, name in enumerate(named):
         if name not in snapshot.views:
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
         if name in named[:number] and name in nodes:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
-    planner = _Planner(snapshot, limits)
-    steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
+    order = sorted(named, key=_occupied(snapshot).__getitem__) if parallel else named
+    planner = Planner(snapshot, limits)
+    groups = _in_groups(named, parallel)
+    found = _of_steps(planner, groups, objects, limits, parallel)
+    if not parallel and len(named) < 2:
+        return found
+    if found.blocks and order != named:
+        other = _of_steps(
+            Planner(ClusterSnapshot(objects), limits), _in_groups(order, parallel), objects, limits, parallel
+        )
+        if (other.blocks, other.moves) < (found.blocks, found.moves):
+            found = msgspec.structs.replace(found, order=tuple(order))
+    like = next((each for each in planner.blocked if each.code in report.PENDING), None)
+    if like is None:
+        return found
+    more = _with_spare(objects, like.vmi.node_name)
+    other = _of_steps(Planner(ClusterSnapshot(more), limits), groups, more, limits, parallel)
+    if other.blocks >= found.blocks:
+        return found
+    spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
+    return msgspec.structs.replace(found, spare=spare)
+
+
+def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
+    """The nodes by the steps in which they are drained."""
+    return [nodes[at : at + parallel] for at in range(0, len(nodes), parallel)] if parallel else [nodes]
+
+
+def _occupied(snapshot: ClusterSnapshot) -> Counter[str]:
+    """How much memory the launcher pods on each node request, in bytes."""
+    occupied = Counter(dict.fromkeys(snapshot.views, 0))
+    for pods in snapshot.launchers.values():
+        for pod in pods:
+            occupied[pod.node_name] += packing.requests_of(pod).get(MEMORY, 0)
+    return occupied
+
+
+def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
+    """The cluster with one more node, without pods, that is like another one but for its name."""
+    (model,) = (each for each in objects.nodes if each.meta.name == like)
+    taken = {each.meta.name for each in objects.nodes}
+    name = next(name for number in range(len(taken) + 1) if (name := f"spare-{number}") not in taken)
+    meta = msgspec.structs.replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
+    spec = msgspec.structs.replace(model.spec, unschedulable=None) if model.spec else None
+    spare = msgspec.structs.replace(model, metadata=meta, spec=spec)
+    return msgspec.structs.replace(objects, nodes=(*objects.nodes, spare))
+
+
+def _of_steps(
+    planner: Planner, groups: Sequence[Sequence[str]], objects: ClusterObjects, limits: Limits, parallel: int
+) -> DrainPlan:
+    """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
+    steps = tuple([planner.step(group) for group in groups])
     vms = [vm for step in steps for vm in step.vms]
     outcomes = Counter(vm.outcome for vm in vms)
     longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
     stays = any(vm.code in _MARKED for vm in vms)
     return DrainPlan(
         schema=report.SCHEMA,
-        rolling=rolling,
+        rolling=parallel > 0,
+        parallel=max(1, parallel),
         moves=outcomes[report.MOVES],
         shuts_down=outcomes[report.SHUTS_DOWN],
         blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
@@ -138,27 +218,34 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], rolling: bool, bandwidt
         at_most_seconds=None if len(longest) < len(steps) else sum(longest),
         limits=limits,
         steps=steps,
-        changes=rank(planner.blocked, frozenset(named) if not rolling else frozenset(), objects.kubevirt.owner),
+        changes=rank(planner.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
         notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
-        assumptions=(*_ASSUMPTIONS, *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else [])),
+        assumptions=(
+            *_ASSUMPTIONS,
+            *([_TOGETHER] if parallel > 1 else []),
+            *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else []),
+        ),
         gaps=(*objects.gaps, *planner.gaps()),
     )
 
 
-class _Planner:
-    """Drains the nodes of a snapshot, step by step.
+class Planner:
+    """Moves VMs from the nodes of a snapshot to others, step by step.
 
     Args:
-        snapshot: the cluster, which is changed as drains would change it.
+        snapshot: the cluster, which is changed as drains or an update would change it.
         limits: how many migrations run concurrently.
+        rounds: how often VMs that find no node try again after the others; 0: all move at the same time, and where
+            that fails, a tight packing is tried.
 
     Attributes:
         blocked: the VMs that block, with what could be done about each.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot, limits: Limits) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, limits: Limits, *, rounds: int = 0) -> None:
         self._snapshot: Final = snapshot
         self._limits: Final = limits
+        self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
         self._on: Final[dict[str, dict[Place, LauncherPod]]] = {}
         self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
@@ -172,6 +259,8 @@ class _Planner:
         self._rules: Final[dict[Place, MigrationRules]] = {}
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
         self._narrow: Final[dict[tuple[str, str], int]] = {}
+        # The PodDisruptionBudgets that allow fewer evictions at a time than a step has, with how many it has.
+        self._disrupted: Final[dict[tuple[str, str, int], int]] = {}
         # What is counted on the nodes of the VMs that the plan has moved.
         self._settled: Final[dict[Place, tuple[packing.Amounts, PodInfo]]] = {}
         self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
@@ -214,35 +303,42 @@ class _Planner:
         before = [node for name in nodes if (node := index.get(name))]
         for node in before:
             index.put(msgspec.structs.replace(node, unschedulable=True))
-        vms, jobs = self._drain(nodes)
+        leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
+        running = {place_of(vmi): self._snapshot.pod_of(vmi) for vmi in leaving}
+        vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving])
+        ending = [running[vm.namespace, vm.name] for vm in vms if vm.outcome == report.SHUTS_DOWN]
         for node in before:
             index.put(node)
-        other, blocked, transfers = self._others(nodes)
+        others, blocked, transfers = self._others(nodes)
+        self._count_disruptions([*filter(None, ending), *others])
         seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
-        return Step(tuple(nodes), tuple(vms), other, tuple(blocked), seconds, at_most, tuple(transfers))
+        return Step(tuple(nodes), tuple(vms), len(others), tuple(blocked), seconds, at_most, tuple(transfers))
 
-    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
+    def carry_out(self, decided: Iterable[tuple[Vmi, VmPlan]]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
+        """Have VMs move and shut down as it is decided of each, and its plan; those that find no node block.
+
+        Returns:
+            the plans in the same order, and the migrations that KubeVirt creates.
+        """
         plans: dict[Place, VmPlan] = {}
         migrating = []
         freed: dict[str, list[PodUsage]] = {}
-        leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
-        for node, vmi in leaving:
+        for vmi, decision in decided:
             place = place_of(vmi)
-            plans[place] = eviction = _evict(vmi, self._snapshot)
-            if eviction.outcome == report.MOVES:
+            plans[place] = decision
+            if decision.outcome == report.MOVES:
                 migrating.append(vmi)
-            elif eviction.outcome == report.BLOCKS:
-                self.blocked.append(Blocked(eviction.code, vmi))
-            elif eviction.outcome == report.SHUTS_DOWN:
+            elif decision.outcome == report.BLOCKS:
+                self.blocked.append(Blocked(decision.code, vmi))
+            elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
                 if place[0] in self._snapshot.quotas:
-                    usage = packing.mover_of(vmi, self._snapshot, self._info(vmi)).usage
-                    freed.setdefault(place[0], []).append(usage.negated)
-                self._leave(vmi, node, moves=False)
+                    freed.setdefault(place[0], []).append(self._mover(vmi).usage.negated)
+                self._leave(vmi, vmi.node_name, moves=False)
         movers = []
         for vmi in migrating:
-            mover = packing.mover_of(vmi, self._snapshot, self._info(vmi))
+            mover = self._mover(vmi)
             if problem := self._quota_problem(mover, freed.get(mover.place[0], ())):
-                plans[mover.place] = _plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
+                plans[mover.place] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
                 movers.append(mover)
@@ -251,26 +347,30 @@ class _Planner:
             report.QueuedMigration(
                 each.node,
                 each.memory,
-                each.outcome == report.BLOCKS,
+                each.code in report.PENDING,
                 each.namespace,
                 found.at_once if (found := self._reviews.get((each.namespace, each.name))) else None,
-                *self._time_of(self._snapshot.vmis[each.namespace, each.name]),
+                *self._time_of(self._snapshot.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
-            if each.outcome == report.MOVES or each.code in report.PENDING
+            if each.outcome == report.MOVES or each.code in (*report.PENDING, report.NO_ATTACHMENT)
         ]
         return list(plans.values()), jobs
 
-    def _time_of(self, vmi: Vmi) -> tuple[int | None, MigrationRules]:
-        """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it."""
+    def _time_of(self, vmi: Vmi, code: str) -> tuple[int | None, MigrationRules]:
+        """The bytes by which KubeVirt counts the time of a VM's migration, and the rules of it; None: not known."""
         rules = _rules_of(vmi, self._snapshot)
         self._rules[place_of(vmi)] = rules
         guest = vmi.domain.memory.guest if vmi.domain.memory else None
         own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
         amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
-        # The size of disks that are copied, too, is in no object.
-        copies = (vmi.status.migration_method if vmi.status else None) == "BlockMigration"
-        return None if copies or amount is None else -(-amount // 10**9), rules
+        # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
+        status = vmi.status
+        is_copied = status is not None and (
+            status.migration_method == "BlockMigration" or bool(status.migrated_volumes)
+        )
+        is_endless = is_copied or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
+        return None if is_endless or amount is None else -(-amount // 10**9), rules
 
     def notes(self) -> Iterator[str]:
         """What else decides over the whole plan, sentences."""
@@ -287,6 +387,12 @@ class _Planner:
         for namespace, number in sorted(self._contested.items()):
             vms = pluralize(number + self._moved[namespace], "VM")
             yield f"The quotas of {namespace} let at most {self._moved[namespace]} of {vms} move; which is not known."
+        for (namespace, name, allowed), number in sorted(self._disrupted.items()):
+            yield (
+                f"PodDisruptionBudget {namespace}/{name} allows {pluralize(allowed, 'disruption')} now, and selects"
+                f" {number} pods that are evicted together: the others wait until it allows more, which is not in the"
+                " times."
+            )
         for (namespace, name), number in sorted(self._narrow.items()):
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
@@ -324,6 +430,7 @@ class _Planner:
         """
         review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
         alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
+        strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in movers if mover.scheduled}
         placed, packed = self._pack(review)
         turns = {place: turn for turn, place in enumerate(placed, 1)}
         found = {}
@@ -341,17 +448,20 @@ class _Planner:
             if place not in placed:
                 left = self._packer.candidates(mover, eligibility)
                 found[place] = self._blocked_plan(plan, mover, alone[place], left)
+                if place in packed:
+                    found[place] = msgspec.structs.replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
             if departure := Departure.of(self._snapshot.views[node]):
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
-            if by_kubelet := mover.vmi.cpu.decided_by_kubelet:
-                reason = f"it may not fit, because it has {' and '.join(by_kubelet)}, for which {_KUBELET}"
-                found[place] = msgspec.structs.replace(found[place], code=report.MAY_NOT_FIT, reason=reason)
-            elif place in packed:
-                found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
+            code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0))
+            if place in packed and not code:
+                by_order = (report.DEPENDS_ON_ORDER, _BY_ORDER)
+                code, reason = by_order if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
+            if code:
+                found[place] = msgspec.structs.replace(found[place], code=code, reason=reason)
         self._wait_for_quotas([mover for mover, _ in review], found, freed)
         for mover in movers:
             if mover.place in placed:
@@ -368,7 +478,7 @@ class _Planner:
         """
         pending: dict[str, list[PodUsage]] = {}
         for mover in movers:
-            if found[mover.place].code in report.PENDING:
+            if found[mover.place].code in (*report.PENDING, report.NO_ATTACHMENT):
                 pending.setdefault(mover.place[0], []).append(mover.usage)
         minutes = report.PENDING_SECONDS // 60
         for mover in movers:
@@ -388,8 +498,38 @@ class _Planner:
                     found[mover.place] = msgspec.structs.replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
+    def _strays(self, mover: packing.Mover) -> int:
+        """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
+        if mover.scheduled is None:
+            return 0
+        eligibility = self._snapshot.index.review(mover.scheduled.requirements)
+        return self._packer.candidates(mover.scheduled, eligibility).nodes
+
+    def _doubt(self, mover: packing.Mover, nodes: int, strays: int) -> tuple[str, str]:
+        """Why a VM may not get to a node that has room for it, a code and a clause; empty: it will.
+
+        Args:
+            mover: the VM.
+            nodes: where it could go before any other VM moved, as a bitset.
+            strays: where else kube-scheduler could send it then.
+        """
+        if by_kubelet := mover.vmi.cpu.decided_by_kubelet:
+            reason = f"it may not fit, because it has {' and '.join(by_kubelet)}, for which {_KUBELET}"
+            return report.MAY_NOT_FIT, reason
+        if strays:
+            count = f"{strays.bit_count()} of the {(strays | nodes).bit_count()} nodes with room"
+            return (
+                report.MAY_NOT_ATTACH,
+                f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}",
+            )
+        if self._rounds and not nodes:
+            return report.MIGRATES_LATER, _LATER
+        return "", ""
+
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""
+        if self._rounds:
+            return self._pack_in_turn(review)
         by_score = self._packer.pack(review, tightly=False)
         if len(by_score) == len(review):
             return by_score, set()
@@ -400,11 +540,27 @@ class _Planner:
         self._packer.undo(review, tight)
         return self._packer.pack(review, tightly=False), set()
 
+    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
+
+        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
+        """
+        orders = [list(review), sorted(review, key=lambda each: each[0].memory)]
+        found = []
+        for order in orders:
+            found.append(self._packer.pack(order, tightly=False, rounds=self._rounds))
+            self._packer.undo(order, found[-1])
+        best = len(found[1]) > len(found[0])
+        return self._packer.pack(orders[best], tightly=False, rounds=self._rounds), found[0].keys() ^ found[1].keys()
+
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
     ) -> VmPlan:
         """The plan of a VM that has found no node, of those before any other VM has moved and those that are left."""
-        if not alone.eligibility.count:
+        if strays := self._strays(mover):
+            count = pluralize(strays.bit_count(), "node")
+            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} with room {_ATTACHES}"
+        elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
             code, reason = _no_node_left(mover, alone, left, self._room)
@@ -413,6 +569,10 @@ class _Planner:
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
+    def _mover(self, vmi: Vmi) -> packing.Mover:
+        """A VM that needs another node, from where it is in the plan now."""
+        return packing.mover_of(vmi, self._snapshot, self._info(vmi), self._held(vmi))
+
     def _info(self, vmi: Vmi) -> PodInfo | None:
         """The pod that a VM runs in, as it is counted among the neighbors."""
         if settled := self._settled.get(place_of(vmi)):
@@ -420,16 +580,23 @@ class _Planner:
         pod = self._snapshot.pod_of(vmi)
         return packing.pod_info_of(pod, self._snapshot.labels) if pod else None
 
+    def _held(self, vmi: Vmi) -> packing.Amounts:
+        """What a VM takes of its node, with the pods that attach its hotplugged volumes."""
+        if settled := self._settled.get(place_of(vmi)):
+            return settled[0]
+        pods = [pod] if (pod := self._snapshot.pod_of(vmi)) else []
+        held = [packing.requests_of(each) for each in (*pods, *packing.attachments_of(vmi, self._snapshot))]
+        return held[0] if len(held) == 1 else packing.add_amounts(*held)
+
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
-        """Free what a VM has taken of its node. The rules between pods know of it already if it moves."""
+        """Have a VM no longer be on its node. If it moves, its room is free already."""
         del self._vms[node][place_of(vmi)]
-        pod, position = self._snapshot.pod_of(vmi), self._snapshot.index.position(node)
-        info, settled = self._info(vmi), self._settled.get(place_of(vmi))
+        pod, position, info = self._snapshot.pod_of(vmi), self._snapshot.index.position(node), self._info(vmi)
         if pod is None or position is None:
             return
-        self._room.take(position, settled[0] if settled else packing.requests_of(pod), -1)
         self._on[node].pop(place_of(pod), None)
         if not moves and info is not None:
+            self._room.take(position, self._held(vmi), -1)
             self._neighbors.add(info, position, -1)
 
     def _settle(self, mover: packing.Mover, node: str) -> None:
@@ -442,22 +609,33 @@ class _Planner:
             self._snapshot.launchers[vmi.meta.uid] = [pod]
             self._on.setdefault(node, {})[place_of(pod)] = pod
 
-    def _others(self, nodes: Sequence[str]) -> tuple[int, list[BlockedPod], list[PlannedTransfer]]:
+    def _count_disruptions(self, pods: Iterable[LauncherPod]) -> None:
+        """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
+        budgets = self._snapshot.budgets
+        found = (_budgets_of(pod, budgets.get(pod.meta.namespace or "", ())) for pod in pods)
+        counts = Counter((*place_of(each[0]), each[0].allowed) for each in found if len(each) == 1)
+        for key, number in counts.items():
+            if 0 < key[2] < number:
+                self._disrupted[key] = max(number, self._disrupted.get(key, 0))
+
+    def _others(self, nodes: Sequence[str]) -> tuple[list[LauncherPod], list[BlockedPod], list[PlannedTransfer]]:
         """The pods without a VM that are evicted, those of them that may not be, and those that copy a disk."""
-        number, blocked, transfers = 0, [], []
+        others, blocked, transfers = [], [], []
         for node in nodes:
             for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
                 if pod.meta.label(CREATED_BY) or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
-                number += 1
+                if (namespace, pod.launcher) in self._snapshot.attachments:
+                    continue
+                others.append(pod)
                 if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
                     blocked.append(BlockedPod(namespace, name, reason))
                 elif found := transfer_of(pod):
                     started = pod.started_at
                     since = None if started is None else max(0, int(self._snapshot.objects.now - started))
                     transfers.append(PlannedTransfer(namespace, name, found.what, found.owner, since, found.loss))
-        return number, blocked, transfers
+        return others, blocked, transfers
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -477,17 +655,29 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def rank(
-    blocked: Sequence[Blocked], drained: frozenset[str], owner: HyperConverged | None = None
+    blocked: Sequence[Blocked],
+    drained: frozenset[str],
+    owner: HyperConverged | None = None,
+    *,
+    evicts: bool = True,
 ) -> tuple[Remedy, ...]:
-    """The changes that free VMs, those first that free most; the drained nodes must stay cordoned.
+    """The changes that free VMs, those first that free most.
 
-    ``owner`` overwrites the KubeVirt object, so that its configuration is changed there.
+    Args:
+        blocked: the VMs.
+        drained: the nodes that must stay cordoned.
+        owner: what overwrites the KubeVirt object, so that its configuration is changed there.
+        evicts: whether VMs that cannot be migrated are evicted.
     """
     freed: dict[str, set[Place]] = {}
     field = owner.field("migrations") if owner else ""
     own = {_BY_CODE[report.NO_MIGRATIONS]: f"raise the limits in {field} of {owner.title}"} if owner and field else {}
+    if owner:
+        methods = f"workloadUpdateStrategy.workloadUpdateMethods of {owner.title}"
+        texts = (_BY_CODE[code] for code in (report.LIVE_MIGRATE_NOT_CONFIGURED, report.EVICT_NOT_CONFIGURED))
+        own |= {text: text.replace(_UPDATE_METHODS, methods) for text in texts}
     for each in blocked:
-        for change in _changes(each, drained):
+        for change in _changes(each, drained, evicts):
             freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
@@ -495,7 +685,7 @@ def rank(
     return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
 
 
-def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
+def _changes(blocked: Blocked, drained: frozenset[str], evicts: bool) -> Iterator[str]:
     """The single changes after which this VM would not block."""
     if blocked.code == report.NO_ELIGIBLE_NODE:
         yield from _openings(blocked, drained)
@@ -503,7 +693,8 @@ def _changes(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
         condition = blocked.vmi.condition(_MIGRATABLE)
         if known := _BY_REASON.get((condition.reason if condition else None) or ""):
             yield known
-    if change := _BY_CODE.get(blocked.code):
+    change = _BY_CODE.get(blocked.code)
+    if change and (evicts or blocked.code != report.NOT_MIGRATABLE):
         yield change
 
 
@@ -554,7 +745,7 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
             yield f"add an empty node like {node}", held
 
 
-def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
@@ -565,9 +756,9 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
         return _hand_over(vmi, origin)
     if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
         reason = f"{origin} is {quote(strategy)}, which is not known here"
-        return _plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
+        return plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
     if vmi.migratable:
-        return _migrate(vmi, snapshot)
+        return migrate(vmi, snapshot)
     condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
     if condition:
         parts = ": ".join(filter(None, (condition.reason, condition.message)))
@@ -575,12 +766,13 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
-    return _plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
+    return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
 
 
-def _plan_of(
+def plan_of(
     vmi: Vmi, outcome: str, code: str, reason: str = "", *, controller: str = "", notes: tuple[str, ...] = ()
 ) -> VmPlan:
+    """The plan of a VM on its node, with the fields that `VmPlan` has."""
     return VmPlan(*place_of(vmi), vmi.node_name, outcome, code, reason, controller=controller, notes=notes)
 
 
@@ -607,14 +799,19 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     else:
         controller = ""
         reason += "; which one is not known, because neither its labels nor its owners name it"
-    return _plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
+    return plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
+
+
+def _budgets_of(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """Those of the PodDisruptionBudgets of its namespace that select a pod."""
+    place, labels = pod.meta.namespace or "", pod.meta.labels or {}
+    selectors = [(each, expressions_of(each.spec.selector if each.spec else None)) for each in budgets]
+    return [each for each, expressions in selectors if PodSelector(None, expressions).matches(place, labels)]
 
 
 def _budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
-    place, labels = pod.meta.namespace or "", pod.meta.labels or {}
-    selectors = [(each, expressions_of(each.spec.selector if each.spec else None)) for each in budgets]
-    found = [each for each, expressions in selectors if PodSelector(None, expressions).matches(place, labels)]
+    found = _budgets_of(pod, budgets)
     names = ", ".join(each.meta.name or "" for each in found)
     if len(found) > 1:
         return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
@@ -627,13 +824,17 @@ def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> V
     pod = snapshot.pod_of(vmi)
     problem = _budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
     if problem:
-        return _plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
-    return _plan_of(vmi, report.SHUTS_DOWN, code, reason)
+        return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
+    return plan_of(vmi, report.SHUTS_DOWN, code, reason)
 
 
-def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
+def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = _EVACUATED) -> VmPlan:
+    """What becomes of a VM for which KubeVirt is to create a migration; ``moves`` means: if there is a node.
+
+    ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.
+    """
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
-        return _plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
     kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
@@ -641,20 +842,20 @@ def _migrate(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     ):
         if limit < 1:
             reason = f"KubeVirt's {field} is {limit}, so no migration begins"
-            return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+            return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     if rules.timeout_seconds_per_gib < 0:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
-        return _plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+        return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
         if problem := _selector_problem(each.added_selector):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
-            return _plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
-    notes = [f"migration {each.meta.name or ''} of it has not ended; it is evacuated afterwards" for each in unfinished]
+            return plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
+    notes = [f"migration {each.meta.name or ''} of it has not ended; {afterwards}" for each in unfinished]
     if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
         notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
-    return _plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+    return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
 
 
 def _selector_problem(selector: Mapping[str, str]) -> str:
@@ -671,6 +872,15 @@ def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
     around = snapshot.labels.get(vmi.meta.namespace or "")
     policy = match_policy(snapshot.objects.policies, vmi.meta.labels, around)
     return migration_rules(snapshot.objects.kubevirt, policy)
+
+
+def _attach(vmi: Vmi) -> str:
+    """What KubeVirt does after it has migrated a VM's pod, a clause that ends before what nodes can do of it."""
+    volumes = ", ".join(sorted(filter(None, vmi.attached_volumes)))
+    return (
+        "kube-scheduler chooses the node without regard to its hotplugged volumes"
+        f" ({volumes}), which another pod has to attach there"
+    )
 
 
 def _no_node_left(

@@ -7,6 +7,7 @@ all, kube-scheduler may leave a VM without a node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -24,8 +25,8 @@ from webhook.placement.demand import count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
-from webhook.placement.quota import NO_USAGE, PodUsage
+from webhook.placement.nodes import CPU, MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
+from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
@@ -33,6 +34,9 @@ _MOST_ROUNDS: Final = 8
 PODS: Final = "pods"
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
+
+# Of the pod that attaches hotplugged volumes, by default (KubeVirt, hotplugContainerRequests): 10m and 2M.
+_ATTACHMENT: Final = {PODS: 1, CPU: 10, MEMORY: 2_000_000}
 
 # Amounts by resource, in kube-scheduler's unit; with `PODS`, each pod is one.
 Amounts = dict[str, int]
@@ -87,13 +91,18 @@ class Packer:
         apart = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated))
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
-    def pack(self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool) -> dict[Place, int]:
-        """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none."""
+    def pack(
+        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = _MOST_ROUNDS
+    ) -> dict[Place, int]:
+        """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none.
+
+        Those that find none try again after the others, at most so many rounds.
+        """
         waiting = list(movers)
         if tightly:
             waiting.sort(key=lambda each: (each[1].count, -each[0].memory, each[0].place))
         placed: dict[Place, int] = {}
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(rounds):
             left = []
             for mover, eligibility in waiting:
                 nodes = self.candidates(mover, eligibility).nodes
@@ -115,12 +124,14 @@ class Packer:
                 self.place(mover, placed[mover.place], -1)
 
     def place(self, mover: Mover, position: int, number: int = 1) -> None:
-        """Move a VM to a node, or with -1 back."""
+        """Move a VM to a node, where it no longer takes anything of the one that it leaves, or with -1 back."""
         source = self._index.position(mover.vmi.node_name)
         self._room.take(position, mover.requests, number)
         self._neighbors.add(mover.pod, position, number)
-        if source is not None and mover.source is not None:
-            self._neighbors.add(mover.source, source, -number)
+        if source is not None:
+            self._room.take(source, mover.held, -number)
+            if mover.source is not None:
+                self._neighbors.add(mover.source, source, -number)
 
 
 def requests_of(pod: LauncherPod) -> Amounts:
@@ -196,9 +207,12 @@ class Mover(msgspec.Struct, frozen=True):
     """A VM that needs another node.
 
     Attributes:
-        requests: what the target pod takes of it.
+        requests: what it takes of that: the target pod, and the pod that attaches hotplugged volumes.
         source: the pod that it runs in now; None: it is not known.
         usage: what the target pod counts for in the namespace's quotas.
+        held: what it takes of the node that it is on.
+        scheduled: what kube-scheduler chooses a node by, where that is not all: the target pod alone. KubeVirt makes
+            the other pod, for that node, once the target pod runs.
     """
 
     vmi: Vmi
@@ -208,6 +222,8 @@ class Mover(msgspec.Struct, frozen=True):
     usage: PodUsage
     source: PodInfo | None = None
     gaps: tuple[str, ...] = ()
+    held: Amounts = {}
+    scheduled: Mover | None = None
 
     @property
     def place(self) -> Place:
@@ -217,12 +233,20 @@ class Mover(msgspec.Struct, frozen=True):
     @property
     def memory(self) -> int:
         """What the target pod requests, in bytes; huge pages where its guest has them."""
-        pages = sum(amount for name, amount in self.requests.items() if name.startswith("hugepages-"))
-        return self.requests.get(MEMORY, 0) + pages
+        requests = (self.scheduled or self).requests
+        pages = sum(amount for name, amount in requests.items() if name.startswith("hugepages-"))
+        return requests.get(MEMORY, 0) + pages
 
 
-def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mover:
-    """What the next target pod of a VM requires; ``source`` is the pod that it runs in now, None: not known."""
+def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None, held: Amounts) -> Mover:
+    """What the next target pod of a VM requires.
+
+    Args:
+        vmi: the VM.
+        snapshot: the cluster.
+        source: the pod that it runs in now; None: not known.
+        held: what it takes of the node that it is on.
+    """
     namespace = vmi.meta.namespace or ""
     facts = Facts(peek=snapshot.peek)
     target = migration_targets.of(vmi, namespace, facts)
@@ -230,8 +254,32 @@ def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None) -> Mov
     requests = {
         each.resource: each.amount for each in target.requirements if isinstance(each, requirements.Allocatable)
     }
-    required = (*target.requirements, *_reachable(vmi, namespace, snapshot))
-    return Mover(vmi, required, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps)
+    required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
+    launcher = Mover(
+        *(vmi, required, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps, held)
+    )
+    if not vmi.attached_volumes:
+        return launcher
+    attachment = max(attachments_of(vmi, snapshot), key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+    attached = requests_of(attachment) if attachment else _ATTACHMENT
+    required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
+    both = add_amounts(launcher.requests, attached)
+    if namespace in snapshot.quotas:
+        own = {name: amount for name, amount in attached.items() if name != PODS}
+        own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
+        usage = msgspec.structs.replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
+    return msgspec.structs.replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
+
+
+def attachments_of(vmi: Vmi, snapshot: ClusterSnapshot) -> list[LauncherPod]:
+    """The pods that attach a VM's hotplugged volumes."""
+    pod = snapshot.pod_of(vmi)
+    return snapshot.attachments.get(place_of(pod), []) if pod else []
+
+
+def add_amounts(*several: Amounts) -> Amounts:
+    """The sums of amounts."""
+    return dict(sum(map(Counter, several), Counter()))
 
 
 def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
@@ -267,11 +315,12 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
     return vmi, msgspec.structs.replace(pod, spec=spec)
 
 
-def _reachable(vmi: Vmi, namespace: str, snapshot: ClusterSnapshot) -> tuple[requirements.Reachable, ...]:
-    """Where the VM's volumes can be used; hotplugged ones follow the VM, whether the node reaches them or not."""
-    found = []
+def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:
+    """Where the VM's volumes can be used: those of the launcher pod, or the hotplugged ones beside it."""
+    found, attached = [], vmi.attached_volumes
     for each in (vmi.spec.volumes if vmi.spec else None) or ():
-        claim = snapshot.claims.get((namespace, each.claim)) if each and not each.is_hotplugged else None
+        is_asked = each is not None and ((each.name in attached) == hotplugged)
+        claim = snapshot.claims.get((vmi.meta.namespace or "", each.claim)) if each and is_asked else None
         volume = snapshot.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
             found.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))

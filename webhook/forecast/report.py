@@ -1,4 +1,4 @@
-"""The shape of a plan: what `explain drain -o json` prints.
+"""The shape of plans: what `explain drain -o json` and `explain update -o json` print.
 
 Field names are camelCase; a field is never removed or given another meaning under the same `SCHEMA`, but more may come.
 """
@@ -18,18 +18,23 @@ from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-drain/v1alpha1"
+UPDATE_SCHEMA: Final = "kubevirt-webhook.github.io/explain-update/v1alpha1"
 
 # Outcomes of a VM.
 MOVES: Final = "moves"
 SHUTS_DOWN: Final = "shuts-down"
 BLOCKS: Final = "blocks"
 HANDED_OVER: Final = "handed-over"
+STAYS: Final = "stays-outdated"
 
 # Why, for programs: the codes of each outcome.
 MIGRATES: Final = "migrates"
 MIGRATES_IF_PACKED: Final = "migrates-if-packed"
 MAY_NOT_FIT: Final = "may-not-fit"
 WAITS_FOR_QUOTA: Final = "waits-for-quota"
+MAY_NOT_ATTACH: Final = "may-not-attach"
+MIGRATES_LATER: Final = "migrates-later"
+DEPENDS_ON_ORDER: Final = "depends-on-order"
 STRATEGY_NONE: Final = "strategy-none"
 NOT_MIGRATABLE_IF_POSSIBLE: Final = "not-migratable-if-possible"
 NOT_MIGRATABLE: Final = "not-migratable"
@@ -43,18 +48,27 @@ NO_ELIGIBLE_NODE: Final = "no-eligible-node"
 NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
 QUOTA: Final = "quota"
+NO_ATTACHMENT: Final = "no-attachment"
+LIVE_MIGRATE_NOT_CONFIGURED: Final = "live-migrate-not-configured"
+EVICT_NOT_CONFIGURED: Final = "evict-not-configured"
 CODES: Final = {
-    MOVES: (MIGRATES, MIGRATES_IF_PACKED, MAY_NOT_FIT, WAITS_FOR_QUOTA),
+    MOVES: (
+        *(MIGRATES, MIGRATES_IF_PACKED, MIGRATES_LATER, DEPENDS_ON_ORDER, MAY_NOT_FIT, MAY_NOT_ATTACH),
+        WAITS_FOR_QUOTA,
+    ),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
-        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA),
+        *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA, NO_ATTACHMENT),
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
+    STAYS: (LIVE_MIGRATE_NOT_CONFIGURED, EVICT_NOT_CONFIGURED),  # and those of `BLOCKS`
 }
 
 # KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.
 PENDING: Final = (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART)
+# The plan has a node for these, and kube-scheduler, or the kubelet, may decide otherwise.
+UNCERTAIN: Final = (MAY_NOT_FIT, MAY_NOT_ATTACH)
 # KubeVirt limits no bandwidth by default. One encrypted stream of QEMU's is about as fast.
 ASSUMED_BANDWIDTH: Final = 256 * 2**20
 # To schedule the target pod, start its containers and connect both sides; with images that are there already.
@@ -168,11 +182,28 @@ class Limits(View, frozen=True):
     unfinished: int
 
 
+class SpareNode(View, frozen=True):
+    """What one more node would change.
+
+    Attributes:
+        like: the node that it is like, without any pod.
+        moves: as in `DrainPlan`, as the other fields.
+    """
+
+    like: str
+    moves: int
+    blocks: int
+    seconds: int
+
+
 class DrainPlan(View, frozen=True):
     """The whole plan.
 
     Attributes:
         rolling: the steps follow each other, and after each its nodes take VMs again; else there is one step.
+        parallel: how many nodes a rolling plan drains at the same time.
+        order: an order of the nodes in which fewer VMs block, or fewer move; empty: none was found.
+        spare: what one more node would change; None: nothing, or it was not computed, because no VM lacks room.
         blocks: how many VMs and other pods keep a drain from ending.
         handed_over: how many VMs another controller moves or ends; a drain ends once it has.
         notes: what else decides over it, sentences.
@@ -189,6 +220,61 @@ class DrainPlan(View, frozen=True):
     at_most_seconds: int | None
     limits: Limits
     steps: tuple[Step, ...]
+    changes: tuple[Remedy, ...]
+    notes: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    gaps: tuple[str, ...]
+    parallel: int = 1
+    order: tuple[str, ...] = ()
+    spare: SpareNode | None = None
+
+
+class Evictions(View, frozen=True):
+    """The evictions of an update.
+
+    Attributes:
+        size: how many pods KubeVirt evicts in a batch.
+        interval_seconds: between two batches.
+        vms: how many VMs it evicts; some more than once, if their eviction is denied.
+        at_most_seconds: null: denied ones, which it chooses again, keep others waiting.
+    """
+
+    size: int
+    interval_seconds: int
+    vms: int
+    seconds: int
+    at_most_seconds: int | None
+
+
+class UpdatePlan(View, frozen=True):
+    """What an update of KubeVirt does to the VMs whose launchers are then outdated.
+
+    Attributes:
+        methods: KubeVirt's ``workloadUpdateMethods``.
+        shuts_down: how many VMs are evicted, and shut down.
+        stays: how many VMs stay outdated.
+        failing: for how many of these KubeVirt creates migrations all the same, which fail again and again.
+        up_to_date: how many VMs that run are not outdated.
+        seconds: how long the migrations take, which begin beside the evictions.
+        at_most_seconds: null: not known.
+        vms: every outdated VM, by namespace and name.
+    """
+
+    schema: str
+    from_version: str
+    to_version: str
+    methods: tuple[str, ...]
+    moves: int
+    shuts_down: int
+    stays: int
+    handed_over: int
+    failing: int
+    up_to_date: int
+    seconds: int
+    at_most_seconds: int | None
+    limits: Limits
+    evictions: Evictions
+    vms: tuple[VmPlan, ...]
     changes: tuple[Remedy, ...]
     notes: tuple[str, ...]
     assumptions: tuple[str, ...]

@@ -15,6 +15,7 @@ from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MigrationPolicy
+from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -74,6 +75,7 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     limit_ranges: tuple[LimitRange, ...] = ()
     policies: tuple[MigrationPolicy, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
+    workload_updates: WorkloadUpdateStrategy = WorkloadUpdateStrategy()
     gaps: tuple[str, ...] = ()
     now: float = 0.0
 
@@ -87,6 +89,8 @@ class ClusterSnapshot:
     Attributes:
         index: the nodes. The position of a node follows from the names alone, so equal clusters give equal plans.
         launchers: the launcher pods that have not ended, by the UID of their VM.
+        attachments: the pods beside them that attach hotplugged volumes, by the launcher pod. KubeVirt denies their
+            eviction as long as that runs (virt-api, ``admitHotplugPod``); they go with it.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -113,6 +117,12 @@ class ClusterSnapshot:
             owner = pod.meta.label(CREATED_BY)
             if owner and not pod.is_over:
                 self.launchers.setdefault(owner, []).append(pod)
+        launchers = {place_of(pod) for pods in self.launchers.values() for pod in pods}
+        self.attachments: Final[dict[Place, list[machines.LauncherPod]]] = {}
+        for pod in objects.pods:
+            place = (pod.meta.namespace or "", pod.launcher)
+            if place[1] and place in launchers and not pod.is_over:
+                self.attachments.setdefault(place, []).append(pod)
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
     def peek(self, key: Key[Any]) -> object:

@@ -42,6 +42,7 @@ from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 _CONFIGURATION: Final = Struct(
     **members(STRING_POINTER, "evictionStrategy vmRolloutStrategy"),
     **members(STRING, "machineType cpuModel defaultRuntimeClass imagePullPolicy"),
+    additionalGuestMemoryOverheadRatio=STRING_POINTER,
     cpuRequest=QUANTITY,
     instancetype=Struct(referencePolicy=STRING_POINTER),
     network=Struct(defaultNetworkInterface=STRING, permitBridgeInterfaceOnPodNetwork=BOOL_POINTER),
@@ -100,6 +101,7 @@ _MEMBERS: Final = {
     "use_emulation": "developerConfiguration.useEmulation",
     "cpu_allocation_ratio": "developerConfiguration.cpuAllocationRatio",
     "memory_overcommit": "developerConfiguration.memoryOvercommit",
+    "overhead_ratio": "additionalGuestMemoryOverheadRatio",
 }
 _AMOUNTS: Final = ("cpu_request", "max_guest", "migration_bandwidth")
 
@@ -117,6 +119,8 @@ class ClusterConfig:
         max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
         memory_overcommit: the guest's memory in percent of what is requested for it.
         cpu_allocation_ratio: how many vCPUs share one CPU that is requested.
+        overhead_ratio: by what the memory is multiplied that launcher pods request beside the guest's, as it is
+            written; empty: by 1.
         node_selectors: the labels that the cluster's administrator requires of the nodes of all VMs.
         use_emulation: whether VMs run without KVM where a node does not have it.
         hypervisor: the name of the hypervisor that is configured first; empty: KVM.
@@ -137,6 +141,7 @@ class ClusterConfig:
         rules: those of the release of KubeVirt that runs in the cluster.
         is_release_assumed: nothing says which release that is, so that it is taken for the newest.
         owner: what overwrites the KubeVirt object; None: its administrator sets its fields.
+        launchers_of: the release that made the launcher pods, where a plan is about an update; None: ``rules``'.
     """
 
     default_architecture: str = AMD64
@@ -153,6 +158,7 @@ class ClusterConfig:
     max_hotplug_ratio: int = 4
     memory_overcommit: int = MEMORY_OVERCOMMIT
     cpu_allocation_ratio: int = 10
+    overhead_ratio: str = ""
     node_selectors: Mapping[str, str] = field(default_factory=dict)
     use_emulation: bool = False
     hypervisor: str = ""
@@ -172,6 +178,7 @@ class ClusterConfig:
     rules: Rules = NEWEST
     is_release_assumed: bool = False
     owner: HyperConverged | None = None
+    launchers_of: Release | None = None
 
     @classmethod
     def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:

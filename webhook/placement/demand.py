@@ -21,7 +21,7 @@ import msgspec
 from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
 from webhook.k8s.types.core import ContainerRequests
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
-from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
+from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE, UNRELEASED
 from webhook.placement import machines
 from webhook.placement.nodes import (
     CPU,
@@ -109,6 +109,8 @@ _BY_SETTINGS: Final = frozenset({_TDX, _IOMMUFD})
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
 _OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
 _NANOS: Final = 10**9
+# 50Mi instead of 30Mi (pkg/hypervisor, QemuOverhead, in main). No known release has it, so it is no capability.
+_QEMU_GROWTH: Final = 20 * 2**20
 # A launcher pod requests about a dozen. A tenant can write thousands into a pod, and each is looked up.
 _MOST_RESOURCES: Final = 64
 
@@ -143,6 +145,8 @@ def target_pod_demand(
         own = (vmi.domain.resources or machines.GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
     wanted = pod_requests(pod.spec, {**compute, **rendered})
+    if MEMORY in wanted and not (vmi.domain.resources and vmi.domain.resources.overcommit_guest_overhead):
+        wanted[MEMORY] += qemu_growth(configuration) * _NANOS
     amounts, gaps = count_units(wanted), []
     for resource, shown, explained in _explain(vmi, count_units(present)):
         if node is not None and node.lacks(resource, shown):
@@ -154,6 +158,17 @@ def target_pod_demand(
     if pod.spec.resource_claims:
         gaps.append("the VM's pod claims devices through ResourceClaims, which are not evaluated here")
     return _within_bounds(amounts, gaps)
+
+
+def qemu_growth(configuration: ClusterConfig) -> int:
+    """By how many bytes more the release of now requests for QEMU than the one that made a launcher pod."""
+    before, now = configuration.launchers_of or configuration.release, configuration.release
+    if not before.version < UNRELEASED <= now.version:
+        return 0
+    try:
+        return int(_QEMU_GROWTH * float(configuration.overhead_ratio or 1))
+    except (ValueError, OverflowError):
+        return _QEMU_GROWTH
 
 
 def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:

@@ -162,6 +162,7 @@ LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 # Labels of pods whose VMs may reserve a LUN, each with the UID of its claim; any user can write more into a pod.
 _RESERVATION: Final = "pr.kubevirt.io/"
 MOST_RESERVATIONS: Final = 8
+_ATTACHMENT_APP: Final = "hotplug-disk"
 
 
 class LauncherPodSpec(Placed, frozen=True):
@@ -214,6 +215,13 @@ class LauncherPod(Object, frozen=True):
         """The labels of the LUNs that the VM may reserve, sorted; at most `MOST_RESERVATIONS`."""
         found = sorted(each for each in self.meta.labels or () if each.startswith(_RESERVATION))
         return tuple(found[:MOST_RESERVATIONS])
+
+    @property
+    def launcher(self) -> str:
+        """The launcher pod whose hotplugged volumes it attaches, by name (virt-api, ``isHotplugPod``); empty: none."""
+        owners = self.meta.owner_references or []
+        is_attachment = self.meta.label(names.APP_LABEL) == _ATTACHMENT_APP and len(owners) == 1
+        return (owners[0].name or "") if is_attachment else ""
 
     @property
     def is_over(self) -> bool:
@@ -497,6 +505,30 @@ class _BlockTracking(View, frozen=True):
     backup_status: _BackupStatus | None = None
 
 
+class _ClaimInfo(View, frozen=True):
+    access_modes: list[str] | None = None
+
+
+class VolumeStatus(View, frozen=True):
+    """One of the ``status.volumeStatus`` of a VMI; ``hotplug_volume`` is there where a pod of its own holds it."""
+
+    name: str | None = None
+    persistent_volume_claim_info: _ClaimInfo | None = None
+    hotplug_volume: dict[str, Any] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it does not keep its VM from another node; KubeVirt takes the VM's persistent state along."""
+        claim = self.persistent_volume_claim_info
+        if claim is None or (self.name or "").startswith("persistent-state-for"):
+            return True
+        return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(claim.access_modes or ())
+
+
+class _MigratedVolume(View, frozen=True):
+    volume_name: str | None = None
+
+
 class _VmiStatus(View, frozen=True):
     changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
@@ -507,6 +539,8 @@ class _VmiStatus(View, frozen=True):
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
+    volume_status: list[VolumeStatus | None] | None = None
+    migrated_volumes: list[_MigratedVolume | None] | None = None
 
 
 class Vmi(Object, frozen=True):
@@ -561,6 +595,27 @@ class Vmi(Object, frozen=True):
         """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
         condition = self.condition("LiveMigratable")
         return condition is not None and condition.status == "True"
+
+    @property
+    def attached_volumes(self) -> frozenset[str | None]:
+        """The names of volumes that a pod beside its launcher pod attaches (KubeVirt, VMIHasHotplugVolumes)."""
+        volumes = (self.spec.volumes if self.spec else None) or ()
+        attached = (self.status.volume_status if self.status else None) or ()
+        declared = {each.name for each in volumes if each and each.is_hotplugged}
+        return frozenset({*declared, *(each.name for each in attached if each and each.hotplug_volume is not None)})
+
+    @property
+    def migrates_volumes(self) -> bool:
+        """Whether a migration copies its volumes to others, so that it need not be migratable by itself.
+
+        All volumes are copied that only one node can mount (KubeVirt, volumemigration.ValidateVolumesUpdateMigration).
+        """
+        copied = {each.volume_name for each in (self.status.migrated_volumes if self.status else None) or () if each}
+        condition = self.condition("StorageLiveMigratable")
+        if not copied or (condition and condition.status == "False"):
+            return False
+        attached = (self.status.volume_status if self.status else None) or ()
+        return all(not each or each.name in copied or each.is_shared for each in attached)
 
     @property
     def is_backed_up(self) -> bool:

@@ -80,16 +80,8 @@ class RunningKubeVirt:
             f"--handler-cert-file={self._serving}",
             f"--handler-key-file={self._serving}",
         )
-        self._virt_controller = self._process(
-            binaries / "virt-controller",
-            *own,
-            f"--port={free_port()}",
-            f"--kubeconfig={plane.kubeconfig_for(*KUBEVIRT_CONTROLLER)}",
-            "--launcher-image=registry.example/virt-launcher:v1",
-            "--exporter-image=registry.example/virt-exportserver:v1",
-            f"--prom-cert-file={self._serving}",
-            f"--prom-key-file={self._serving}",
-        )
+        self._binaries = binaries
+        self._virt_controller = self._controller("v1")
 
     def __enter__(self) -> Self:
         try:
@@ -119,6 +111,16 @@ class RunningKubeVirt:
         """Changes the KubeVirt object's ``spec.configuration``."""
         change = {"spec": {"configuration": changed}}
         self.plane.admin.patch(KUBEVIRTS, "kubevirt", change, NAMESPACE)
+
+    def update_by(self, strategy: Mapping[str, Any] | None) -> None:
+        """Changes how launchers are updated, ``spec.workloadUpdateStrategy``."""
+        self.plane.admin.patch(KUBEVIRTS, "kubevirt", {"spec": {"workloadUpdateStrategy": strategy}}, NAMESPACE)
+
+    def update(self, tag: str) -> None:
+        """Has virt-controller make launchers of another image, so that those that run are outdated."""
+        self._virt_controller.stop()
+        self._virt_controller = self._controller(tag)
+        self._virt_controller.start()
 
     def empty(self) -> None:
         """Deletes all VMs, and what would make others of them; they end a moment later."""
@@ -189,6 +191,18 @@ class RunningKubeVirt:
 
     def _create(self, resource: str, written: Mapping[str, Any]) -> None:
         create_once(self.plane.admin, resource, {name: value for name, value in written.items() if name != "status"})
+
+    def _controller(self, tag: str) -> Process:
+        return self._process(
+            self._binaries / "virt-controller",
+            *("--listen=127.0.0.1", "-v=2"),
+            f"--port={free_port()}",
+            f"--kubeconfig={self.plane.kubeconfig_for(*KUBEVIRT_CONTROLLER)}",
+            f"--launcher-image=registry.example/virt-launcher:{tag}",
+            "--exporter-image=registry.example/virt-exportserver:v1",
+            f"--prom-cert-file={self._serving}",
+            f"--prom-key-file={self._serving}",
+        )
 
     def _process(self, binary: Path, *arguments: str) -> Process:
         return Process(binary.name, [str(binary), *arguments], self.plane.directory / "logs" / f"{binary.name}.log")

@@ -22,6 +22,8 @@ from tests.e2e.support.workloads import PODS, VMIS
 LABELS: Mapping[str, str] = json.loads(Path(__file__).with_name("node_labels.json").read_text())
 # One of those that these nodes have; virt-handler reports the machine that runs, not its alias.
 MACHINE = "pc-q35-10.0"
+# An annotation of VMIs that cannot be migrated, as with disks that only one node has.
+LOCAL = "tests.example/local"
 # The port of libvirt and the one of the memory, each behind a port of virt-handler's.
 MIGRATION_PORTS = {"37815": 0, "37689": 49152}
 # On a real node, a launcher ends 8 seconds after its guest has left; until then its pod runs and is not ready.
@@ -30,6 +32,7 @@ LEAVING_SECONDS = 1.0
 BASIC = {"kubernetes.io/arch", "kubernetes.io/os"}
 HEARTBEAT = "kubevirt.io/heartbeat"
 LAUNCHER = {"virt-launcher", "hotplug-disk"}
+DOMAIN = "kubevirt.io/domain"
 ROUND_SECONDS = 0.2
 HEARTBEAT_ROUNDS = 100
 # Another client was faster: the next round sees its change.
@@ -106,12 +109,21 @@ class PlayedNodes:
         if metadata.get("labels", {}).get("kubevirt.io") not in LAUNCHER or not pod["spec"].get("nodeName"):
             return
         if "deletionTimestamp" in metadata:
+            self._end_guest(metadata["namespace"], metadata.get("annotations", {}).get(DOMAIN, ""), pod)
             self._access.admin.delete(PODS, metadata["name"], metadata["namespace"], gracePeriodSeconds="0")
         elif pod["status"].get("phase") == "Pending":
             self._set_status(metadata["name"], metadata["namespace"], _running(pod))
         elif time.monotonic() > self._leaving.get((metadata["namespace"], metadata["name"]), math.inf):
             del self._leaving[metadata["namespace"], metadata["name"]]
             self._set_status(metadata["name"], metadata["namespace"], {"phase": "Succeeded"})
+
+    def _end_guest(self, namespace: str, name: str, pod: Json) -> None:
+        """A guest ends before the launcher that it runs in; virt-controller crashes at an update if none is left."""
+        found = [vmi for vmi in self._access.admin.list(VMIS, namespace) if vmi["metadata"]["name"] == name]
+        for vmi in found:
+            if vmi["status"].get("phase") == "Running" and vmi["status"].get("nodeName") == pod["spec"]["nodeName"]:
+                _enter(vmi["status"], "Succeeded")
+                self._access.kubevirt_controller.replace(VMIS, vmi)
 
     def _virt_handler(self, vmi: Json) -> None:
         """As kubevirt-controller, for kubevirt-handler's requests must carry a token that is bound to its node."""
@@ -191,11 +203,16 @@ def _boot(vmi: Json, status: Json) -> None:
     if boot:
         parts = {"kernelInfo": "kernelPath", "initrdInfo": "initrdPath"}
         status["kernelBootStatus"] = {part: {"checksum": 1} for part, path in parts.items() if path in boot}
-    migratable = ("LiveMigratable", "StorageLiveMigratable")
+    migratable = {"LiveMigratable": "True", "StorageLiveMigratable": "True"}
+    if LOCAL in vmi["metadata"].get("annotations", {}):
+        migratable = dict.fromkeys(migratable, "False")
     others = [one for one in status.get("conditions", ()) if one["type"] not in migratable]
     # virt-controller tests the list in its patches as it would write it itself, with a null for an absent field.
     never = {"lastProbeTime": None, "lastTransitionTime": None}
-    status["conditions"] = [*others, *({"type": kind, "status": "True", **never} for kind in migratable)]
+    status["conditions"] = [
+        *others,
+        *({"type": kind, "status": status, **never} for kind, status in migratable.items()),
+    ]
 
 
 def _is_to_begin(status: Json, migration: Json) -> bool:

@@ -150,10 +150,19 @@ class ControllerRevision(Object, frozen=True):
     data: RevisionData | None = None
 
 
+class WorkloadUpdateStrategy(View, frozen=True):
+    """``spec.workloadUpdateStrategy`` of a KubeVirt object; the interval is a duration as Go writes it."""
+
+    workload_update_methods: list[str] | None = None
+    batch_eviction_size: int | None = None
+    batch_eviction_interval: str | None = None
+
+
 class KubeVirtSpec(View, frozen=True):
     """``spec`` of a KubeVirt object, its configuration as plain JSON."""
 
     configuration: dict[str, Any] | None = None
+    workload_update_strategy: WorkloadUpdateStrategy | None = None
 
 
 class KubeVirtStatus(View, frozen=True):
