@@ -178,8 +178,15 @@ def random_clusters(draw: st.DrawFn) -> ClusterObjects:
         )
         for number in range(draw(st.integers(1, 8)))
     ]
+    attached = [attachment(pod) for vmi, pod in vms if vmi["spec"].get("volumes")]
+    claims = [{"metadata": {"name": each, "namespace": "shop"}, "spec": {"volumeName": each}} for each in "ab"]
+    volumes = [{"metadata": {"name": each}, "spec": {"nodeAffinity": {"required": _in_zone(each)}}} for each in "ab"]
     fillers = [filler(f"pod-{number}", draw(st.sampled_from(NAMES))) for number in range(draw(st.integers(0, 3)))]
-    return snapshot(nodes, vms, pods=fillers)
+    return snapshot(nodes, vms, pods=[*attached, *fillers], claims=claims, volumes=volumes)
+
+
+def _in_zone(name: str) -> Json:
+    return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]}
 
 
 @st.composite
@@ -187,6 +194,9 @@ def _specs(draw: st.DrawFn) -> Json:
     spec: Json = {}
     if draw(st.booleans()):
         spec["nodeSelector"] = {"zone": draw(st.sampled_from("ab"))}
+    if draw(st.integers(0, 3)) == 3:
+        claim = {"claimName": draw(st.sampled_from("ab")), "hotpluggable": True}
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
     key = draw(st.sampled_from([HOST, "zone"]))
     match draw(st.sampled_from(["free", "free", "apart", "together", "spread"])):
         case "apart":

@@ -23,7 +23,8 @@ class Simulated:
         self.on = {one.meta.name: one.node_name for one in snapshot.vmis}
 
     def move(self, name: str, node: str) -> None:
-        self._pod(name)["spec"]["nodeName"] = node
+        for pod in (self._pod(name), *self._attachments(name)):
+            pod["spec"]["nodeName"] = node
         self.on[name] = node
 
     def problem(self, name: str, node: str) -> str:
@@ -32,6 +33,10 @@ class Simulated:
 
     def _pod(self, name: str) -> Json:
         return next(pod for pod in self.pods if pod["metadata"]["name"] == f"virt-launcher-{name}")
+
+    def _attachments(self, name: str) -> list[Json]:
+        """The pods beside a VM's own one that attach its hotplugged volumes."""
+        return [pod for pod in self.pods if pod["metadata"]["name"] == f"hp-volume-virt-launcher-{name}"]
 
     def _problems(self, name: str, node: str) -> Iterator[str]:
         pod, spec = self._pod(name), self.specs[name]
@@ -42,7 +47,14 @@ class Simulated:
             yield "source"
         if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
             yield "selector"
-        yield from self._resources(pod, node)
+        yield from self._resources([pod, *self._attachments(name)], node)
+        if any(labels["zone"] != each["persistentVolumeClaim"]["claimName"] for each in spec.get("volumes") or ()):
+            yield "a volume of another zone"
+        yield from self._affinities(pod, spec, node)
+        for spread in spec.get("topologySpreadConstraints") or ():
+            yield from self._spread(spread, pod, spec, node)
+
+    def _affinities(self, pod: Json, spec: Json, node: str) -> Iterator[str]:
         affinity = spec.get("affinity") or {}
         for term in _terms(affinity, "podAntiAffinity"):
             if any(self._same(term, node, other) and _means(term, other) for other in self.pods):
@@ -56,17 +68,15 @@ class Simulated:
             first = not near and _means(term, pod)
             if not first and not any(self._same(term, node, other) for other in near):
                 yield "affinity"
-        for spread in spec.get("topologySpreadConstraints") or ():
-            yield from self._spread(spread, pod, spec, node)
 
-    def _resources(self, pod: Json, node: str) -> Iterator[str]:
+    def _resources(self, pods: list[Json], node: str) -> Iterator[str]:
         beside = [other for other in self.pods if other["spec"]["nodeName"] == node]
         allocatable = self.nodes[node]["status"]["allocatable"]
         for resource in ("cpu", "memory"):
-            used = sum(_request(other, resource) for other in (*beside, pod))
+            used = sum(_request(other, resource) for other in (*beside, *pods))
             if used > parse(allocatable[resource]).nanos:
                 yield resource
-        if len(beside) + 1 > int(allocatable["pods"]):
+        if len(beside) + len(pods) > int(allocatable["pods"]):
             yield "pods"
 
     def _same(self, term: Json, node: str, other: Json) -> bool:

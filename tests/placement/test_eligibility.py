@@ -13,8 +13,8 @@ from tests.placement.node_by_node import reasons_by_node
 from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, vmi, vmis
 from webhook.placement.eligibility import Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import Migration, PersistentVolume, Vmi
-from webhook.placement.nodes import Departure, Node, convert_to_view
+from webhook.placement.machines import Migration, Vmi
+from webhook.placement.nodes import Departure, Node
 from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
 
@@ -145,11 +145,6 @@ def test_all_reasons_are_told_not_the_first() -> None:
 NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
 
 
-def volume(*terms: Any) -> PersistentVolume:
-    required = {"required": {"nodeSelectorTerms": terms}}
-    return convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": required}}, "volume")
-
-
 def test_nothing_to_say() -> None:
     preferred: Any = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}
     anyway = [{"whenUnsatisfiable": "ScheduleAnyway"}, None]
@@ -157,18 +152,11 @@ def test_nothing_to_say() -> None:
         assert eligibility_notes(vmi(spec), NODES, requests={"memory": 500}) == ()
 
 
-def test_volumes_and_resources_that_few_nodes_have_and_nodes_that_vms_leave() -> None:
-    volumes = {
-        "root": volume(expressions(expression("zone", "In", "a"))),
-        "data": volume(expressions(expression("zone", "Exists"))),
-        "free": PersistentVolume(),
-    }
+def test_resources_that_few_nodes_have_and_nodes_that_vms_leave() -> None:
     free = {"n1": {"memory": 1000}, "n2": {}, "elsewhere": {}}
     drained = Departure("Drained", True)
     going = [msgspec.structs.replace(NODES[0], name=f"m{number}", departure=drained) for number in range(5)]
 
-    (note,) = eligibility_notes(vmi(), NODES, volumes=volumes)
-    assert note.startswith('volume "root" is available on 1/2')
     (note,) = eligibility_notes(vmi(), NODES, requests={"memory": 500, "cpu": 0}, free=free)
     assert note.startswith("1/2 eligible nodes have less free memory")
     notes = eligibility_notes(vmi(), [NODES[1], *going])

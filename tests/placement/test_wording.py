@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from tests import golden_files, wording
-from tests.placement.samples import FOO, HOST, affinity, compute_pod, expression, expressions, node, vmi
+from tests.placement.samples import FOO, HOST, compute_pod, node, vmi
 from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, parse_selector, value_problem
 from webhook.placement import requirements as module
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import eligibility_notes
-from webhook.placement.machines import Migration, PersistentVolume
+from webhook.placement.machines import Migration
 from webhook.placement.nodes import Departure, Node, convert_to_view
 from webhook.placement.requirements import Label, OneOf, Origin, Requirement
 from webhook.placement.target_pods import requirement_gaps, unexplained_labels_gap
@@ -78,12 +78,8 @@ def _advice() -> tuple[str, ...]:
         "affinity": {"podAffinity": required, "podAntiAffinity": required},
         "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
     }
-    ((terms,),) = (each.values() for each in affinity(expressions(expression("zone", "In", "a"))).values())
-    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": {"required": terms}}}, "volume")
     nodes = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
-    return eligibility_notes(
-        vmi(spec), nodes, volumes={"root": volume}, requests={"memory": 500}, free={"n1": {"memory": 1000}, "n2": {}}
-    )
+    return eligibility_notes(vmi(spec), nodes, requests={"memory": 500}, free={"n1": {"memory": 1000}, "n2": {}})
 
 
 def _gaps() -> tuple[str, ...]:

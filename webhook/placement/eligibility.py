@@ -1,7 +1,7 @@
 """Which nodes are eligible, what keeps the others out, and what may keep a VM from an eligible node.
 
-The last is worth a note, but never a reason for a denial: it changes by the second (free resources), depends on other
-pods (affinity between pods, spread), or KubeVirt itself ignores it (hotplugged volumes that only some nodes reach).
+The last is worth a note, but never a reason for a denial: it changes by the second (free resources), or depends on
+other pods (affinity between pods, spread).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.errors import quote
 from webhook.k8s.types.scheduling import Taint
-from webhook.placement.machines import PersistentVolume, PlacedVmiSpec, Vmi
+from webhook.placement.machines import PlacedVmiSpec, Vmi
 from webhook.placement.nodes import Node, bitset_items, bitset_positions, bitset_union
 from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
 
@@ -168,7 +167,6 @@ def eligibility_notes(
     vmi: Vmi,
     eligible: Iterable[Node],
     *,
-    volumes: Mapping[str, PersistentVolume] | None = None,
     requests: Mapping[str, int] | None = None,
     free: Mapping[str, Mapping[str, int]] | None = None,
     now: float = 0,
@@ -178,7 +176,6 @@ def eligibility_notes(
     Args:
         vmi: the VMI that migrates.
         eligible: the nodes that meet all requirements.
-        volumes: the PersistentVolumes to which the VM's hotplugged volumes are bound, by the volumes' names.
         requests: the requests of the VM's pod, by resource, each in a unit of its own.
         free: the unrequested rest of nodes, by node and resource in the same units; others are not evaluated.
         now: Unix time in seconds.
@@ -191,7 +188,6 @@ def eligibility_notes(
     total = f"{len(nodes)} eligible nodes"
     return (
         *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
-        *_unreachable(nodes, volumes or {}),
         *(f"{count}/{total} have less free {each} than the VM requests" for each, count in short.items() if count),
         *departing[:_MOST_DEPARTURES],
         *([f"{more} more eligible nodes are or will be emptied"] if more > 0 else ()),
@@ -207,13 +203,3 @@ def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
     if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
         yield "the VM's topology spread constraints are not evaluated here"
-
-
-def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume]) -> Iterator[str]:
-    for name, volume in volumes.items():
-        if not (terms := volume.terms):
-            continue
-        spend(len(terms) * len(nodes), "volumes that only some nodes reach")
-        reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
-        if reaching < len(nodes):
-            yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"

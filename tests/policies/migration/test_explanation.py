@@ -336,14 +336,19 @@ def test_volumes_that_only_some_nodes_reach() -> None:
     assert gap.endswith("403")
 
 
-def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
-    hotplugged = {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data", "hotpluggable": True}}
-    answer = explained(found=vmi(volumes=[hotplugged]), more=stored("a"))
+@pytest.mark.parametrize("by_status", [False, True])
+def test_hotplugged_volumes_need_a_node_that_attaches_them(by_status: bool) -> None:
+    """kube-scheduler does not know of them; KubeVirt's status shows those that the spec does not."""
+    source = {"claimName": "web01-data"} | ({} if by_status else {"hotpluggable": True})
+    found = vmi(volumes=[{"name": "data", "persistentVolumeClaim": source}])
+    if by_status:
+        found["status"]["volumeStatus"] = [{"name": "data", "hotplugVolume": {}}]
+    answer = explained(found=found, more=stored("a"))
 
-    assert answer.eligible.count == 2
-    (note,) = answer.notes
-    assert '"data"' in note
-    assert "1/2" in note
+    assert answer.eligible.names == ["node-a2"]
+    slot, strays = answer.notes
+    assert "(data)" in slot
+    assert "1 more node" in strays
 
 
 def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:

@@ -207,8 +207,8 @@ class _Subject(msgspec.Struct, frozen=True):
 
     Attributes:
         target: what the target pod requires of nodes.
-        hotplugged: the PersistentVolumes of hotplugged volumes, by the volumes' names.
         eligibility: which nodes meet the target's requirements.
+        strays: how many more nodes kube-scheduler may choose, which do not reach hotplugged volumes.
     """
 
     namespace: str
@@ -217,9 +217,9 @@ class _Subject(msgspec.Struct, frozen=True):
     facts: Facts
     reader: FactPermissions
     target: Target
-    hotplugged: dict[str, PersistentVolume]
     nodes: NodeIndex
     eligibility: Eligibility
+    strays: int
 
 
 def explain(
@@ -283,7 +283,8 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
                 f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
                 for each in vmi.cpu.decided_by_kubelet
             ),
-            *(eligibility_notes(vmi, eligible, volumes=asked.hotplugged, now=asked.facts.now) if eligible else ()),
+            *(eligibility_notes(vmi, eligible, now=asked.facts.now) if eligible else ()),
+            *_attachment(vmi, asked.strays),
         ),
         node=_explain_node(node, target, nodes) if node else None,
     )
@@ -295,9 +296,25 @@ def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, 
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
-    target, hotplugged = _with_volumes(target, namespace, facts, reader)
+    scheduled, attached = _with_volumes(target, namespace, facts, reader)
+    target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
     eligibility = nodes.review(target.requirements)
-    return _Subject(namespace, name, added, facts, reader, target, hotplugged, nodes, eligibility)
+    strays = nodes.review(scheduled.requirements).count - eligibility.count if attached else 0
+    return _Subject(namespace, name, added, facts, reader, target, nodes, eligibility, strays)
+
+
+def _attachment(vmi: Vmi, strays: int) -> Iterator[str]:
+    """Notes about hotplugged volumes (pkg/virt-controller/watch/migration, ``createAttachmentPod``), clauses."""
+    if volumes := sorted(filter(None, vmi.attached_volumes)):
+        yield (
+            f"on its target node, the VM needs a slot for a second pod, which attaches its hotplugged volumes"
+            f" ({', '.join(volumes)})"
+        )
+    if strays:
+        yield (
+            f"kube-scheduler does not regard hotplugged volumes: it may choose {pluralize(strays, 'more node')} that"
+            f" cannot attach them, and the migration then waits without end"
+        )
 
 
 def few(listed: Iterable[str], most: int = _FEW) -> str:
@@ -459,16 +476,16 @@ def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
 
 def _with_volumes(
     target: Target, namespace: str, facts: Facts, reader: FactPermissions
-) -> tuple[Target, dict[str, PersistentVolume]]:
-    """The target with what its volumes require of nodes, and the PersistentVolumes of hotplugged ones.
+) -> tuple[Target, tuple[Reachable, ...]]:
+    """The target with what its volumes require of nodes, and what hotplugged ones require, which others attach.
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
     claims = {each.name or "": each.claim for each in _volumes(target.vmi) if each.claim}
     if not claims:
-        return target, {}
+        return target, ()
     if reader.without_volumes:
-        return _add_gap(target, f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}"), {}
+        return _add_gap(target, f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}"), ()
     if len(claims) > MAX_CLAIMS:
         more = pluralize(len(claims) - MAX_CLAIMS, "more volume")
         target = _add_gap(target, f"which nodes reach {more} of the VM was not looked up: {MAX_CLAIMS} is the limit")
@@ -476,15 +493,11 @@ def _with_volumes(
     try:
         bound = _bound_volumes(claims, namespace, facts)
     except Unreadable as error:
-        return _add_gap(target, f"which nodes reach the VM's volumes is not known: {error.why}"), {}
-    hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
-    required = tuple(
-        Reachable(Origin.VOLUMES, volume.terms, name)
-        for name, volume in bound.items()
-        if volume.terms and name not in hotplugged
-    )
-    target = msgspec.structs.replace(target, requirements=(*target.requirements, *required))
-    return target, {name: volume for name, volume in bound.items() if name in hotplugged}
+        return _add_gap(target, f"which nodes reach the VM's volumes is not known: {error.why}"), ()
+    required = {name: Reachable(Origin.VOLUMES, each.terms, name) for name, each in bound.items() if each.terms}
+    own = tuple(each for name, each in required.items() if name not in target.vmi.attached_volumes)
+    attached = tuple(each for name, each in required.items() if name in target.vmi.attached_volumes)
+    return msgspec.structs.replace(target, requirements=(*target.requirements, *own)), attached
 
 
 def _add_gap(target: Target, gap: str) -> Target:
