@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.support.foreign_webhook import eviction
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, eventually
 from tests.e2e.support.messages import parse
-from tests.e2e.support.objects import obj
+from tests.e2e.support.objects import is_unschedulable, obj
 from tests.e2e.support.webhook_server import TIMEOUT_SECONDS, WebhookServer
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster
@@ -175,6 +175,72 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
     for vm in vms:
         place.admin.delete(VMS, vm["metadata"]["name"], place.namespace)
     place.real.configure(migrations=None)
+
+
+def _hotplugged(place: Place, name: str, key: str, value: str) -> Json:
+    """The template of a VM with a hotplugged volume that only the nodes with a label can attach."""
+    requirement = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    size = {"storage": "1Gi"}
+    volume: Json = {
+        "capacity": size,
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "none",
+        "csi": {"driver": "tests.example", "volumeHandle": name},
+        "claimRef": {"namespace": place.namespace, "name": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [requirement]}},
+    }
+    place.admin.create("v1/persistentvolumes", obj("PersistentVolume", f"{place.namespace}-{name}", spec=volume))
+    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": "none", "resources": {"requests": size}}
+    place.make(obj("PersistentVolumeClaim", name, spec=claim | {"volumeName": f"{place.namespace}-{name}"}))
+    source = {"claimName": name, "hotpluggable": True}
+    disks = [{"name": "data", "disk": {"bus": "scsi"}}]
+    return {
+        "domain": {"devices": {"disks": disks}, "memory": {"guest": "1Gi"}},
+        "volumes": [{"name": "data", "persistentVolumeClaim": source}],
+    }
+
+
+def _attachments(place: Place, node: str) -> list[KubeObject]:
+    """The pods that attach hotplugged volumes, of a node; empty: of none yet."""
+    found = [
+        pod
+        for pod in place.admin.list(PODS, place.namespace)
+        if pod["metadata"].get("labels", {}).get("kubevirt.io") == "hotplug-disk"
+    ]
+    return [pod for pod in found if pod["spec"].get("nodeName", "") == node]
+
+
+def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
+    """It is no blocker, its eviction is denied, and a node that cannot have it cannot have the VM."""
+    place = apart
+    eventually(place.real.is_empty, what="the VMs of other tests to end")
+    near = {**_hotplugged(place, "near", "zone", "a"), "nodeSelector": {"zone": "a"}}
+    with cordoned(place, OTHERS):
+        for name, spec in (("near", near), ("here", _hotplugged(place, "here", HOSTNAME, DRAINED))):
+            place.make(_vm(name, spec, "mover"))
+            place.running(name)
+        eventually(lambda: len(_attachments(place, DRAINED)) == 2, what="the volumes to be attached")
+    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
+    (step,) = plan(asyncio.run(from_cluster(Kubeconfig(str(kubeconfig)))), [DRAINED]).steps
+
+    assert {vm.name: (vm.code, vm.to) for vm in step.vms} == {
+        "near": ("migrates", "node-2"),
+        "here": ("no-attachment", ""),
+    }
+    assert (step.other_pods, step.blocked_pods) == (0, ())
+    with cordoned(place, [DRAINED]):
+        # KubeVirt replaces such a pod as long as virt-handler has not mounted its volumes.
+        denials = lambda: [place.evict(pod).message for pod in _attachments(place, DRAINED)]
+        eventually(lambda: any("cannot evict hotplug pod" in each for each in denials()), what="a denial")
+        evict_all(place)
+        eventually(lambda: place.get(VMIS, "near")["status"]["nodeName"] == "node-2", what="the one to move")
+        assert len(_attachments(place, "node-2")) == 1
+        (waiting,) = eventually(lambda: _attachments(place, ""), what="a pod for the other one's target")
+        eventually(lambda: is_unschedulable(place.get(PODS, waiting["metadata"]["name"])), what="no node to have it")
+        assert place.get(VMIS, "here")["status"]["nodeName"] == DRAINED
+    for name in ("near", "here"):
+        place.admin.delete(VMS, name, place.namespace)
+        place.admin.delete("v1/persistentvolumes", f"{place.namespace}-{name}")
 
 
 def _vm(name: str, spec: Json, app: str) -> Json:
