@@ -181,7 +181,8 @@ def nested(levels: int, inner: Any, *, lists: bool = False) -> Any:
 @pytest.mark.parametrize("lists", [False, True])
 @pytest.mark.parametrize("key", ["x", "annotations"])
 def test_no_depth_is_too_much(lists: bool, key: str) -> None:
-    value = {key: nested(100_000, SECRET, lists=lists)}
+    # Python 3.14 counts the bytes of its stack instead of levels, and encodes 100,000 lists in each other.
+    value = {key: nested(400_000 if lists else 100_000, SECRET, lists=lists)}
     for shown in (redact(value), redact_at(("spec",), value), Change(("spec",), value, value, "r").redact()):
         assert TOO_DEEP in str(shown)
         assert SECRET not in str(shown)

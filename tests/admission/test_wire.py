@@ -67,7 +67,7 @@ REVIEW = body(review(launcher_pod()))
         REVIEW[:-20],
         REVIEW + b"{}",
         b"[" * 100_000,
-        b'{"request": {"object": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_002,
+        b'{"request": {"object": ' + b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_002,
         b'{"kind": NaN}',
         b"[]",
         b"null",
