@@ -72,25 +72,6 @@ def test_a_vm_whose_owner_chose(tenant: Tenant) -> None:
     assert tenant.verdicts() == []
 
 
-def test_neither_a_status_nor_a_deletion_is_our_business(tenant: Tenant) -> None:
-    kept = vm()
-    kept["metadata"]["finalizers"] = ["example.com/finalizer"]
-    stored = tenant.create(kept)
-
-    # A webhook for the status subresource would see the whole object, and would preserve the annotations on this copy.
-    old_copy = {**vm(runStrategy="Halted"), "metadata": {**stored["metadata"], "annotations": {}}}
-    tenant.controller.replace(VMS, {**old_copy, "status": {"ready": True}}, subresource="status")
-    found = tenant.owner.get(VMS, "web", tenant.namespace)
-    assert found["status"]["ready"] is True
-    assert has_our_scheduler(found)
-
-    deleting = tenant.owner.delete(VMS, "web", tenant.namespace)
-    del deleting["metadata"]["finalizers"]
-    tenant.overwrite(deleting, vm())
-    tenant.owner.wait_gone(VMS, "web", tenant.namespace)
-    assert tenant.verdicts() == ["patched scheduler-injected"]
-
-
 @pytest.fixture
 def of_vmis(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
     """A namespace of a server that matches VMIs and not VMs."""

@@ -19,7 +19,6 @@ DEFAULTS = {
     f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/small",
     f"{DOMAIN}/default-preference": "VirtualMachinePreference/linux",
 }
-ALLOWED = f"{DOMAIN}/allowed-instancetypes"
 INJECTED_ANNOTATIONS = (f"{DOMAIN}/injected-instancetype", f"{DOMAIN}/injected-preference")
 MUTATE, VALIDATE = "/mutate/instancetypes", "/validate/instancetypes"
 
