@@ -26,7 +26,10 @@ def test_every_field_is_on_the_page() -> None:
     named = set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
     printed = {
         field.encode_name
-        for shape in (report.DrainPlan, report.Step, report.VmPlan, report.BlockedPod, report.Remedy, report.Limits)
+        for shape in (
+            *(report.DrainPlan, report.Step, report.VmPlan, report.BlockedPod, report.PlannedTransfer),
+            *(report.Remedy, report.SpareNode, report.Limits),
+        )
         for field in msgspec.structs.fields(shape)
     }
 
