@@ -29,7 +29,7 @@ def algorithm(key: Key) -> str:
     return "RS256" if isinstance(key, rsa.RSAPrivateKey) else _OF_EC[key.key_size]
 
 
-def sign(key: Key, claims: dict[str, Any], kid: str = "k1", **header: Any) -> str:
+def sign(key: Key, claims: dict[str, Any], kid: Any = "k1", **header: Any) -> str:
     """A token whose header may differ from what the key's would be."""
     parts = ({"alg": algorithm(key), "kid": kid, **header}, claims)
     content = ".".join(encode(json.dumps(part).encode()) for part in parts)

@@ -141,6 +141,8 @@ STRANGER = ec.generate_private_key(ec.SECP256R1())
         (sign(KEY, claims({"a": 1}, now=NOW)), "malformed"),
         (sign(KEY, claims(URL, now=NOW, exp="soon")), "malformed"),
         (f"{encode(b'{}')}.{encode(b'[' * 20_000)}.", "malformed"),
+        (sign(KEY, claims(URL, now=NOW), [1]), "malformed"),
+        (sign(KEY, claims(URL, now=NOW, exp=10**400)), "malformed"),
         ("a.b.c", "malformed"),
         ("", "malformed"),
     ],
