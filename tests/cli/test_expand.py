@@ -220,13 +220,6 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
     assert SECRET not in expand(machine).output
 
 
-def test_control_characters_are_shown_not_obeyed() -> None:
-    machine = vm({"hostname": "a\x1b[31mb"})
-    machine["spec"]["template"]["metadata"] = {"labels": {"x\x1b[2J": "y"}}
-
-    assert "\x1b" not in run("expand", "-f", "-", "--explain", stdin=json.dumps(machine)).output
-
-
 def test_the_docs_show_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     docs = Path("docs/expand.md").read_text()
@@ -352,15 +345,13 @@ class TestLive:
         "",
         "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
         yaml.safe_dump(instancetype()),
-        "- 1",
-        "a: [",
         "a: &a [*a]",
         "a: " + "[" * 300,
         json.dumps({**vm(), "spec": {"template": 1}}),
         json.dumps({**vm(), "spec": {}}),
         json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
     ],
-    ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
+    ids=["empty", "secret", "instancetype", "loop", "deep", "type", "template", "disks"],
 )
 def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Callable[[Result], None]) -> None:
     refused(run("expand", "-f", "-", stdin=content))
@@ -373,14 +364,6 @@ def test_malformed_instancetypes_and_settings_are_named(golden: Callable[[str], 
     assert wrong.exit_code == settings_.exit_code == 2
     golden(wrong.stderr)
     golden(settings_.stderr)
-
-
-def test_bad_sources(tmp_path: Path) -> None:
-    files, none = ("--cluster-from", tmp_path), tmp_path / "none"
-    for options in ((*files, "--kubeconfig", tmp_path), ("--cluster-from", none), ("--kubeconfig", none)):
-        result = expand(vm(), options=options)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert run("expand", "-f", none).exit_code == 2
 
 
 def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Callable[[str], None]) -> None:

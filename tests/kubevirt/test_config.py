@@ -10,11 +10,42 @@ from hypothesis import strategies as st
 
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
+from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.releases.capabilities import Version, parse_version
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
 from webhook.kubevirt.releases.release import Release, release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt
+
+ARM: dict[str, Any] = {"architectureConfiguration": {"arm64": {"machineType": "new"}}}
+
+
+def test_nothing_configured() -> None:
+    assert ClusterConfig.of(None).machine_types == DEFAULTS.machine_types
+    assert ClusterConfig.of({}).origin("cpu_model") is Origin.KUBEVIRT
+    assert DEFAULTS.machine_type("ppc64le") == "q35"
+    assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("given_", "types"),
+    [(ARM | {"machineType": "old"}, ["old"] * 3), (ARM, ["q35", "new", "s390-ccw-virtio"])],
+    ids=["the old machine type counts for all architectures", "one of its own"],
+)
+def test_machine_types(given_: dict[str, Any], types: list[str]) -> None:
+    read = ClusterConfig.of(given_)
+    assert [read.machine_type(name) for name in ("amd64", "arm64", "s390x")] == types
+
+
+def test_configured_values_are_the_clusters() -> None:
+    developer = {"nodeSelectors": {"pool": "vms"}, "cpuAllocationRatio": 3, "memoryOvercommit": 150}
+    read = ClusterConfig.of(
+        {"cpuModel": "m", "liveUpdateConfiguration": {"maxCpuSockets": 3}, "developerConfiguration": developer}
+    )
+
+    assert (read.cpu_model, read.max_cpu_sockets, read.max_hotplug_ratio) == ("m", 3, 4)
+    assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
+    assert read.origin("cpu_model") is Origin.CLUSTER
 
 
 @pytest.mark.parametrize(
