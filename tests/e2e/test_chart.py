@@ -31,7 +31,11 @@ from .support.manifests import parse as parse_documents
 from .test_install import kustomization
 
 OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
-ON_OPENSHIFT = {"openshift": True, "settings": {"kubevirt": {"namespace": "openshift-cnv"}}}
+# The settings of the overlay, which the chart's user gives.
+ON_OPENSHIFT = {
+    "openshift": True,
+    "settings": {"kubevirt": {"namespace": "openshift-cnv"}, "eviction": {"coolDownSeconds": 0}},
+}
 OF_OVERLAY: dict[str, dict[str, Any]] = {"kubernetes": {}, "openshift": ON_OPENSHIFT}
 LISTENING = {"metrics": {"listen": "0.0.0.0:8444"}}
 
