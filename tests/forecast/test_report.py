@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -17,25 +18,30 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.migrationpolicy import MigrationRules
 from webhook.placement.machines import Migration, MigrationStatus
 
-PAGE = Path(__file__).parents[2] / "docs" / "drain.md"
+PAGES = Path(__file__).parents[2] / "docs"
 GIB = 2**30
+COMMON = (report.VmPlan, report.Remedy, report.Limits)
+DRAIN = (report.DrainPlan, report.Step, report.BlockedPod, report.PlannedTransfer, report.SpareNode, *COMMON)
+
+
+def named_on(page: str) -> set[str]:
+    section = (PAGES / page).read_text().partition("## The plan as JSON")[2].partition("\n## ")[0]
+    assert (report.SCHEMA if page == "drain.md" else report.UPDATE_SCHEMA) in section
+    return set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
+
+
+def printed_by(shapes: Iterable[type[msgspec.Struct]]) -> set[str]:
+    return {field.encode_name for shape in shapes for field in msgspec.structs.fields(shape)}
 
 
 def test_every_field_is_on_the_page() -> None:
-    section = PAGE.read_text().partition("## The plan as JSON")[2].partition("\n## ")[0]
-    named = set(re.findall(r"`([a-zA-Z]+)(?:\[\])?`", section)) | set(re.findall(r"([a-zA-Z]+)\[\]", section))
-    printed = {
-        field.encode_name
-        for shape in (
-            *(report.DrainPlan, report.Step, report.VmPlan, report.BlockedPod, report.PlannedTransfer),
-            *(report.Remedy, report.SpareNode, report.Limits),
-        )
-        for field in msgspec.structs.fields(shape)
-    }
+    drain, update = named_on("drain.md"), named_on("kubevirt-updates.md")
+    printed = printed_by((report.UpdatePlan, report.Evictions))
 
-    assert report.SCHEMA in section
-    assert printed - named == set()
-    assert named - printed <= {"moves", "blocks", "null"}
+    assert printed_by(DRAIN) - drain == set()
+    assert drain - printed_by(DRAIN) <= {"moves", "blocks", "null"}
+    assert printed - update - printed_by(COMMON) == set()
+    assert update - printed <= {"blocks", "null"}
 
 
 def limits(**migrations: object) -> report.Limits:
