@@ -266,11 +266,8 @@ def test_a_fleet_does_what_is_foretold(fleet_place: Place, seed: int) -> None:
     (step,) = found.steps
     mine = [vm for vm in step.vms if vm.namespace == place.namespace]
     assert {vm.name for vm in mine} == names
-    undecided = set(UNDECIDED)
-    if any(place.namespace in note and "which is not known" in note for note in found.notes):
-        undecided |= {report.MIGRATES, report.QUOTA, *report.PENDING}
     drain = Drain(place, fleet)
-    certain = [vm for vm in mine if vm.code not in undecided and "is not known" not in vm.reason]
+    certain = _decided(mine, found, place)
 
     def happened() -> bool:
         drain.round()
@@ -297,6 +294,16 @@ def test_a_fleet_does_what_is_foretold(fleet_place: Place, seed: int) -> None:
     transfers = [each for each in step.transfers if each.namespace == place.namespace]
     assert sorted(each.name for each in transfers) == [f"importer-{number}" for number in range(fleet.importers)]
     assert not [pod for pod in place.admin.list(PODS, place.namespace) if _name(pod).startswith("importer-")]
+
+
+def _decided(vms: Sequence[VmPlan], found: DrainPlan, place: Place) -> list[VmPlan]:
+    """Those of which the plan says what becomes of them; of the others it says that this is not known."""
+    undecided = set(UNDECIDED)
+    if any(place.namespace in note and "which is not known" in note for note in found.notes):
+        undecided |= {report.MIGRATES, report.QUOTA, *report.PENDING}
+    if any(vm.code == report.QUOTA and "is not known" in vm.reason for vm in vms):
+        undecided.add(report.QUOTA)
+    return [vm for vm in vms if vm.code not in undecided]
 
 
 def _look_at_those_that_stay(place: Place, drain: Drain, vms: Sequence[VmPlan]) -> None:
