@@ -398,6 +398,14 @@ class TestQuotas:
         assert codes == {"stops": "strategy-none", "web": "waits-for-quota", "large": "quota"}
         golden(of(found).reason)
 
+    @pytest.mark.parametrize(("owner", "is_known"), [("ReplicaSet", False), ("DaemonSet", True)])
+    def test_what_other_evicted_pods_free_is_not_known(self, owner: str, is_known: bool) -> None:
+        """Their controllers may start them again before the target pod is made, or after."""
+        pods = [clusters.filler("other", "a", owner=owner)]
+        found = plan(NODES, [vm("web", "a")], pods=pods, quotas=[quota(count__pods=("2", "2"))])
+        assert of(found).code == "quota"
+        assert ("not known" not in of(found).reason) is is_known
+
     def test_a_target_pod_without_a_node_takes_the_quota_from_others(self, golden: Golden) -> None:
         """It is pending for minutes, and counts meanwhile; beside it there is room for a small one alone."""
         nowhere = vm("nowhere", "a", "3Gi", nodeSelector={"zone": "x"})

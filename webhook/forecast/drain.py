@@ -25,7 +25,7 @@ from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_request
-from webhook.placement.quota import PodUsage, QuotaReview, review_quotas
+from webhook.placement.quota import PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
@@ -305,7 +305,7 @@ class Planner:
             index.put(msgspec.structs.replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         running = {place_of(vmi): self._snapshot.pod_of(vmi) for vmi in leaving}
-        vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving])
+        vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
         ending = [running[vm.namespace, vm.name] for vm in vms if vm.outcome == report.SHUTS_DOWN]
         for node in before:
             index.put(node)
@@ -314,8 +314,12 @@ class Planner:
         seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
         return Step(tuple(nodes), tuple(vms), len(others), tuple(blocked), seconds, at_most, tuple(transfers))
 
-    def carry_out(self, decided: Iterable[tuple[Vmi, VmPlan]]) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
+    def carry_out(
+        self, decided: Iterable[tuple[Vmi, VmPlan]], nodes: Sequence[str] = ()
+    ) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
         """Have VMs move and shut down as it is decided of each, and its plan; those that find no node block.
+
+        Pods without a VM on ``nodes`` are evicted, too.
 
         Returns:
             the plans in the same order, and the migrations that KubeVirt creates.
@@ -335,9 +339,13 @@ class Planner:
                     freed.setdefault(place[0], []).append(self._mover(vmi).usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         movers = []
+        evicted: dict[str, list[PodUsage]] = {}
+        for (namespace, _), pod in self._evicted_others(nodes) if self._snapshot.quotas and migrating else ():
+            evicted.setdefault(namespace, []).append(usage_of(pod, packing.requests_of(pod), ()).negated)
         for vmi in migrating:
             mover = self._mover(vmi)
-            if problem := self._quota_problem(mover, freed.get(mover.place[0], ())):
+            namespace = mover.place[0]
+            if problem := self._quota_problem(mover, freed.get(namespace, ()), evicted.get(namespace, ())):
                 plans[mover.place] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
                 self.blocked.append(Blocked(report.QUOTA, vmi))
             else:
@@ -397,11 +405,11 @@ class Planner:
             pods = pluralize(number, "target pod")
             yield f"ResourceQuota {namespace}/{name} leaves room for {pods} concurrently; other migrations wait."
 
-    def _quota_problem(self, mover: packing.Mover, freed: Sequence[PodUsage]) -> str:
+    def _quota_problem(self, mover: packing.Mover, freed: Sequence[PodUsage], evicted: Sequence[PodUsage]) -> str:
         """Why the namespace's quotas deny the target pod of a VM, a clause.
 
         What earlier migrations needed is free again, except for the pods that they leave, and so is what VMs that shut
-        down have freed.
+        down have freed; what other ``evicted`` pods free, their controllers may take again.
         """
         namespace = mover.place[0]
         quotas = self._snapshot.quotas.get(namespace)
@@ -419,7 +427,10 @@ class Planner:
             return ""
         # In the words of the API server now, which counts what is not freed yet.
         now = review_quotas(quotas, mover.usage).problem or found.problem
-        return f"the target pod of its migration would be denied: {now}"
+        reason = f"the target pod of its migration would be denied: {now}"
+        if not evicted or review_quotas(quotas, mover.usage, beside=(*freed, *evicted)).problem:
+            return reason
+        return f"{reason}; whether {pluralize(len(evicted), 'other pod')} evicted there leave enough is not known"
 
     def _find_nodes(
         self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
@@ -621,21 +632,24 @@ class Planner:
     def _others(self, nodes: Sequence[str]) -> tuple[list[LauncherPod], list[BlockedPod], list[PlannedTransfer]]:
         """The pods without a VM that are evicted, those of them that may not be, and those that copy a disk."""
         others, blocked, transfers = [], [], []
+        for (namespace, name), pod in self._evicted_others(nodes):
+            others.append(pod)
+            if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
+                blocked.append(BlockedPod(namespace, name, reason))
+            elif found := transfer_of(pod):
+                started = pod.started_at
+                since = None if started is None else max(0, int(self._snapshot.objects.now - started))
+                transfers.append(PlannedTransfer(namespace, name, found.what, found.owner, since, found.loss))
+        return others, blocked, transfers
+
+    def _evicted_others(self, nodes: Sequence[str]) -> Iterator[tuple[Place, LauncherPod]]:
         for node in nodes:
-            for (namespace, name), pod in sorted(self._on.get(node, {}).items()):
+            for place, pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
                 if pod.meta.label(CREATED_BY) or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
-                if (namespace, pod.launcher) in self._snapshot.attachments:
-                    continue
-                others.append(pod)
-                if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
-                    blocked.append(BlockedPod(namespace, name, reason))
-                elif found := transfer_of(pod):
-                    started = pod.started_at
-                    since = None if started is None else max(0, int(self._snapshot.objects.now - started))
-                    transfers.append(PlannedTransfer(namespace, name, found.what, found.owner, since, found.loss))
-        return others, blocked, transfers
+                if (place[0], pod.launcher) not in self._snapshot.attachments:
+                    yield place, pod
 
 
 class Blocked(msgspec.Struct, frozen=True):
