@@ -31,6 +31,7 @@ from .support.manifests import MANIFESTS
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration, refused
 from .support.objects import ZONE, ensure_namespace, make_node, obj
 from .support.pki import Pki, service_account
+from .support.program import command
 from .support.rbac import grant
 from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS, WebhookServer
 from .support.workloads import vm
@@ -218,13 +219,17 @@ def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoin
     assert third.metric("kubevirt_webhook_requests_total", code="200")
 
 
-def authenticating(directory: Path, user: Json) -> str:
-    """The flag of an API server that authenticates to webhooks as a user of a kubeconfig."""
+def authenticating(directory: Path, user: Json, **validating: str) -> str:
+    """The flag of an API server that authenticates to webhooks as a user of a kubeconfig.
+
+    Keywords go into the configuration of those that validate.
+    """
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
     (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
     version, file = {"apiVersion": "apiserver.config.k8s.io/v1"}, str(directory / "kubeconfig")
     own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": file}
-    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": own} for kind in ("Mutating", "Validating")]
+    kinds = {"Mutating": own, "Validating": own | validating}
+    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": each} for kind, each in kinds.items()]
     admission = {**version, "kind": "AdmissionConfiguration", "plugins": plugins}
     (directory / "admission").write_text(json.dumps(admission))
     return f"--admission-control-config-file={directory / 'admission'}"
@@ -278,6 +283,26 @@ def test_the_api_servers_client_certificate(
     assert "apiserver" in said.message
 
 
+# What an API server reads from a file, and no API shows.
+UNSEEN = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": VALIDATING,
+    "metadata": {"name": "policy.static.k8s.io"},
+    "webhooks": [
+        {
+            "name": "policy.example.com",
+            "clientConfig": {"url": "https://localhost:9/policy"},
+            "rules": [
+                {"operations": ["CREATE"], "apiGroups": ["a.example"], "apiVersions": ["v1"], "resources": ["a"]}
+            ],
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+        }
+    ],
+}
+
+
 @pytest.mark.kubernetes(versions.WEBHOOK_TOKENS)
 def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
     own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
@@ -286,7 +311,10 @@ def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
     file = tmp_path / "token"
     file.write_text("none-yet")
     gate = "--feature-gates=APIServerWebhookAuthenticationToken=true"
-    plane = own_plane(apiserver_flags=[authenticating(tmp_path, {"tokenFile": str(file)}), gate])
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static" / "policy.json").write_text(json.dumps(UNSEEN))
+    flag = authenticating(tmp_path, {"tokenFile": str(file)}, staticManifestsDir=str(tmp_path / "static"))
+    plane = own_plane(apiserver_flags=[flag, gate])
     make_node(plane.admin, "node-a", EAST)
     installed = new_installation(plane, MANAGED)
     installed.apply()
@@ -357,6 +385,12 @@ def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
     results = ("expired", "not-bound", "other-audience", "invalid-signature")
     count = partial(replica.metric, "kubevirt_webhook_sender_tokens_total")
     assert [count(result=result) for result in results] == [1, 2, 1, 2]
+
+    (tmp_path / "settings.yaml").write_text("{}")
+    done = command(plane, "doctor", "-o", "json", f"--config={tmp_path / 'settings.yaml'}", check=False)
+    found = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "api-server"]
+    assert {each["code"] for each in found} == {"tokens-issued", "configured-by-files"}
+    assert "ValidatingAdmissionWebhook" in next(each["found"] for each in found if each["verdict"] == "unknown")
 
 
 NAMESPACE = "kubevirt-webhook"
