@@ -167,7 +167,7 @@ class TestTimes:
         found = plan(NODES, [vm("web", "a", **unable()), vm("db", "a", **unable("None"))])
         assert (found.evictions.vms, found.evictions.at_most_seconds, len(found.notes)) == (2, None, 1)
 
-    @pytest.mark.parametrize("written", ["soon", "1", "1m2", "m"])
+    @pytest.mark.parametrize("written", ["soon", "1", "1m2", "m", f"{'9' * 400}h"])
     def test_an_interval_that_is_none(self, written: str) -> None:
         with pytest.raises(InputError, match="batchEvictionInterval"):
             plan(NODES, [], BOTH | {"batchEvictionInterval": written})

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from webhook.admission.step_budget import StepBudget, TooComplex
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.forecast import drain, report
 from webhook.forecast.report import Evictions, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
@@ -43,7 +43,7 @@ _MOST_ROUNDS: Final = 50
 _UPDATED: Final = "it is updated afterwards"
 _METHODS: Final = "KubeVirt's workloadUpdateMethods"
 _PARTS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|m|s|us|µs|ns)")
+_DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(h|ms|m|s|us|µs|ns)")
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts, and no node is drained.",
     "KubeVirt chooses VMs at random. The plan moves them by name, and those that find no node again after the others.",
@@ -178,7 +178,7 @@ def _seconds(written: str | None) -> int:
     parts = _DURATION.findall(text)
     if "".join(number + unit for number, unit in parts) != text and text != "0":
         where = "spec.workloadUpdateStrategy.batchEvictionInterval"
-        raise InputError(f"{written!r} is not a duration", where, "use for example 1m30s")
+        raise InputError(f"{quote(written)} is not a duration", where, "use for example 1m30s")
     seconds = sum(float(number) * _PARTS[unit] for number, unit in parts)
     return 0 if written.startswith("-") else -int(-seconds // 1)
 
