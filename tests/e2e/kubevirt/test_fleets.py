@@ -1,8 +1,8 @@
 """Random fleets beside a real KubeVirt do what `explain drain` and `explain migration` foretell of them.
 
 A fleet has two groups of nodes, and on the nodes that are drained VMs of many kinds: handed to another controller, with
-dedicated CPUs, that shut down, for which there is no room, in a namespace with a quota or a
-PodDisruptionBudget, under a configuration with or without post-copy; and importers, which the drain cuts off.
+dedicated CPUs, with hotplugged volumes, that cannot migrate, that shut down, for which there is no room, in a namespace
+with a quota or a PodDisruptionBudget, with or without post-copy; and importers, which the drain cuts off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 from tests.e2e.support.foreign_webhook import eviction
 from tests.e2e.support.kube import Json, KubeError, denial, eventually
-from tests.e2e.support.objects import has_condition, obj, owner_reference
+from tests.e2e.support.objects import has_condition, is_unschedulable, obj, owner_reference
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 from webhook.cli.explain import _read_answer, from_cluster
 from webhook.forecast import report
@@ -31,13 +31,14 @@ from webhook.k8s.quantity import parse
 from webhook.policies.migration.explanation import MigrationExplanation, explain
 
 from .control_plane import ZONES, RunningKubeVirt
+from .nodes import LOCAL
 from .place import Place
-from .test_eviction import GONE, HOSTNAME, cordoned
+from .test_eviction import GONE, HOSTNAME, _attachments, _hotplugged, cordoned
 
 pytestmark = pytest.mark.kubevirt
 
 QUOTAS, BUDGETS = "v1/resourcequotas", "policy/v1/poddisruptionbudgets"
-CLAIMS = "v1/persistentvolumeclaims"
+CLAIMS, VOLUMES = "v1/persistentvolumeclaims", "v1/persistentvolumes"
 NODES = sorted(ZONES)
 GROUP = [name for name in NODES if ZONES[name] == ZONES[NODES[0]]]
 GI = 2**30
@@ -46,7 +47,7 @@ IMPORTER = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
 MARKED = "Eviction triggered evacuation"
 REJECTED = "migrationRejectedByResourceQuota"
 # Of these, more than one outcome is in agreement with what the plan says: that it is not known.
-UNDECIDED = {report.MIGRATES_IF_PACKED, report.MAY_NOT_FIT, report.WAITS_FOR_QUOTA}
+UNDECIDED = {report.MIGRATES_IF_PACKED, report.MAY_NOT_FIT, report.MAY_NOT_ATTACH, report.WAITS_FOR_QUOTA}
 
 
 def _seeds() -> range:
@@ -65,6 +66,7 @@ class Fleet(NamedTuple):
     budget: bool
     importers: int
     fillers: Mapping[str, str]
+    volumes: Mapping[str, tuple[str, str]]
 
 
 def _template(dice: random.Random) -> Json:
@@ -94,10 +96,17 @@ def _fleet(seed: int) -> Fleet:
     dice = random.Random(seed)
     limits: Json = {"parallelMigrationsPerCluster": 20, "parallelOutboundMigrationsPerNode": 20}
     limits |= dice.choice([{}, {"allowPostCopy": True}, {"allowWorkloadDisruption": True}])
-    vms = []
+    vms, volumes = [], {}
     for number in range(dice.randint(3, 6)):
         labels = {"app": dice.choice(["mover", "other"])}
-        template = {"metadata": {"labels": labels}, "spec": _template(dice)}
+        template: Json = {"metadata": {"labels": labels}, "spec": _template(dice)}
+        match dice.choice(["attached", "local", *"......"]):
+            case "attached":
+                # From its own node alone, or from a group.
+                here = dice.choice([(HOSTNAME, NODES[0]), ("zone", ZONES[NODES[0]]), ("kubernetes.io/os", "linux")])
+                volumes[f"vm-{number}"] = here
+            case "local":
+                template["metadata"]["annotations"] = {LOCAL: ""}
         vms.append(obj("VirtualMachine", f"vm-{number}", spec={"runStrategy": "Once", "template": template}))
     spare = dice.choice([None, None, 0.4 * GI, 1.5 * GI, 4 * GI])
     quota = None if spare is None else {"requests.memory": int(spare)}
@@ -105,7 +114,7 @@ def _fleet(seed: int) -> Fleet:
         quota = {"count/pods": dice.choice([0, 1, 3])}
     drained = dice.choice([GROUP[:1], GROUP[:1], GROUP])
     fillers = {name: dice.choice(["1Gi", "40Gi", "61Gi"]) for name in NODES if name not in drained}
-    return Fleet(drained, vms, limits, quota, dice.random() < 0.5, dice.choice([0, 0, 1, 2]), fillers)
+    return Fleet(drained, vms, limits, quota, dice.random() < 0.5, dice.choice([0, 0, 1, 2]), fillers, volumes)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,6 +140,8 @@ def fleet_place(real: RunningKubeVirt, apart: Place) -> Iterator[Place]:
     for resource in (QUOTAS, BUDGETS, VMS, VMIS, PODS, CLAIMS):
         with suppress(KubeError):
             apart.admin.delete_all(resource, apart.namespace)
+    for volume in apart.admin.list(VOLUMES):
+        apart.admin.delete(VOLUMES, _name(volume))
     real.configure(migrations=None)
     eventually(real.is_empty, what="the fleet to end")
 
@@ -141,10 +152,16 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
     others = [name for name in NODES if name not in fleet.drained]
     with cordoned(place, others):
         for vm in fleet.vms:
+            if reach := fleet.volumes.get(_name(vm)):
+                attached, spec = _hotplugged(place, _name(vm), *reach), vm["spec"]["template"]["spec"]
+                spec["volumes"] = attached["volumes"]
+                spec["domain"]["devices"] = attached["domain"]["devices"]
             place.make(vm)
         names = {name for name in map(_name, fleet.vms) if _starts(place, name)}
         for name in names:
             assert place.running(name)["status"]["nodeName"] in fleet.drained
+        count = len(names & fleet.volumes.keys())
+        eventually(partial(_are_attached, place, fleet.drained, count), what=f"{count} volumes to be attached")
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = place.make(obj("PersistentVolumeClaim", "disk", spec=size))
     for node, memory in fleet.fillers.items():
@@ -177,6 +194,10 @@ def _starts(place: Place, name: str) -> bool:
     place.admin.delete(VMS, name, place.namespace)
     eventually(lambda: not place.launchers(name), what=f"{name} to be gone")
     return False
+
+
+def _are_attached(place: Place, nodes: Sequence[str], count: int) -> bool:
+    return sum(len(_attachments(place, node)) for node in nodes) >= count
 
 
 def _make_quota(place: Place, spare: Mapping[str, int]) -> None:
@@ -313,6 +334,12 @@ def _look_at_those_that_stay(place: Place, drain: Drain, vms: Sequence[VmPlan]) 
             eventually(partial(place.unschedulable, vm.name), what=f"a pod of {vm.name} without a node")
         elif vm.code == report.QUOTA:
             eventually(partial(_is_rejected, place, vm.name), what=f"a quota to deny the target pod of {vm.name}")
+        elif vm.code == report.NO_ATTACHMENT:
+            waits = lambda: any(map(is_unschedulable, _attachments(place, "")))
+            eventually(waits, what=f"no node to attach the volume of {vm.name}")
+        elif vm.code == report.NOT_MIGRATABLE:
+            drain.round()
+            assert "is not live-migratable" in drain.answers[_name(place.launcher(vm.name))]
         else:
             assert vm.code == report.DISRUPTION_BUDGET, vm
             pod = _name(place.launcher(vm.name))
