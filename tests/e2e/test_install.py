@@ -44,7 +44,7 @@ DEPLOYMENT = ("apps/v1/deployments", "kubevirt-webhook", NAMESPACE)
 COMPONENTS = sorted(each.name for each in (MANIFESTS / "components").iterdir())
 OVERLAYS = ["kubernetes", "openshift"]
 # Their kinds are other projects', which a bare API server doesn't serve.
-FOREIGN = ("cert-manager", "monitoring")
+FOREIGN = ("cert-manager", "kubevirt-plugin", "monitoring")
 
 
 def objects(kube: Kube) -> dict[str, Json]:
