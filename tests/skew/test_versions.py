@@ -1,6 +1,7 @@
 """Versions beside each other: configurations and settings of earlier versions with this one, and later settings.
 
-`tests/skew/VERSION` holds what each released version installed; `make release` adds a directory.
+`tests/skew/VERSION` holds what each released version installed; `make release` adds a directory. `0.0.0` is from before
+the first release: its settings have names that are still read.
 """
 
 from __future__ import annotations
