@@ -120,7 +120,8 @@ def _megabytes(name: str) -> float:
 
 def _are_locked() -> bool:
     """Whether this environment has the locked versions: that of `make bounds` has others."""
-    return all(importlib.metadata.version(name) == locked for name, locked in _versions("image").items())
+    installed = {one.name.lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()}
+    return all(installed.get(name) == locked for name, locked in _versions("image").items())
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the page has the sizes for x86-64")
