@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,6 +168,7 @@ class FakeApiServer:
         self.url = ""
         self.page_hook: Callable[[], object] = lambda: None  # after every page of a list that has more
         self.connected: Callable[[], int] = lambda: 0  # how many connections there are
+        self.wall: Callable[[], float] = time.time  # Unix time, which each answer has in its header Date
         self.cache: EtcdCopy | None = None  # of the watch cache, where that is not of etcd's present
         self._kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]] = {}
         self._log: list[tuple[int, str, Json | None, Json | None]] = []  # version, kind, old, new
@@ -306,6 +309,10 @@ class FakeApiServer:
                 return response
         return await self._truth(request)
 
+    async def write_date(self, _request: web.Request, response: web.StreamResponse) -> None:
+        """Answer with the server's own clock."""
+        response.headers.setdefault("Date", formatdate(self.wall(), usegmt=True))
+
     async def _truth(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
@@ -431,6 +438,7 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
     """Serve on a free port of the loopback interface."""
     application = web.Application(client_max_size=16 << 20)
     application.router.add_route("*", "/{path:.*}", server.handle)
+    application.on_response_prepare.append(server.write_date)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)

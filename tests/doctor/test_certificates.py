@@ -205,6 +205,7 @@ TODAY = web.Response(headers={"Date": "today"})
 )
 async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected: list[str]) -> None:
     world.clock = Shifted(ours)  # type: ignore[assignment]
+    world.server.wall = time.time
 
     assert await world.told(check_clock, change) == expected
     assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)
