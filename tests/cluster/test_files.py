@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class TestReading:
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_kind(self, tmp_path: Path, kind: str) -> None:
         known = KINDS[kind]
-        version = "v1beta1" if known.versions.startswith("v[") else "v1"
+        version = next(one for one in ("v1", "v1beta1", "v1alpha1") if re.fullmatch(known.versions, one))
         namespace = "ns" if known.namespaced else ""
         thing = made(f"{known.group}/{version}".lstrip("/"), kind, "a", namespace)
         found = cluster(tmp_path, thing)
