@@ -16,8 +16,6 @@ import msgspec
 
 from webhook.k8s.types.meta import Unstructured
 
-# So many events more are no growth: thresholds, such as that from which a text is cut.
-ALLOWANCE: Final = 40
 # Events by the file and line.
 Cost: TypeAlias = Counter[tuple[str, int]]
 
@@ -67,6 +65,8 @@ def comparisons(function: Callable[[], object]) -> Cost:
 
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
+    # A few events more are no growth: thresholds, such as that from which a text is cut.
+    few = 40
 
     def first(line: tuple[str, int]) -> int:
         """What the first items cost; where they lead another way, which is shorter, all that it costs."""
@@ -75,7 +75,7 @@ def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tupl
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * first(line) + ALLOWANCE and not line[0].endswith(COUNTED_ELSEWHERE)
+        if count - once[line] > 1.2 * first(line) + few and not line[0].endswith(COUNTED_ELSEWHERE)
     }
 
 

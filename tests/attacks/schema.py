@@ -58,6 +58,7 @@ _NODE_SELECTOR: Final = Fields({"nodeSelectorTerms": Items(Fields({"matchExpress
 _OPEN: Final[dict[str, Node]] = {
     **dict.fromkeys(("annotations", "configuration", "numa", "realtime", "utilityVolumes", "snp", "tdx"), TEXT),
     **dict.fromkeys(("sendTo", "receive", "multus", "resourceClaims", "schedulingGates", "data"), TEXT),
+    "hotplugVolume": SchemaEntries(TEXT),
     "nodeSelector": SchemaEntries(TEXT),
     "affinity": Fields({"nodeAffinity": Fields({"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR})}),
     "tolerations": Items(Fields({"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT})),
