@@ -19,7 +19,6 @@ PICTURES = {
         ("kubevirt-webhook review examples/reviews/01-launcher-pod.yaml --cluster-from examples/cluster", 0),
         ("kubevirt-webhook review examples/reviews/02-owner-opted-out.yaml --cluster-from examples/cluster", 0),
     ),
-    "drain": (("kubevirt-webhook explain drain node-1 --cluster-from examples/drain", 1),),
 }
 
 

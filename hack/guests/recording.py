@@ -17,7 +17,7 @@ from tests.guests.support import NAMESPACE, OTHER, Guests
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CAST: Final = ROOT / "build/drain.cast"
-PICTURE: Final = ROOT / "docs/images/drain-with-guests.svg"
+PICTURE: Final = ROOT / "docs/images/drain.svg"
 SVG_TERM: Final = "svg-term-cli@2.1.1"
 NODE: Final = "node-1"
 VMS: Final = ("cart", "queue", "search", "web")
