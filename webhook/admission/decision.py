@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from msgspec import Meta
@@ -116,6 +116,7 @@ class RepeatedChanges(tuple[Change, ...]):  # noqa: SLOT001 - Python knows no sl
 
     Args:
         _changes: in an order in which they can be applied.
+        present: how much of each path every object has for which they are made; None: that differs.
 
     Attributes:
         patches: what `webhook.admission.patch.render` has made of them, by how much of each path an object has.
@@ -123,8 +124,13 @@ class RepeatedChanges(tuple[Change, ...]):  # noqa: SLOT001 - Python knows no sl
 
     patches: dict[tuple[int, ...], bytes]
 
-    def __init__(self, _changes: Iterable[Change]) -> None:
+    def __new__(cls, changes: Iterable[Change], _present: tuple[int, ...] | None = None) -> Self:
+        """The changes in a tuple."""
+        return super().__new__(cls, changes)
+
+    def __init__(self, _changes: Iterable[Change], present: tuple[int, ...] | None = None) -> None:
         self.patches = {}
+        self.present: Final = present
 
     @cached_property
     def redacted(self) -> Sequence[Change]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.decision import Change, RepeatedChanges
-from webhook.k8s.json_tree import count_present
+from webhook.k8s.json_tree import locate
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -68,7 +68,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
 
 def _present(root: object, changes: Sequence[Change]) -> tuple[int, ...]:
     """All that an operation depends on beside its change: how much of the path an object has, where it has no value."""
-    return tuple([count_present(root, change.path) if change.old is None else 0 for change in changes])
+    return tuple([locate(root, change.path)[1] if change.old is None else 0 for change in changes])
 
 
 def _operations(changes: Sequence[Change], present: Sequence[int]) -> list[Operation]:
@@ -99,7 +99,7 @@ def render(root: object, changes: Sequence[Change]) -> bytes | None:
     if not isinstance(changes, RepeatedChanges):
         result = operations(root, changes)
         return _encode(result) if result else None
-    present = _present(root, changes)
+    present = _present(root, changes) if changes.present is None else changes.present
     known = changes.patches.get(present)
     if known is None:
         result = _operations(changes, present)

@@ -24,7 +24,7 @@ from webhook.admission.reasons import scheduling as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
-from webhook.k8s.json_tree import ABSENT, lookup
+from webhook.k8s.json_tree import ABSENT, locate, lookup
 from webhook.k8s.types.core import SchedulingPod
 from webhook.k8s.types.meta import Object, OwnerReference
 from webhook.kubevirt.instancetype import revisions
@@ -348,8 +348,11 @@ def _unresolved(why: str) -> Decision:
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
     """The decision to write a scheduler's name to all paths: the field and its annotations."""
-    old = tuple([lookup(view, path) for path in paths])
-    changes = (_usual_changes if _USUAL.issuperset(old) else _changes)(name, reason.code, paths, old)
+    old, present = zip(*[locate(view, path) for path in paths], strict=True)
+    if _USUAL.issuperset(old):
+        changes = _usual_changes(name, reason.code, paths, old, present)
+    else:
+        changes = _changes(name, reason.code, paths, old)
     return Decision((reason,), changes, notes={"scheduler": name})
 
 
@@ -364,7 +367,8 @@ def _changes(name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tupl
 
 @lru_cache(maxsize=64)
 def _usual_changes(
-    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...]
+    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...], present: tuple[int, ...]
 ) -> tuple[Change, ...]:
-    """The same where it is nothing that a tenant has written."""
-    return RepeatedChanges(_changes(name, code, paths, old))
+    """The same where it is nothing that a tenant has written, in objects that have as much of each path."""
+    written = tuple(depth for value, depth in zip(old, present, strict=True) if value != name)
+    return RepeatedChanges(_changes(name, code, paths, old), written)
