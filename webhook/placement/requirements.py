@@ -334,26 +334,30 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     asked: dict[str, list[_Asked]] = {}
     names: list[_Asked] = []
     affinities: list[OneOf] = []
+    doubtful: set[str] = set()
     spend(len(requirements), "requirements")
     # That an object is no Struct of a class, isinstance finds out by a call.
     for requirement in requirements:
         if type(requirement) is Label:
             expression = requirement.expression
-            asked.setdefault(expression.key, []).append((requirement, expression))
-        elif type(requirement) is OneOf or type(requirement) is Reachable:
-            affinities.append(requirement)
         elif type(requirement) is Elsewhere:
             names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
-            if requirement.hostname:
-                expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
-                asked.setdefault(HOSTNAME, []).append((requirement, expression))
-    conflicts: list[Contradiction] = []
-    for each in asked.values():
+            if not requirement.hostname:
+                continue
+            expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
+        else:
+            if type(requirement) is OneOf or type(requirement) is Reachable:
+                affinities.append(requirement)
+            continue
         # Most labels are required once, and one value, or any, is always possible.
-        expression = each[0][1]
+        together = asked.setdefault(expression.key, [])
         possible = expression.values if expression.operator == IN else expression.operator in _ALWAYS_POSSIBLE
-        if not possible or len(each) > 1:
-            conflicts += _of_one_label(each)
+        if together or not possible:
+            doubtful.add(expression.key)
+        together.append((requirement, expression))
+    conflicts: list[Contradiction] = []
+    for key in filter(doubtful.__contains__, asked) if doubtful else ():
+        conflicts += _of_one_label(asked[key])
     for affinity in affinities:
         conflicts += _of_affinity(affinity, asked, names)
     return tuple(conflicts)
