@@ -154,6 +154,15 @@ async def test_what_proves_nothing(token: str, result: str) -> None:
     assert verifier.results == {result: 1}
 
 
+async def test_a_token_of_any_depth_is_an_answer() -> None:
+    """What can just be decoded the first time may be too deep when it is verified, some calls further down."""
+    verifier, right = await knowing(k1=KEY), sign(KEY, claims(URL, now=NOW)).partition(".")
+    start = b'{"alg":"ES256","kid":"k1","x":'
+    for depth in range(700, 1000):
+        header = encode(start + b"[" * depth + b"]" * depth + b"}")
+        assert verify(verifier, header + right[1] + right[2]) == 0.0
+
+
 async def test_no_token_without_its_scheme_and_none_of_another_group_counts() -> None:
     verifier = await knowing(k1=KEY)
     token = sign(KEY, claims(URL, now=NOW, groups=(GROUP,)))
@@ -187,6 +196,7 @@ MALFORMED_KEYS = [
     {"kty": "EC", "kid": "k1", "crv": "P-256", "x": "AQ", "y": "AQ"},
     {"kty": "EC", "kid": "k1", "crv": "P-1", "x": "AQ", "y": "AQ"},
     {"kty": "RSA", "kid": "k1", "n": "AQ", "e": "A"},
+    key_set(k1=KEY)["keys"][0] | {"kid": ["k1"]},
 ]
 
 
