@@ -78,7 +78,7 @@ class SenderVerifier:
         wall: the clock, in Unix seconds.
 
     Attributes:
-        results: the tokens so far by result; a token counts once for each connection on which it comes.
+        results: how often tokens were verified so far, by result.
     """
 
     def __init__(

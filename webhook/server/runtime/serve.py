@@ -512,7 +512,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     rules = "1, with the version of KubeVirt whose rules apply, and where its known fields come from."
     health = "1 while a scheduler's health check finds it available."
     lost = "Audit lines that could not be written, or that were not read in time."
-    tokens = "Bearer tokens of senders by result, each counted once for a connection."
+    tokens = "Verifications of bearer tokens of senders by result."
     restored = "Times that etcd was found to have been restored from an older copy."
     own = [
         StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
