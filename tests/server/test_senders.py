@@ -18,7 +18,7 @@ from tests.tokens import ISSUER, Key, claims, encode, key_set, sign
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
 from webhook.server import senders
-from webhook.server.senders import DISCOVERY_PATH, KEYS_PATH, SenderVerifier
+from webhook.server.senders import DISCOVERY_PATH, KEYS_PATH, MAX_TOKEN_BYTES, SenderVerifier
 
 URL = "https://kubevirt-webhook.kubevirt-webhook.svc:443"
 PATH = "/validate/migration/virtualmachineinstancemigrations/enforce"
@@ -142,6 +142,8 @@ STRANGER = ec.generate_private_key(ec.SECP256R1())
         (sign(KEY, claims(URL, now=NOW, exp="soon")), "malformed"),
         (f"{encode(b'{}')}.{encode(b'[' * 20_000)}.", "malformed"),
         (sign(KEY, claims(URL, now=NOW), [1]), "malformed"),
+        # Longer than any that is issued: to decode it would cost more than a review of as many bytes.
+        (sign(KEY, claims(URL, now=NOW, other="a" * MAX_TOKEN_BYTES)), "malformed"),
         (sign(KEY, claims(URL, now=NOW, exp=10**400)), "malformed"),
         ("a.b.c", "malformed"),
         ("", "malformed"),
