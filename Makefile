@@ -241,8 +241,9 @@ guests-lab: $(READY) ## Start a real KubeVirt that runs guests, and leave it run
 
 .PHONY: guests-recording
 guests-recording: $(READY) ## Record a drain of guests for the README; it takes asciinema and Node.js
-	@$(BIN)/python -m hack.guests $(BIN)/python -m hack.guests.recording
 	@$(BIN)/python -m hack.guests.recording
+	@$(BIN)/python -m hack.guests $(BIN)/python -m hack.guests.recording
+	@$(BIN)/python -m hack.guests.recording --draw
 
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies; LOCK=--upgrade takes the newest versions, not those already locked

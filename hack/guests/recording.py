@@ -40,8 +40,15 @@ sleep 5
 """
 
 
-def main() -> None:
-    """Write the recording, and the picture of it."""
+def missing() -> str:
+    """What is not there to record and draw with; empty: all of it is."""
+    packages = {"asciinema": "asciinema", "npx": "npm"}
+    lacking = (name for name in packages if not shutil.which(name))
+    return next((f"{name} is missing; on Debian it is in the package {packages[name]}" for name in lacking), "")
+
+
+def record() -> None:
+    """Write the recording of a drain, beside the cluster."""
     guests = Guests(Path(os.environ["NODE_DIRECTORY"]), Path(os.environ["NODE_BINARIES"]))
     guests.install_all()
     guests.offer()
@@ -50,7 +57,7 @@ def main() -> None:
     guests.kubectl("uncordon", OTHER[NODE])
     seconds = guests.explain("drain", NODE)["seconds"]
     CAST.parent.mkdir(exist_ok=True)
-    record = ["asciinema", "rec", "--quiet", "--overwrite", f"--cols={WIDTH}", "--rows=30", "--idle-time-limit=2"]
+    command = ["asciinema", "rec", "--quiet", "--overwrite", f"--cols={WIDTH}", "--rows=30", "--idle-time-limit=2"]
     environ = {
         **os.environ,
         "KUBECONFIG": str(guests.kubeconfig_for(*ADMIN)),
@@ -61,19 +68,19 @@ def main() -> None:
     }
     script = CAST.with_suffix(".sh")
     script.write_text(SESSION)
-    subprocess.run([*record, f"--command=bash {script}", str(CAST)], env=environ, cwd=ROOT, check=True)
+    subprocess.run([*command, f"--command=bash {script}", str(CAST)], env=environ, cwd=ROOT, check=True)
 
 
 def draw() -> None:
     """Make the picture of the recording; outside the namespaces, which have no way to a registry."""
-    npx = shutil.which("npx")
-    assert npx, "there is no npx: install Node.js"
     options = ("--in", str(CAST), "--out", str(PICTURE), "--window", "--no-cursor")
-    subprocess.run([npx, "--yes", SVG_TERM, *options], check=True)
+    subprocess.run(["npx", "--yes", SVG_TERM, *options], check=True)
 
 
 if __name__ == "__main__":
+    if why := missing():
+        sys.exit(f"guests-recording: {why}")
     if "NODE_DIRECTORY" in os.environ:
-        main()
-    else:
+        record()
+    elif "--draw" in sys.argv:
         draw()
