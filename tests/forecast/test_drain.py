@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from webhook.forecast.report import CODES, DrainPlan, Remedy, VmPlan
 from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.hyperconverged import HyperConverged
+from webhook.placement import quota as quotas
 
 NODES = [node("a"), node("b"), node("c")]
 TWO = NODES[:2]
@@ -553,6 +555,25 @@ class TestProperties:
             found.spare.seconds,
         )
         assert after.blocks < found.blocks
+
+
+def test_reviews_of_quotas_do_not_grow_with_the_pods_that_leave_or_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace with thousands of VMs would take minutes otherwise, which no step counts."""
+    counting = Mock(wraps=quotas._counts)
+    monkeypatch.setattr(quotas, "_counts", counting)
+
+    def reviews(number: int) -> int:
+        counting.reset_mock()
+        strategies = ("LiveMigrate", "None")
+        vms = [vm(f"vm-{index}", "a", "1Mi", evictionStrategy=strategies[index % 2]) for index in range(number)]
+        large = [vm(f"large-{index}", "a", "8Gi") for index in range(number)]
+        others = [clusters.filler(f"pod-{index}", "a", "1Mi") for index in range(number)]
+        found = plan(NODES, [*vms, *large], pods=others, quotas=[quota(requests_memory=("12Gi", "1Gi"))])
+        assert found.shuts_down == number // 2
+        assert found.blocks >= number
+        return counting.call_count
+
+    assert reviews(40) < 3 * reviews(20)
 
 
 def test_large_clusters_take_few_steps() -> None:

@@ -25,7 +25,7 @@ from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Group
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_request
-from webhook.placement.quota import PodUsage, QuotaReview, review_quotas, usage_of
+from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
@@ -146,7 +146,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     for number, name in enumerate(named):
         if name not in snapshot.views:
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
-        if name in named[:number] and name in nodes:
+        if name in named[:number]:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     order = sorted(named, key=_occupied(snapshot).__getitem__) if parallel else named
@@ -326,7 +326,7 @@ class Planner:
         """
         plans: dict[Place, VmPlan] = {}
         migrating = []
-        freed: dict[str, list[PodUsage]] = {}
+        leaving: dict[str, list[PodUsage]] = {}
         for vmi, decision in decided:
             place = place_of(vmi)
             plans[place] = decision
@@ -336,12 +336,14 @@ class Planner:
                 self.blocked.append(Blocked(decision.code, vmi))
             elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
                 if place[0] in self._snapshot.quotas:
-                    freed.setdefault(place[0], []).append(self._mover(vmi).usage.negated)
+                    leaving.setdefault(place[0], []).append(self._mover(vmi).usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
+        freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
         movers = []
-        evicted: dict[str, list[PodUsage]] = {}
+        others: dict[str, list[PodUsage]] = {}
         for (namespace, _), pod in self._evicted_others(nodes) if self._snapshot.quotas and migrating else ():
-            evicted.setdefault(namespace, []).append(usage_of(pod, packing.requests_of(pod), ()).negated)
+            others.setdefault(namespace, []).append(usage_of(pod, packing.requests_of(pod), ()).negated)
+        evicted = {namespace: add_usages(usages) for namespace, usages in others.items()}
         for vmi in migrating:
             mover = self._mover(vmi)
             namespace = mover.place[0]
@@ -430,7 +432,8 @@ class Planner:
         reason = f"the target pod of its migration would be denied: {now}"
         if not evicted or review_quotas(quotas, mover.usage, beside=(*freed, *evicted)).problem:
             return reason
-        return f"{reason}; whether {pluralize(len(evicted), 'other pod')} evicted there leave enough is not known"
+        pods = pluralize(sum(each.pods for each in evicted), "other pod")
+        return f"{reason}; whether {pods} evicted there leave enough is not known"
 
     def _find_nodes(
         self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
@@ -487,18 +490,19 @@ class Planner:
 
         Target pods without a node count while they are pending, and VMs that shut down count until they have.
         """
-        pending: dict[str, list[PodUsage]] = {}
+        waiting: dict[str, list[PodUsage]] = {}
         for mover in movers:
             if found[mover.place].code in (*report.PENDING, report.NO_ATTACHMENT):
-                pending.setdefault(mover.place[0], []).append(mover.usage)
+                waiting.setdefault(mover.place[0], []).append(mover.usage)
+        pending = {namespace: add_usages(usages) for namespace, usages in waiting.items()}
         minutes = report.PENDING_SECONDS // 60
         for mover in movers:
             namespace, plan = mover.place[0], found[mover.place]
             quotas = self._snapshot.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
                 continue
-            beside = pending.get(namespace, [])
-            whose = f"the target pods of {pluralize(len(beside), 'VM')} without a node"
+            beside = pending.get(namespace, ())
+            whose = f"the target pods of {pluralize(sum(each.pods for each in beside), 'VM')} without a node"
             for others, why in (
                 ((*beside, *freed.get(namespace, ())), f"{whose} take the quota for {minutes}m at a time"),
                 ((), "VMs that shut down count in the quota until they have"),

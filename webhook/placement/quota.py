@@ -96,12 +96,14 @@ class PodUsage(msgspec.Struct, frozen=True):
         unset: containers without a value, by the names in `_TO_BE_SET`.
         priority_class: the pod's; empty: none.
         crosses_namespaces: whether its affinity looks at other namespaces.
+        pods: how many pods these are.
     """
 
     amounts: Nanos
     unset: dict[str, tuple[str, ...]]
     priority_class: str = ""
     crosses_namespaces: bool = False
+    pods: int = 1
 
     @property
     def negated(self) -> PodUsage:
@@ -110,6 +112,17 @@ class PodUsage(msgspec.Struct, frozen=True):
 
 
 NO_USAGE: Final = PodUsage({}, {})
+
+
+def add_usages(usages: Iterable[PodUsage]) -> tuple[PodUsage, ...]:
+    """The sums of what pods count for, one for each set of scopes, so that a review does not grow with the pods."""
+    sums: dict[tuple[str, bool], PodUsage] = {}
+    for each in usages:
+        scopes = each.priority_class, each.crosses_namespaces
+        total = sums.setdefault(scopes, PodUsage({}, {}, *scopes, pods=0))
+        amounts = {name: total.amounts.get(name, 0) + amount for name, amount in each.amounts.items()}
+        sums[scopes] = msgspec.structs.replace(total, amounts=total.amounts | amounts, pods=total.pods + each.pods)
+    return tuple(sums.values())
 
 
 class QuotaReview(msgspec.Struct, frozen=True):
