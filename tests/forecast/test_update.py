@@ -188,6 +188,11 @@ def test_hyperconverged_owns_the_methods() -> None:
     ):
         changes = {each.change.split()[1]: (each.vms, text in each.change) for each in found.changes}
         assert changes == {"LiveMigrate": (("shop/web",), True), "Evict": (("shop/db",), True)}
+    none = snapshot(NODES, vms, updates=EVICT | {"batchEvictionSize": 0})
+    for kubevirt, words in ((world.kubevirt, "spec.{} of KubeVirt"), (owned, "{} of HyperConverged hco/")):
+        (change,) = update.plan(msgspec.structs.replace(none, kubevirt=kubevirt)).changes
+        assert words.format("workloadUpdateStrategy.batchEvictionSize") in change.change
+        assert change.vms == ("shop/db", "shop/web")
 
 
 class TestReleases:

@@ -78,6 +78,7 @@ _TOGETHER: Final = (
 _ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
 _MOST_CHANGES: Final = 10
 _UPDATE_METHODS: Final = "spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt"
+_SOME_IN_A_BATCH: Final = "set spec.workloadUpdateStrategy.batchEvictionSize of KubeVirt to 1 or more"
 _MIGRATABLE: Final = "LiveMigratable"
 # What KubeVirt writes as the reason of the condition LiveMigratable.
 _BY_REASON: Final = {
@@ -691,9 +692,9 @@ def rank(
     field = owner.field("migrations") if owner else ""
     own = {_BY_CODE[report.NO_MIGRATIONS]: f"raise the limits in {field} of {owner.title}"} if owner and field else {}
     if owner:
-        methods = f"workloadUpdateStrategy.workloadUpdateMethods of {owner.title}"
-        texts = (_BY_CODE[code] for code in (report.LIVE_MIGRATE_NOT_CONFIGURED, report.EVICT_NOT_CONFIGURED))
-        own |= {text: text.replace(_UPDATE_METHODS, methods) for text in texts}
+        codes = (report.LIVE_MIGRATE_NOT_CONFIGURED, report.EVICT_NOT_CONFIGURED)
+        for text in (*map(_BY_CODE.__getitem__, codes), _SOME_IN_A_BATCH):
+            own[text] = text.replace("spec.workload", "workload").replace("of KubeVirt", f"of {owner.title}")
     for each in blocked:
         for change in _changes(each, drained, evicts):
             freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
@@ -712,6 +713,8 @@ def _changes(blocked: Blocked, drained: frozenset[str], evicts: bool) -> Iterato
         if known := _BY_REASON.get((condition.reason if condition else None) or ""):
             yield known
     change = _BY_CODE.get(blocked.code)
+    if evicts and blocked.code == report.EVICT_NOT_CONFIGURED:
+        change = _SOME_IN_A_BATCH
     if change and (evicts or blocked.code != report.NOT_MIGRATABLE):
         yield change
 
