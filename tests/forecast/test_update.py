@@ -167,10 +167,17 @@ class TestTimes:
         found = plan(NODES, [vm("web", "a", **unable()), vm("db", "a", **unable("None"))])
         assert (found.evictions.vms, found.evictions.at_most_seconds, len(found.notes)) == (2, None, 1)
 
-    @pytest.mark.parametrize("written", ["soon", "1", "1m2", "m", f"{'9' * 400}h"])
+    @pytest.mark.parametrize("written", ["soon", "1", "1m2", "m", f"{'9' * 400}h", "", "+-5m"])
     def test_an_interval_that_is_none(self, written: str) -> None:
         with pytest.raises(InputError, match="batchEvictionInterval"):
             plan(NODES, [], BOTH | {"batchEvictionInterval": written})
+
+    def test_a_downgrade_is_not_evaluated(self) -> None:
+        def gaps(before: str, after: str) -> int:
+            config = replace(config_of(after, {}), launchers_of=config_of(before, {}).release)
+            return len(update.plan(msgspec.structs.replace(snapshot(NODES, []), kubevirt=config)).gaps)
+
+        assert [gaps("1.8.3", "1.9.0"), gaps("1.9.0", "1.9.0"), gaps("1.9.0", "1.8.3")] == [0, 0, 1]
 
     def test_too_much_to_plan_is_one_sentence(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(drain, "MAX_STEPS", 10)

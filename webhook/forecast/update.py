@@ -7,7 +7,7 @@ plans.
 
 from __future__ import annotations
 
-import re
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -19,6 +19,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast import drain, report
 from webhook.forecast.report import Evictions, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
+from webhook.k8s.duration import parse_duration
 from webhook.kubevirt.releases import release
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.demand import qemu_growth
@@ -42,8 +43,6 @@ _REQUEUE_SECONDS: Final = 30
 _MOST_ROUNDS: Final = 50
 _UPDATED: Final = "it is updated afterwards"
 _METHODS: Final = "KubeVirt's workloadUpdateMethods"
-_PARTS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(h|ms|m|s|us|µs|ns)")
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts, and no node is drained.",
     "KubeVirt chooses VMs at random. The plan moves them by name, and those that find no node again after the others.",
@@ -174,13 +173,11 @@ def _seconds(written: str | None) -> int:
     """
     if written is None:
         return _BATCH_SECONDS
-    text = written.lstrip("+-")
-    parts = _DURATION.findall(text)
-    if "".join(number + unit for number, unit in parts) != text and text != "0":
-        where = "spec.workloadUpdateStrategy.batchEvictionInterval"
+    seconds = parse_duration(written)
+    if seconds is None:
+        where = "spec.workloadUpdateStrategy.batchEvictionInterval of KubeVirt"
         raise InputError(f"{quote(written)} is not a duration", where, "use for example 1m30s")
-    seconds = sum(float(number) * _PARTS[unit] for number, unit in parts)
-    return 0 if written.startswith("-") else -int(-seconds // 1)
+    return max(0, math.ceil(seconds))
 
 
 def _notes(snapshot: ClusterSnapshot, vms: list[VmPlan], limits: report.Limits) -> Iterator[str]:
@@ -209,3 +206,8 @@ def _gaps(objects: ClusterObjects, starting: int) -> Iterator[str]:
     if objects.kubevirt.release.is_newer:
         newest = release.NEWEST
         yield f"KubeVirt {objects.kubevirt.release} is newer than {newest}, the newest one whose rules were tried"
+    before, after = objects.kubevirt.launchers_of or objects.kubevirt.release, objects.kubevirt.release
+    if after.version < before.version:
+        # KubeVirt's own tests (tests/operator) only update, from the release before; kubevirt#12002 has the words.
+        what = f"whether VMs outlast the downgrade from KubeVirt {before} to {after}"
+        yield f"{what}, which KubeVirt does not officially support"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
+from webhook.k8s.duration import parse_duration
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
@@ -46,11 +46,6 @@ PATIENCE: Final = 0.8
 # A large body takes longer at every step, and the API server's clock ran while it wrote it. An answer that comes too
 # late would be an error, and so what the entry's failurePolicy says.
 LARGE_PATIENCE: Final = 0.5
-
-# Its parts are looked for only where all of it is one: a search takes the square of the digits' number.
-_GO_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_GO_DURATION: Final = re.compile(rf"(?:{_GO_PART.pattern})+")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class RequestObserver(CrashObserver, Protocol):
@@ -235,8 +230,7 @@ def timeout_of(query: str) -> float:
     """Seconds in ``timeout=`` of a query string, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
     for part in query.split("&"):
         name, _, value = part.partition("=")
-        if name == "timeout" and _GO_DURATION.fullmatch(value):
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in _GO_PART.findall(value))
+        if name == "timeout" and (seconds := parse_duration(value)) is not None:
             # The API server allows a webhook 30 s at most.
             return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
     return DEFAULT_TIMEOUT
