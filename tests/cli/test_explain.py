@@ -365,10 +365,20 @@ def test_what_tenants_wrote_is_shown_not_obeyed(tmp_path: Path) -> None:
 
 def test_a_value_of_a_wrong_type_in_a_file(tmp_path: Path) -> None:
     vmi, _ = clusters.vm("web", "a", volumes="none")
-    result = run("explain", "drain", "a", "--cluster-from", directory(tmp_path, instance(vmi)))
+    kubevirt = {"metadata": {"name": "kubevirt", "namespace": "kubevirt"}, "status": {"phase": "Deployed"}}
+    specs = ({"configuration": {"migrations": 5}}, {"workloadUpdateStrategy": {"batchEvictionSize": 0.5}})
+    broken, half = (whole("KubeVirt", kubevirt | {"spec": spec}, "kubevirt.io/v1") for spec in specs)
+    for obj, text in (
+        (instance(vmi), "VirtualMachineInstance shop/web: "),
+        (whole("PersistentVolume", {"metadata": {"name": "pv"}, "spec": 5}), "PersistentVolume pv: "),
+        (broken, "KubeVirt's configuration cannot be decoded: "),
+        (half, r"\S+: spec.workloadUpdateStrategy.batchEvictionSize must be an integer, not a number"),
+    ):
+        result = run("explain", "drain", "a", "--cluster-from", directory(tmp_path, obj))
 
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Error: VirtualMachineInstance shop/web: ")
+        assert result.exit_code == 2
+        assert re.match(f"Error: {text}", result.stderr)
+        assert "kubeconfig" not in result.stderr
 
 
 def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:

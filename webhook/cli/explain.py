@@ -362,6 +362,8 @@ def _snapshot(
             return from_files(cluster_from, before, after)
         return asyncio.run(from_cluster(kubeconfig, before, after))
     except Unreadable as error:
+        if cluster_from:
+            raise InputError(error.why, fix="correct the file") from None
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(explain_vm.UNREADABLE) from None
 
@@ -646,7 +648,7 @@ def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
         return msgspec.convert(value, resource.view)
     except msgspec.ValidationError as error:
         metadata = value["metadata"]
-        where = f"{resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
+        where = f"{resource.kind} {'/'.join(filter(None, (metadata.get('namespace'), metadata['name'])))}"
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 

@@ -210,7 +210,8 @@ def describe_wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tup
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
     path = _find_path(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
     fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
-    what = f"{format_path(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}"
+    needed = "an integer" if wanted == "int" else _TYPES.get(wanted, wanted)
+    what = f"{format_path(path) or 'the object'} must be {needed}, not {_TYPES.get(got, got)}"
     return path, what, fix
 
 
