@@ -557,6 +557,20 @@ class TestProperties:
         assert after.blocks < found.blocks
 
 
+def test_budgets_of_pods_are_steps() -> None:
+    """A tenant can make thousands of either; and a reason names a few."""
+    budgets = [budget(0, app="x") | {"metadata": {"name": f"b{each}", "namespace": "shop"}} for each in range(100)]
+    world = snapshot(
+        NODES, [], pods=[clusters.filler(f"pod-{each}", "a", app="x") for each in range(9)], budgets=budgets
+    )
+    work = StepBudget(planner.MAX_STEPS)
+    (blocked, *_) = work.run(planner._plan, world, ["a"], 0, None).steps[0].blocked_pods
+
+    assert work.spent >= 900
+    assert "b0, b1" in blocked.reason
+    assert len(blocked.reason) < 200
+
+
 def test_reviews_of_quotas_do_not_grow_with_the_pods_that_leave_or_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A namespace with thousands of VMs would take minutes otherwise, which no step counts."""
     counting = Mock(wraps=quotas._counts)

@@ -13,9 +13,9 @@ from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
-from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo, PodSelector, expressions_of
+from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, PodDisruptionBudget, place_of
+from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -29,7 +29,7 @@ from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_qu
 from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
-from webhook.policies.migration.explanation import change_of
+from webhook.policies.migration.explanation import change_of, few
 from webhook.text import pluralize
 
 # 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
@@ -627,8 +627,7 @@ class Planner:
 
     def _count_disruptions(self, pods: Iterable[LauncherPod]) -> None:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
-        budgets = self._snapshot.budgets
-        found = (_budgets_of(pod, budgets.get(pod.meta.namespace or "", ())) for pod in pods)
+        found = map(self._snapshot.budgets_of, pods)
         counts = Counter((*place_of(each[0]), each[0].allowed) for each in found if len(each) == 1)
         for key, number in counts.items():
             if 0 < key[2] < number:
@@ -639,7 +638,7 @@ class Planner:
         others, blocked, transfers = [], [], []
         for (namespace, name), pod in self._evicted_others(nodes):
             others.append(pod)
-            if reason := _budget_problem(pod, self._snapshot.budgets.get(namespace, ())):
+            if reason := _budget_problem(pod, self._snapshot):
                 blocked.append(BlockedPod(namespace, name, reason))
             elif found := transfer_of(pod):
                 started = pod.started_at
@@ -823,17 +822,10 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     return plan_of(vmi, report.HANDED_OVER, report.EXTERNAL_STRATEGY, reason, controller=controller)
 
 
-def _budgets_of(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
-    """Those of the PodDisruptionBudgets of its namespace that select a pod."""
-    place, labels = pod.meta.namespace or "", pod.meta.labels or {}
-    selectors = [(each, expressions_of(each.spec.selector if each.spec else None)) for each in budgets]
-    return [each for each, expressions in selectors if PodSelector(None, expressions).matches(place, labels)]
-
-
-def _budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) -> str:
+def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
-    found = _budgets_of(pod, budgets)
-    names = ", ".join(each.meta.name or "" for each in found)
+    found = snapshot.budgets_of(pod)
+    names = few([each.meta.name or "" for each in found])
     if len(found) > 1:
         return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
     if found and found[0].allowed < 1:
@@ -843,7 +835,7 @@ def _budget_problem(pod: LauncherPod, budgets: Iterable[PodDisruptionBudget]) ->
 
 def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
     pod = snapshot.pod_of(vmi)
-    problem = _budget_problem(pod, snapshot.budgets.get(vmi.meta.namespace or "", ())) if pod else ""
+    problem = _budget_problem(pod, snapshot) if pod else ""
     if problem:
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
     return plan_of(vmi, report.SHUTS_DOWN, code, reason)

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from webhook.admission.step_budget import spend
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.forecast.pods import PodSelector, expressions_of
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace, Object, View
@@ -107,7 +109,10 @@ class ClusterSnapshot:
             if migration.is_unfinished:
                 place = (migration.meta.namespace or "", migration.vmi_name)
                 self.unfinished.setdefault(place, []).append(migration)
-        self.budgets: Final = _by_namespace(objects.budgets)
+        self._budgets: Final[dict[str, list[tuple[PodSelector, PodDisruptionBudget]]]] = {}
+        for budget in objects.budgets:
+            selector = PodSelector(None, expressions_of(budget.spec.selector if budget.spec else None))
+            self._budgets.setdefault(budget.meta.namespace or "", []).append((selector, budget))
         self.quotas: Final = _by_namespace(objects.quotas)
         self.limit_ranges: Final = _by_namespace(objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
@@ -152,6 +157,13 @@ class ClusterSnapshot:
         """The pod that a VM runs in; None: there is none to be seen."""
         found = (pod for pod in self.launchers.get(vmi.meta.uid or "", ()) if pod.node_name == vmi.node_name)
         return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+    def budgets_of(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
+        """Those of the PodDisruptionBudgets of its namespace that select a pod."""
+        namespace, labels = pod.meta.namespace or "", pod.meta.labels or {}
+        budgets = self._budgets.get(namespace, ())
+        spend(len(budgets), "PodDisruptionBudgets of pods")
+        return [budget for selector, budget in budgets if selector.matches(namespace, labels)]
 
 
 def _by_namespace(objects: Iterable[V]) -> dict[str, list[V]]:
