@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from tests.forecast import clusters
-from tests.forecast.clusters import apart, budget, node, quota, snapshot, vm
+from tests.forecast.clusters import GIB, apart, budget, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
@@ -238,6 +238,18 @@ class TestPodsOnDrainedNodes:
         step = found.steps[0]
 
         assert (step.other_pods, [pod.name for pod in step.blocked_pods], found.blocks) == (2, ["one"], 1)
+
+    def test_pods_that_only_say_that_they_carry_a_vm(self) -> None:
+        """One of another namespace is not a VM's, and one of no VM is evicted as its budget allows."""
+        forged = [
+            clusters.filler(name, "a", "9Gi", **{"kubevirt.io/created-by": uid, "app": "x"})
+            for name, uid in (("hidden", "uid-none"), ("other", "uid-web"))
+        ]
+        forged[1]["metadata"] |= {"namespace": "mallory", "creationTimestamp": "2027-01-01T00:00:00Z"}
+        found = plan(NODES, [vm("web", "a")], pods=forged, budgets=[budget(0, app="x")])
+
+        assert (of(found).code, of(found).memory) == ("migrates", GIB)
+        assert (found.steps[0].other_pods, [pod.name for pod in found.steps[0].blocked_pods]) == (2, ["hidden"])
 
     def test_those_that_copy_disks_are_named(self) -> None:
         """The drain cuts them off, wherever their controller is; one that a budget keeps goes on."""

@@ -15,7 +15,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import CREATED_BY, ClusterObjects, ClusterSnapshot, Place, place_of
+from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -650,7 +650,7 @@ class Planner:
         for node in nodes:
             for place, pod in sorted(self._on.get(node, {}).items()):
                 owner = pod.meta.controller_owner()
-                if pod.meta.label(CREATED_BY) or (owner and owner.kind in ("DaemonSet", "Node")):
+                if place in self._snapshot.carriers or (owner and owner.kind in ("DaemonSet", "Node")):
                     continue
                 if (place[0], pod.launcher) not in self._snapshot.attachments:
                     yield place, pod

@@ -91,6 +91,7 @@ class ClusterSnapshot:
     Attributes:
         index: the nodes. The position of a node follows from the names alone, so equal clusters give equal plans.
         launchers: the launcher pods that have not ended, by the UID of their VM.
+        carriers: the launcher pods of the beginning.
         attachments: the pods beside them that attach hotplugged volumes, by the launcher pod. KubeVirt denies their
             eviction as long as that runs (virt-api, ``admitHotplugPod``); they go with it.
     """
@@ -118,15 +119,17 @@ class ClusterSnapshot:
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
         self.launchers: Final[dict[str, list[machines.LauncherPod]]] = {}
+        # Users can write the label into any pod, with the UID of any VM.
+        owners = {(vmi.meta.namespace, vmi.meta.uid) for vmi in objects.vmis}
         for pod in objects.pods:
             owner = pod.meta.label(CREATED_BY)
-            if owner and not pod.is_over:
+            if owner and not pod.is_over and (pod.meta.namespace, owner) in owners:
                 self.launchers.setdefault(owner, []).append(pod)
-        launchers = {place_of(pod) for pods in self.launchers.values() for pod in pods}
+        self.carriers: Final = frozenset(place_of(pod) for pods in self.launchers.values() for pod in pods)
         self.attachments: Final[dict[Place, list[machines.LauncherPod]]] = {}
         for pod in objects.pods:
             place = (pod.meta.namespace or "", pod.launcher)
-            if place[1] and place in launchers and not pod.is_over:
+            if place in self.carriers and not pod.is_over:
                 self.attachments.setdefault(place, []).append(pod)
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
