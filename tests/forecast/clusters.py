@@ -147,6 +147,16 @@ def snapshot(
     )
 
 
+def large(number: int, **options: Any) -> ClusterObjects:
+    """So many nodes with two VMs each, which all keep off some."""
+    nodes = [node(f"n{index:04}", memory="64Gi") for index in range(number)]
+    vms = [
+        vm(f"vm-{index}", f"n{index % number:04}", labels={"app": f"a{index % 7}"}, affinity=apart(app="a0"))
+        for index in range(2 * number)
+    ]
+    return snapshot(nodes, vms, **options)
+
+
 def _views(view: Any, found: Sequence[Json]) -> tuple[Any, ...]:
     return tuple(msgspec.convert(each, view) for each in found)
 

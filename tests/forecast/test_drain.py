@@ -606,13 +606,8 @@ def test_large_clusters_take_few_steps() -> None:
     """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
 
     def steps(number: int) -> int:
-        nodes = [node(f"n{index:04}", memory="64Gi") for index in range(number)]
-        vms = [
-            vm(f"vm-{index}", f"n{index % number:04}", labels={"app": f"a{index % 7}"}, affinity=apart(app="a0"))
-            for index in range(2 * number)
-        ]
         work = StepBudget(planner.MAX_STEPS)
-        work.run(planner._plan, snapshot(nodes, vms), [], 1, None)
+        work.run(planner._plan, clusters.large(number), [], 1, None)
         return work.spent
 
     assert steps(80) < 5 * steps(20)

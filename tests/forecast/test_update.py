@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from tests.forecast import clusters
-from tests.forecast.clusters import apart, attachment, budget, node, quota, snapshot, vm
+from tests.forecast.clusters import attachment, budget, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
@@ -326,13 +326,8 @@ def test_large_clusters_take_few_steps() -> None:
     """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
 
     def steps(number: int) -> int:
-        nodes = [node(f"n{index:04}", memory="64Gi") for index in range(number)]
-        vms = [
-            vm(f"vm-{index}", f"n{index % number:04}", labels={"app": f"a{index % 7}"}, affinity=apart(app="a0"))
-            for index in range(2 * number)
-        ]
         work = StepBudget(drain.MAX_STEPS)
-        work.run(update._plan, snapshot(nodes, vms, updates=BOTH), False, None)
+        work.run(update._plan, clusters.large(number, updates=BOTH), False, None)
         return work.spent
 
     assert steps(80) < 5 * steps(20)
