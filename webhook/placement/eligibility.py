@@ -1,12 +1,12 @@
 """Which nodes are eligible, what keeps the others out, and what may keep a VM from an eligible node.
 
-The last is worth a note, but never a reason for a denial: it changes by the second (free resources), or depends on
-other pods (affinity between pods, spread).
+The last is worth a note, but never a reason for a denial: it depends on other pods (affinity between pods, spread), or
+on what becomes of the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -163,32 +163,18 @@ def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetReq
 _MOST_DEPARTURES: Final = 3
 
 
-def eligibility_notes(
-    vmi: Vmi,
-    eligible: Iterable[Node],
-    *,
-    requests: Mapping[str, int] | None = None,
-    free: Mapping[str, Mapping[str, int]] | None = None,
-    now: float = 0,
-) -> tuple[str, ...]:
+def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> tuple[str, ...]:
     """Notes about the eligible nodes, clauses.
 
     Args:
         vmi: the VMI that migrates.
         eligible: the nodes that meet all requirements.
-        requests: the requests of the VM's pod, by resource, each in a unit of its own.
-        free: the unrequested rest of nodes, by node and resource in the same units; others are not evaluated.
         now: Unix time in seconds.
     """
-    nodes = tuple(eligible)
-    departing = [f"{node.name} {node.departure.clause(now)}" for node in nodes if node.departure]
+    departing = [f"{node.name} {node.departure.clause(now)}" for node in eligible if node.departure]
     more = len(departing) - _MOST_DEPARTURES
-    known = [free[node.name] for node in nodes if free and node.name in free]
-    short = {each: sum(rest.get(each, 0) < wanted for rest in known) for each, wanted in (requests or {}).items()}
-    total = f"{len(nodes)} eligible nodes"
     return (
         *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
-        *(f"{count}/{total} have less free {each} than the VM requests" for each, count in short.items() if count),
         *departing[:_MOST_DEPARTURES],
         *([f"{more} more eligible nodes are or will be emptied"] if more > 0 else ()),
     )
