@@ -144,10 +144,10 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     """``parallel`` is 0 for nodes that are all drained at the same time."""
     snapshot = ClusterSnapshot(objects)
     named = list(nodes) or (sorted(snapshot.views) if parallel else [])
-    for number, name in enumerate(named):
+    for name, times in Counter(named).items():
         if name not in snapshot.views:
             raise InputError(f"node {quote(name)} does not exist", fix="kubectl get nodes lists them")
-        if name in named[:number]:
+        if times > 1:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     order = sorted(named, key=_occupied(snapshot).__getitem__) if parallel else named
