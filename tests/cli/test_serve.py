@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -173,8 +174,10 @@ def rejection(*arguments: str) -> str:
 
 def rejection_here(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Of the same command in this process, which needs no second to import all of it."""
+    handlers = logging.getLogger().handlers[:]
     with pytest.raises(SystemExit) as ended:
         main(["serve", *arguments])
+    assert logging.getLogger().handlers == handlers, "nothing writes to a descriptor that is another file's soon"
     return sentence_of(ended.value.code, capfd.readouterr().err)
 
 

@@ -45,10 +45,11 @@ def serve(**options: Any) -> None:
     import uvloop
 
     with without_system_authorities():
+        from webhook.server.runtime import logs
         from webhook.server.runtime.options import Options
         from webhook.server.runtime.serve import run
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with logs.configured(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(Options(**options)))
 
 

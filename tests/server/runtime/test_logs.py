@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,21 +54,11 @@ def fail(why: str) -> None:
     raise ValueError(why)
 
 
-@pytest.fixture
-def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, loop = root.handlers[:], root.level, asyncio.new_event_loop()
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    loop.close()
-
-
-def test_no_line_tells_a_secret_or_moves_a_terminal(restored: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_line_tells_a_secret_or_moves_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b[2J\u202e https://e.com/x?sig=hunter2"
 
     async def log() -> None:
-        log = logs.configure()
+        log = logs.follow_loop()
         log.warning(hostile, name=hostile, several=[hostile], inner={"password": "hunter2"})
         logging.getLogger("aiohttp").warning("seen: %s", hostile)
         token = "hunter2".upper()
@@ -78,7 +67,8 @@ def test_no_line_tells_a_secret_or_moves_a_terminal(restored: None, capfd: pytes
         log.error("failed", webhook="/x", exc_info=failure.value)
         assert token
 
-    asyncio.run(log())
+    with logs.configured():
+        asyncio.run(log())
 
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert len(lines) == 3

@@ -9,7 +9,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -133,14 +133,29 @@ class Lines(logging.Formatter):
         return line if exception is None else f"{line}\n{exception}"
 
 
-def configure() -> StructuredLogger:
-    """Set up logging for a server in the running loop, and for the warnings of libraries; gives the server's logger."""
+@contextmanager
+def configured() -> Iterator[None]:
+    """Log as a server does, and the warnings of libraries with it, until the end of the block, which its loop does not
+    outlive; then all is as before: the number of a descriptor that was closed is soon another file's, or a client's."""
     handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
     handler.setFormatter(Lines(terminal=sys.stderr.isatty()))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("webhook").setLevel(logging.INFO)
     # Every scan of the port would be an error in aiohttp's eyes; requests that fail are counted by the metrics.
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    levels = {"": logging.WARNING, "webhook": logging.INFO, "aiohttp.server": logging.CRITICAL}
+    root = logging.getLogger()
+    handlers, former = root.handlers[:], {name: logging.getLogger(name).level for name in levels}
+    root.handlers[:] = [handler]
+    try:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        yield
+    finally:
+        root.handlers[:] = handlers
+        for name, level in former.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def follow_loop() -> StructuredLogger:
+    """The server's logger, which gets what nobody has caught in the running loop."""
     asyncio.get_running_loop().set_exception_handler(_log_unhandled)
     return StructuredLogger(_SERVER)
 

@@ -73,7 +73,7 @@ async def run(options: Options) -> None:
         InputError: something that the user gave cannot be used.
     """
     options.check()
-    log = logs.configure()
+    log = logs.follow_loop()
     _many_connections()
     _return_large_blocks()
     stop = Stop()
