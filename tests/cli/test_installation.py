@@ -154,6 +154,10 @@ def test_an_interrupted_removal_or_installation_is_found_again(api: InstallMemor
     assert "not in other" in install("--namespace=other").stderr
     assert run("uninstall").output.endswith("uninstalled\n")
     assert api.objects == {}
+    # A binding of others may have its name, and a user has no namespace.
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubevirt-webhook"
+    api.put(path, {"kind": "ClusterRoleBinding", "subjects": [{"kind": "User", "name": "kubevirt-webhook"}]})
+    assert install("--dry-run").exit_code == 0
 
 
 def test_only_the_namespace_of_the_installation_is_deleted(

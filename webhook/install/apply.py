@@ -86,7 +86,9 @@ class Installer:
             return str(place)
         found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
         subjects = (found or {}).get("subjects") or ()
-        return next((str(subject["namespace"]) for subject in subjects if subject.get("name") == _ACCOUNT), "")
+        return next(
+            (str(one["namespace"]) for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one), ""
+        )
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
