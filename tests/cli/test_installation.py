@@ -198,6 +198,17 @@ def test_an_empty_namespace_is_not_every_namespace(api: InstallMemory, command: 
     assert "is a variable unset?" in result.stderr
 
 
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 99999, b"null", b"[]", b'{"metadata": null}', b'{"a": "\xff"}'])
+def test_another_server_than_an_api_server_is_told(api: InstallMemory, body: bytes) -> None:
+    """Such as a proxy whose page asks for a password."""
+    api.answers["GET", ""] = 200, body
+    for command in ("install --image i", "uninstall", "hand-over --to-manager kubectl", "cleanup"):
+        result = run(*command.split(), "--dry-run")
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert "kubevirt-webhook: the answer holds no object of an API server; check the server" in result.stderr
+    assert api.wrote == []
+
+
 def test_an_empty_image_is_not_the_one_that_runs(api: InstallMemory) -> None:
     install()
     assert run("install", "--image", "").exit_code == 2
