@@ -171,7 +171,7 @@ bench-placement: binaries ## Measure where a real kube-scheduler puts launcher p
 	@$(BIN)/python -m bench.placement $(BENCH)
 
 .PHONY: bench-commands
-bench-commands: $(READY) ## Measure review of 10,000 VMs, and a rolling drain of 5,000 nodes
+bench-commands: $(READY) ## Measure review of 10,000 VMs, and a rolling drain and an update of 5,000 nodes
 	@$(BIN)/python -m bench.commands $(BENCH)
 
 .PHONY: bench-index

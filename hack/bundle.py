@@ -217,15 +217,23 @@ def webhooks() -> list[Manifest]:
     return result
 
 
+def _person(text: str) -> tuple[str, str]:
+    name, _, address = text.rpartition("=")
+    if not name or "@" not in address:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=EMAIL, for example Ann=ann@example.com")
+    return name, address
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Write the bundle."""
     parser = argparse.ArgumentParser(prog="python -m hack.bundle", description="Write the bundle for OperatorHub.")
     parser.add_argument("--image", required=True, help="image of the replicas, by digest for a catalog")
-    parser.add_argument("--maintainer", action="append", default=[], metavar="NAME=EMAIL", help="may be repeated")
+    parser.add_argument(
+        "--maintainer", type=_person, action="append", default=[], metavar="NAME=EMAIL", help="may be repeated"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "bundle", metavar="DIR")
     options = parser.parse_args(given)
-    people = dict(one.rpartition("=")[::2] for one in options.maintainer)
-    for name, text in files(options.image, people).items():
+    for name, text in files(options.image, dict(options.maintainer)).items():
         file = options.output / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

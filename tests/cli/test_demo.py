@@ -101,9 +101,19 @@ def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
     assert "\n1 review: 0 as expected, 1 different; " in done.stdout
 
 
+def patch(value: bytes) -> bytes:
+    return b'{"response": {"allowed": true, "patch": %s}}' % value
+
+
 @pytest.mark.parametrize(
     ("status", "text"),
-    [(200, b"<html>\n" * 1000), (200, b"[]"), (200, b'{"response": 3}'), (200, b"\xff"), (404, b"not\nhere")],
+    [
+        *((200, b"<html>\n" * 1000), (200, b"[]"), (200, b'{"response": 3}'), (200, b"\xff"), (404, b"not\nhere")),
+        *((200, b"[" * 99999), (200, patch(b'"%"')), (200, patch(b"3")), (200, patch(b"null"))),
+        *((200, patch(b'"W10=W"')), (200, patch(b'"W3t9XQ=="')), (200, patch(b'"/w=="'))),
+        # A removal of what no example has.
+        (200, patch(b'"W3sib3AiOiAicmVtb3ZlIiwgInBhdGgiOiAiL25vIn1d"')),
+    ],
 )
 def test_another_server_is_named_and_no_example_is_blamed(status: int, text: bytes) -> None:
     with _https(status, text) as address:

@@ -118,6 +118,8 @@ def test_install_upgrade_uninstall(api: InstallMemory, tmp_path: Path) -> None:
 
     assert run("uninstall", "--dry-run").output.startswith(f"cluster: {CLUSTER}\n- Namespace kubevirt-webhook\n")
     assert api.objects
+    # What kubectl has added beside it would name what is gone.
+    api.put("/apis/plugin.kubevirt.io/v1alpha1/plugins/kubevirt-webhook", {"kind": "Plugin"})
     assert run("uninstall").output.endswith("uninstalled\n")
     assert api.objects == {}
     assert run("uninstall").output == f"cluster: {CLUSTER}\nkubevirt-webhook is not installed\n"
@@ -152,6 +154,10 @@ def test_an_interrupted_removal_or_installation_is_found_again(api: InstallMemor
     assert "not in other" in install("--namespace=other").stderr
     assert run("uninstall").output.endswith("uninstalled\n")
     assert api.objects == {}
+    # A binding of others may have its name, and a user has no namespace.
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubevirt-webhook"
+    api.put(path, {"kind": "ClusterRoleBinding", "subjects": [{"kind": "User", "name": "kubevirt-webhook"}]})
+    assert install("--dry-run").exit_code == 0
 
 
 def test_only_the_namespace_of_the_installation_is_deleted(
@@ -190,6 +196,17 @@ def test_an_empty_namespace_is_not_every_namespace(api: InstallMemory, command: 
 
     assert result.exit_code == 2
     assert "is a variable unset?" in result.stderr
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 99999, b"null", b"[]", b'{"metadata": null}', b'{"a": "\xff"}'])
+def test_another_server_than_an_api_server_is_told(api: InstallMemory, body: bytes) -> None:
+    """Such as a proxy whose page asks for a password."""
+    api.answers["GET", ""] = 200, body
+    for command in ("install --image i", "uninstall", "hand-over --to-manager kubectl", "cleanup"):
+        result = run(*command.split(), "--dry-run")
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert "kubevirt-webhook: the answer holds no object of an API server; check the server" in result.stderr
+    assert api.wrote == []
 
 
 def test_an_empty_image_is_not_the_one_that_runs(api: InstallMemory) -> None:

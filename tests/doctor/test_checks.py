@@ -35,6 +35,7 @@ from webhook.cluster.reader import TimedTransport
 from webhook.doctor.checks import examine, examine_files
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
+from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError, InputErrors
@@ -375,6 +376,14 @@ async def test_settings_come_from_the_files(world: DoctorWorld, tmp_path: Path) 
 
     assert f"ConfigMap {NS}/{NS}: settings-valid" in codes(report.findings, "ok")
     assert "scheduler batch: needs-cluster" in codes(report.findings, "unknown")
+
+
+async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path: Path) -> None:
+    world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
+
+    report = await world.examine_files(world.write(tmp_path / "dump"))
+
+    assert f"Plugin {NS}: unreadable" in codes(report.findings, "unknown")
 
 
 async def test_files_without_settings_need_them_from_elsewhere(

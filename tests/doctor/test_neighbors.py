@@ -49,6 +49,9 @@ def policy(text: str) -> Change:
         (both(controller("karpenter", **env("Ignore")), spread("hostname")), "ok karpenter"),
         (both(controller("karpenter", args=["--preference-policy=Ignore"]), spread("hostname")), "ok karpenter"),
         (both(controller("karpenter", args=["--preference-policy", "Ignore"]), spread("hostname")), "ok karpenter"),
+        # A tenant's pod, which says so of itself, or has a whole page to show.
+        (both(KARPENTER, controller("a-karpenter", **env("Ignore")), spread("both")), "warning hostname-buys-nodes"),
+        (both(controller("karpenter", **env("x" * 9999)), spread("both")), "warning hostname-buys-nodes"),
         (both(AUTOSCALER, spread("hostname")), "ok cluster-autoscaler"),
         (both(KARPENTER, AUTOSCALER), "ok karpenter; ok cluster-autoscaler"),
         (lambda it: it.namespace(OPERATOR), "ok no-descheduler"),

@@ -47,6 +47,11 @@ _START_SECONDS: Final = 20.0
 _AUDIT_SECONDS: Final = 5.0
 _SLOW: Final = "run the command again when this machine has less to do"
 _LONGEST_ANSWER: Final = 200
+# What reading something else than an AdmissionReview, or applying its patch, may raise.
+_NO_ANSWER: Final = (
+    *(ValueError, KeyError, TypeError, RecursionError),
+    *(jsonpatch.JsonPatchException, jsonpatch.JsonPointerException),
+)
 
 
 @dataclass
@@ -90,29 +95,28 @@ class _Demo:
             async with self.client.post(url, data=asked.body, headers=headers) as answer:
                 body = await answer.read()
             seconds = time.perf_counter() - start
-            response = self._response(answer.status, body, path)
+            request = asked.review["request"]
+            response, patched = self._response(answer.status, body, path, request.get("object"))
             decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
             line = await _next_line(self.audit) if self.audit else {"decision": decision}
             answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
-            if "patch" in response:
-                # As in the API server, the next webhook sees the patched object.
-                request = asked.review["request"]
-                request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
+            # As in the API server, the next webhook sees the patched object.
+            request["object"] = patched
         return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
 
-    def _response(self, status: int, body: bytes, path: Path) -> dict[str, Any]:
-        """The response in an AdmissionReview; an `InputError` where the server answers something else."""
+    def _response(self, status: int, body: bytes, path: Path, obj: Any) -> tuple[dict[str, Any], Any]:
+        """The response in an AdmissionReview, and the object with its patch; an `InputError` for another answer."""
         text = shorten(" ".join(body.decode(errors="replace").split()), _LONGEST_ANSWER)
         what = (
             f"the server answered status {status}: {text}" if status != 200 else f"answered no AdmissionReview: {text}"
         )
         if status == 200:
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(*_NO_ANSWER):
                 response: dict[str, Any] = json.loads(body)["response"]
                 if isinstance(response["allowed"], bool):
-                    return response
+                    return response, _patched(obj, response) if "patch" in response else obj
         if self.audit:
             raise InputError(what, str(path), "correct the example")
         raise InputError(what, self.address, "check the URL, and that kubevirt-webhook answers there")
@@ -200,8 +204,8 @@ async def _run(
     return answers
 
 
-def _operations(response: dict[str, Any]) -> Any:
-    return json.loads(base64.b64decode(response["patch"]))
+def _patched(obj: Any, response: dict[str, Any]) -> Any:
+    return jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"], validate=True)))
 
 
 @asynccontextmanager
@@ -303,8 +307,8 @@ def _show(out: Console, answers: list[Answered]) -> None:
 def _show_one(out: Console, answer: Answered) -> None:
     """One decision in full: what changed in the object, and the audit line."""
     obj = answer.request["object"]
-    patched = jsonpatch.apply_patch(obj, _operations(answer.response))
-    before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in (obj, patched))
+    both = (obj, _patched(obj, answer.response))
+    before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in both)
     out.print(Text(f"\n{answer.name} in full", style="bold"))
     for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
         out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))

@@ -80,7 +80,7 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
 async def _check_plugin(installation: Installation, configuration: ClusterConfig) -> list[Finding]:
     """Whether the Plugin of kubevirt-webhook, if there is one, names what is installed."""
     plugin = await installation.reader.get(PLUGINS, "", NAME)
-    if plugin is None or isinstance(plugin, FileGap):
+    if plugin is None or (isinstance(plugin, FileGap) and plugin.code == "not-in-files"):
         return []
     subject = f"{PLUGINS.kind} {NAME}"
     if isinstance(plugin, Unavailable):

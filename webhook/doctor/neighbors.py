@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,7 +20,9 @@ _NODE_POOL: Final = "karpenter.sh/nodepool"
 _NAME_LABELS: Final = ("app.kubernetes.io/name", "k8s-app", "app")
 _POLICY: Final = "PREFERENCE_POLICY"
 _POLICY_OPTION: Final = "--preference-policy"
+# In this order, the later one prevails.
 _IGNORE: Final = "Ignore"
+_RESPECT: Final = "Respect"
 _DESCHEDULER_NAMESPACE: Final = "openshift-kube-descheduler-operator"
 _PLUGIN: Final = "KubevirtMigrationAware"
 _BY_HOST: Final = {"hostname", "both"}
@@ -45,10 +48,10 @@ def _check_karpenter(nodes: Sequence[Node], pods: Sequence[Pod], *, spreads_by_h
     controllers = [pod for pod in pods if _is_of(pod, "karpenter")]
     if not bought and not controllers:
         return
-    policy = next(filter(None, map(_preference_policy, controllers)), "")
-    shown = policy or ("Respect, its default" if controllers else "not known (none of its pods is visible)")
+    # A tenant may give a pod such labels, too: one that does not ignore preferences is enough.
+    shown = max(map(_preference_policy, controllers), default="not known (none of its pods is visible)")
     what = f"it has bought {bought}/{pluralize(len(nodes), 'node')}; its preference policy is {shown}"
-    if not spreads_by_host or policy == _IGNORE:
+    if not spreads_by_host or shown == _IGNORE:
         yield ok("karpenter", _KARPENTER, what)
         return
     what += ", and spread sets a soft constraint on hostnames, which it then treats as required: one node for each VM"
@@ -57,16 +60,14 @@ def _check_karpenter(nodes: Sequence[Node], pods: Sequence[Pod], *, spreads_by_h
 
 
 def _preference_policy(pod: Pod) -> str:
-    """What Karpenter's environment or arguments set (pkg/operator/options); empty: neither does."""
+    """What Karpenter's arguments or environment set (pkg/operator/options), which takes no value but these two."""
     for container in pod.spec.containers or ():
-        for index, argument in enumerate(container.args or ()):
-            option, _, value = argument.partition("=")
-            if option == _POLICY_OPTION:
-                return value or "".join(container.args[index + 1 : index + 2] if container.args else ())
-        for variable in container.env or ():
-            if variable.name == _POLICY and variable.value:
-                return variable.value
-    return ""
+        words = " ".join(container.args or ()).replace("=", " ").split()
+        said = [value for option, value in itertools.pairwise(words) if option == _POLICY_OPTION]
+        said += [variable.value or "" for variable in container.env or () if variable.name == _POLICY]
+        if policies := [value for value in said if value in (_IGNORE, _RESPECT)]:
+            return policies[0]
+    return f"{_RESPECT}, its default"
 
 
 def _check_autoscaler(pods: Sequence[Pod]) -> Iterator[Finding]:

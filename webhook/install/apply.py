@@ -13,7 +13,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install import shortage
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
-from webhook.install.registration import API_VERSION, Manifest, advise, answered, stage
+from webhook.install.registration import API_VERSION, Manifest, advise, answered, object_in, stage
 from webhook.install.shortage import Shortage
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -86,7 +86,9 @@ class Installer:
             return str(place)
         found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
         subjects = (found or {}).get("subjects") or ()
-        return next((str(subject["namespace"]) for subject in subjects if subject.get("name") == _ACCOUNT), "")
+        return next(
+            (str(one["namespace"]) for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one), ""
+        )
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
@@ -250,8 +252,7 @@ class Installer:
     def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
         if status not in (200, 201):
             raise self._denial(manifest, verb, status, body)
-        found: Manifest = msgspec.json.decode(body)
-        return found
+        return object_in(body, title(manifest))
 
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         error = decode_status(body)

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest, answered
-from webhook.k8s.client.api import Requests
+from webhook.k8s.client.api import UNDECODABLE, Requests
 
 AUTO: Final = "auto"
 ANY: Final = "any"
@@ -127,5 +127,5 @@ async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
         raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:
         return msgspec.json.decode(body, type=view)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         raise InputError("the API server's answer cannot be decoded", path) from None

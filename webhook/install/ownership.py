@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.install.plan import path, title
-from webhook.install.registration import Manifest, advise, answered
+from webhook.install.registration import Manifest, advise, answered, object_in
 from webhook.k8s.client.api import Requests
 from webhook.k8s.types.meta import decode_status
 
@@ -83,7 +83,7 @@ class HandOver:
                 continue
             if status != 200:
                 raise _denial(title(manifest), status, body)
-            metadata = msgspec.json.decode(body)["metadata"]
+            metadata = object_in(body, title(manifest))["metadata"]
             fields = rename_manager(metadata.get("managedFields") or (), self._source, self._target)
             if fields is not None:
                 version = metadata["resourceVersion"]

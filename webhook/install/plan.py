@@ -214,7 +214,8 @@ def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, .
     own, *rest = plan.before
     metadata = {"namespace": namespace, "name": parse(text.encode(), "").tls.secret_name}
     secret: Manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
-    return (own, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
+    plugin = shipped(directory / "components" / "kubevirt-plugin" / "plugin.yaml")
+    return (own, secret, *plan.unwanted, *plugin, *rest, plan.deployment, *plan.configurations)
 
 
 def _render(directory: Path, overlay: Overlay, namespace: str) -> Sequence[Manifest]:

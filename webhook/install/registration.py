@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +19,7 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError
 from webhook.errors import quote as quote_text
-from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, Requests
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Mode, Policy
@@ -213,6 +214,20 @@ async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = 
         return await answer
     except ApiConnectionError as error:
         raise InputError(error.why, where, fix) from None
+
+
+def object_in(body: bytes, where: str) -> Manifest:
+    """The object in the body of an answer.
+
+    Raises:
+        InputError: there is none, as in a proxy's page; ``where`` is that of the error.
+    """
+    with suppress(*UNDECODABLE):
+        found: Manifest = msgspec.json.decode(body)
+        if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
+            return found
+    fix = "check the server in the kubeconfig, and what stands before it"
+    raise InputError("the answer holds no object of an API server", where, fix)
 
 
 def advise(status: int, error: ApiStatus, action: str) -> str:

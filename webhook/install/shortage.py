@@ -12,7 +12,7 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, uncallable
-from webhook.k8s.client.api import ApiConnectionError, NoAnswerInTimeError, Requests
+from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, NoAnswerInTimeError, Requests
 from webhook.k8s.types.core import ContainerState, ContainerStatus, Pod
 from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
@@ -148,7 +148,7 @@ async def _read(api: Requests, kind: str, namespace: str, query: dict[str, str],
         status, body = await api.request("GET", path(where, collection=True), limited, seconds=_SECONDS)
         items = (msgspec.json.decode(body, type=_List).items or []) if status == 200 else []
         return msgspec.convert(items, list[view])  # type: ignore[valid-type]
-    except (ApiConnectionError, msgspec.MsgspecError):
+    except (ApiConnectionError, *UNDECODABLE):
         return []
 
 

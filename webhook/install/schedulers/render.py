@@ -24,7 +24,7 @@ from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
 from webhook.install.shortage import CHECK_SERVER
-from webhook.k8s.client.api import Requests, Transport
+from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Unstructured
@@ -249,7 +249,7 @@ async def _cluster_version(api: Requests) -> tuple[str, str]:
     body = await _get(api, "/version", {})
     try:
         text = msgspec.json.decode(body, type=_Version).git_version
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         text = ""
     found = _VERSION.match(text)
     if found is None:
@@ -263,7 +263,7 @@ async def _own_image(api: Requests) -> str:
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         body = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
-        with suppress(msgspec.MsgspecError):
+        with suppress(*UNDECODABLE):
             pods = msgspec.json.decode(body, type=_SchedulerPods).items
             containers = [container for pod in pods for container in pod.spec.containers or ()]
             if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
