@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from tests.admission.audit_schema import record
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
 from webhook.admission.decision import Change
 from webhook.admission.lines import MAX_LINE, MAX_LONG_LINE, LineWriter, line
-from webhook.admission.output import Descriptor
+from webhook.admission.output import Descriptor, Output
 
 
 class Pipe:
@@ -102,6 +103,22 @@ def test_a_reader_that_stalls_costs_records_not_requests() -> None:
 
     assert pipe.lines.dropped_count == 7
     assert [line["uid"][:1] for line in pipe.read()] == ["x", "0", "1", "2"]
+
+
+def test_a_burst_is_written_in_blocks_that_the_heap_has() -> None:
+    sizes: list[int] = []
+
+    class Sizes(Output):
+        def write(self, lines: Sequence[bytes]) -> None:
+            sizes.append(sum(len(each) + 1 for each in lines))
+
+    lines = LineWriter(Sizes())
+    for number in range(500):
+        lines.write(record(f"{number}{'x' * 1000}"))
+    lines.close()
+
+    assert sum(sizes) > 500 * 1000
+    assert max(sizes) < 128 * 1024
 
 
 def test_what_waits_is_bounded_in_bytes_too(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
