@@ -331,36 +331,50 @@ _ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
-    asked: dict[str, list[_Asked]] = {}
-    names: list[_Asked] = []
-    affinities: list[OneOf] = []
+    seen: set[str] = set()
     doubtful: set[str] = set()
+    affinities: list[OneOf | Reachable] = []
     spend(len(requirements), "requirements")
     # That an object is no Struct of a class, isinstance finds out by a call.
     for requirement in requirements:
         if type(requirement) is Label:
             expression = requirement.expression
-        elif type(requirement) is Elsewhere:
-            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
-            if not requirement.hostname:
-                continue
-            expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
-        else:
-            if type(requirement) is OneOf or type(requirement) is Reachable:
-                affinities.append(requirement)
-            continue
-        # Most labels are required once, and one value, or any, is always possible.
-        together = asked.setdefault(expression.key, [])
-        possible = expression.values if expression.operator == IN else expression.operator in _ALWAYS_POSSIBLE
-        if together or not possible:
-            doubtful.add(expression.key)
-        together.append((requirement, expression))
+            key, operator = expression.key, expression.operator
+            # Most labels are required once, and one value, or any, is always possible.
+            possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
+            if key in seen or not possible:
+                doubtful.add(key)
+            seen.add(key)
+        elif type(requirement) is OneOf or type(requirement) is Reachable:
+            affinities.append(requirement)
+        elif type(requirement) is Elsewhere and requirement.hostname:
+            if HOSTNAME in seen:
+                doubtful.add(HOSTNAME)
+            seen.add(HOSTNAME)
+    if not doubtful and not affinities:
+        return ()
+    asked, names = _gather(requirements)
     conflicts: list[Contradiction] = []
-    for key in filter(doubtful.__contains__, asked) if doubtful else ():
+    for key in filter(doubtful.__contains__, asked):
         conflicts += _of_one_label(asked[key])
     for affinity in affinities:
         conflicts += _of_affinity(affinity, asked, names)
     return tuple(conflicts)
+
+
+def _gather(requirements: Requirements) -> tuple[dict[str, list[_Asked]], list[_Asked]]:
+    """What is required of each label, and of nodes' names."""
+    asked: dict[str, list[_Asked]] = {}
+    names: list[_Asked] = []
+    for requirement in requirements:
+        if type(requirement) is Label:
+            asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
+        elif type(requirement) is Elsewhere:
+            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
+            if requirement.hostname:
+                other = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
+                asked.setdefault(HOSTNAME, []).append((requirement, other))
+    return asked, names
 
 
 def without_dropped(requirements: Requirements) -> Requirements:
