@@ -1,4 +1,4 @@
-"""A webhook that looks at nothing, written in Go: what an API server pays for having a webhook at all."""
+"""A webhook that looks at nothing, written in Go: what an API server pays for having a webhook at all, or a patch."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from bench.reviews import certificate
 from tests.e2e.support.access import Access
 from tests.e2e.support.processes import Process, free_port
 
-# Of the namespaces whose pods and VMs it is called for.
-LABELS: Final = {"bench/webhook": "empty"}
+# The label of the namespaces whose pods and VMs one is called for, by its name.
+LABEL: Final = "bench/webhook"
 _RESOURCES: Final = (("", "pods", "/mutate/pods"), ("kubevirt.io", "virtualmachines", "/mutate/virtualmachines"))
 
 
 @contextmanager
-def serving(plane: Access, binary: Path) -> Iterator[None]:
+def serving(plane: Access, binary: Path, name: str, *patches: str) -> Iterator[None]:
     """Run it for as long as the context lasts; entered, the API server calls it.
 
     Args:
         plane: the control plane.
         binary: the program, from `bench.reviews.golang.build`.
+        name: its own, and that of its configuration.
+        patches: options that have patches for all pods and for all VMs.
     """
     port, pair = free_port(), certificate.make(plane.directory)
     command = [
         *(str(binary), "-listen", f"127.0.0.1:{port}"),
-        *("-tls-cert", str(pair.certificate), "-tls-key", str(pair.key)),
+        *("-tls-cert", str(pair.certificate), "-tls-key", str(pair.key), *patches),
     ]
-    process = Process("empty webhook", command, plane.directory / "logs" / "empty.log")
+    process = Process(f"{name} webhook", command, plane.directory / "logs" / f"{name}.log")
     process.start()
     try:
         process.wait_ready(lambda: _accepts(port))
         plane.admin.create(
-            "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", _configuration(port, pair.certificate)
+            "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            _configuration(name, port, pair.certificate),
         )
         yield
     finally:
@@ -51,21 +54,21 @@ def _accepts(port: int) -> bool:
     return True
 
 
-def _configuration(port: int, ca: Path) -> dict[str, Any]:
+def _configuration(name: str, port: int, ca: Path) -> dict[str, Any]:
     """An entry for each kind, as those of kubevirt-webhook are."""
     bundle = base64.b64encode(ca.read_bytes()).decode()
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "empty"},
+        "metadata": {"name": name},
         "webhooks": [
             {
-                "name": f"{resource}.empty.bench",
+                "name": f"{resource}.{name}.bench",
                 "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle},
                 "rules": [
                     {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
                 ],
-                "namespaceSelector": {"matchLabels": LABELS},
+                "namespaceSelector": {"matchLabels": {LABEL: name}},
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
                 "failurePolicy": "Ignore",
