@@ -135,8 +135,11 @@ class Lines(logging.Formatter):
 
 @contextmanager
 def configured() -> Iterator[None]:
-    """Log as a server does, and the warnings of libraries with it, until the end of the block, which its loop does not
-    outlive; then all is as before: the number of a descriptor that was closed is soon another file's, or a client's."""
+    """Log as a server does, and the warnings of libraries with it, until the end of the block.
+
+    The loop must end first. Then all is as before: a handler that stayed would write to a descriptor that is closed
+    one day, and whose number is soon another file's, or a client's.
+    """
     handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
     handler.setFormatter(Lines(terminal=sys.stderr.isatty()))
     # Every scan of the port would be an error in aiohttp's eyes; requests that fail are counted by the metrics.
@@ -155,7 +158,7 @@ def configured() -> Iterator[None]:
 
 
 def follow_loop() -> StructuredLogger:
-    """The server's logger, which gets what nobody has caught in the running loop."""
+    """The server's logger, which also gets the exceptions that are not caught in the running loop."""
     asyncio.get_running_loop().set_exception_handler(_log_unhandled)
     return StructuredLogger(_SERVER)
 
