@@ -29,8 +29,8 @@ _MAX_STRING: Final = 300
 MAX_LONG_LINE: Final = 1024 * 1024
 _MAX_ITEMS: Final = (1000, 50)
 
-# What is written at once: far less than the smallest file, so that files keep to their size, and with the last line less
-# than the C library maps for each block (mallopt(3), M_MMAP_THRESHOLD), whose pages would be new ones every time.
+# What is written at once: far less than the smallest file, so that files keep to their size; and with the last line it
+# is less than what the C library maps for itself (mallopt(3), M_MMAP_THRESHOLD), whose pages are new ones every time.
 _BATCH_BYTES: Final = 64 * 1024
 
 # What may wait in all: a line that lists thousands of nodes is a hundred times as long as others.
