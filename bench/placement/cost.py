@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,6 +51,7 @@ class Cost:
         cpu_milliseconds: the CPU time of the scheduler for each pod, all that it does included. It does not depend on
             what else the machine is busy with.
         pods_per_second: bound in the run.
+        most: how many of the case's pods the fullest node got; there are more nodes than pods.
     """
 
     key: str
@@ -57,6 +59,7 @@ class Cost:
     algorithm_milliseconds: float
     cpu_milliseconds: float
     pods_per_second: float
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class _Measured:
     profile: str
     constraint: Constraint
     is_launcher: bool = True
+    max_skew: int = 1
 
 
 _STAY: Final = (
@@ -80,6 +84,11 @@ _STAY: Final = (
             _Measured("zone-hostname", "two constraints, zone and hostname", profiles.STOCK, Constraint.BOTH),
             _Measured("profile", "the profile, no constraint", profiles.SHIPPED, Constraint.NONE),
             _Measured("both", "the profile and the constraint", profiles.SHIPPED, Constraint.HOSTNAME),
+            _Measured(
+                "skew", "the profile and the constraint, maxSkew 5", profiles.SHIPPED, Constraint.HOSTNAME, max_skew=5
+            ),
+            _Measured("few", "the profile, 2 % of the nodes scored, no constraint", profiles.FEW, Constraint.NONE),
+            _Measured("few-both", "the profile, 2 % scored, and the constraint", profiles.FEW, Constraint.HOSTNAME),
             _Measured("other", "a pod that is no launcher", profiles.STOCK, Constraint.NONE, is_launcher=False),
         ),
     ),
@@ -131,24 +140,26 @@ def _measure(plane: BenchPlane, client: SchedulingClient, bindings: Bindings, ca
     _schedule(client, bindings, case, "warm-up", _WARM_UP_PODS)
     before = read_metrics(plane.scheduler_metrics())
     started = time.monotonic()
-    _schedule(client, bindings, case, "measured", count)
+    nodes = Counter(_schedule(client, bindings, case, "measured", count).values())
     took = time.monotonic() - started
     after = read_metrics(plane.scheduler_metrics())
     algorithm = (after[f"{_ALGORITHM}_sum"] - before[f"{_ALGORITHM}_sum"]) / (
         after[f"{_ALGORITHM}_count"] - before[f"{_ALGORITHM}_count"]
     )
-    return Cost(case.key, case.title, 1000 * algorithm, 1000 * (after[_CPU] - before[_CPU]) / count, count / took)
+    cpu, most = (after[_CPU] - before[_CPU]) / count, max(nodes.values())
+    return Cost(case.key, case.title, 1000 * algorithm, 1000 * cpu, count / took, most)
 
 
-def _schedule(client: SchedulingClient, bindings: Bindings, case: _Measured, name: str, count: int) -> None:
+def _schedule(client: SchedulingClient, bindings: Bindings, case: _Measured, name: str, count: int) -> dict[str, str]:
+    """Create pods and wait until they are bound; returns their nodes by their names."""
     prefix = f"{case.key}-{name}"
-    pods = [_pod(f"{prefix}-{number}", case.constraint) for number in range(count)]
+    pods = [_pod(f"{prefix}-{number}", case.constraint, case.max_skew) for number in range(count)]
     for pod in pods:
         pod["spec"]["schedulerName"] = case.profile
         if not case.is_launcher:
             pod["metadata"]["labels"] = {"app": "shop"}
     client.send_all(SchedulingRequest("POST", pods_path(_MEASURED), pod) for pod in pods)
-    bindings.wait((pod["metadata"]["name"] for pod in pods), _BOUND_WITHIN_SECONDS)
+    return bindings.wait((pod["metadata"]["name"] for pod in pods), _BOUND_WITHIN_SECONDS)
 
 
 def _bound(
@@ -160,11 +171,11 @@ def _bound(
         yield SchedulingRequest("POST", pods_path(namespaces[number % len(namespaces)]), pod)
 
 
-def _pod(name: str, constraint: Constraint) -> dict[str, Any]:
+def _pod(name: str, constraint: Constraint, max_skew: int = 1) -> dict[str, Any]:
     vmi = {**launcher.machine(name), "metadata": {"name": name, "uid": name}}
     pod = launcher.pod(vmi)
     pod["metadata"]["name"] = name
-    constrain(pod, constraint)
+    constrain(pod, constraint, max_skew)
     return pod
 
 

@@ -29,7 +29,7 @@ class BenchPlane(ControlPlane):
 
     def start_profiles(self) -> None:
         """Start one scheduler with the stock profile, the shipped one and all candidates."""
-        every = [{"schedulerName": profiles.STOCK}, profiles.shipped(), *profiles.candidates()]
+        every = [{"schedulerName": profiles.STOCK}, profiles.shipped(), profiles.few(), *profiles.candidates()]
         connection = {
             "kubeconfig": str(self.kubeconfig_for(*KUBE_SCHEDULER)),
             "qps": _REQUESTS_PER_SECOND,

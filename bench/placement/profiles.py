@@ -11,6 +11,8 @@ import yaml
 SPREAD_FILE: Final = Path(__file__).parents[2] / "manifests" / "scheduler" / "spread.yaml"
 STOCK: Final = "default-scheduler"
 SHIPPED: Final = "kubevirt"
+# As the shipped one, but of a large cluster it scores a fifth of the nodes that the scheduler would choose itself.
+FEW: Final = "kubevirt-few"
 
 _WITHOUT_IMAGES: Final = ("ImageLocality",)
 _WITHOUT_BALANCE: Final = ("ImageLocality", "NodeResourcesBalancedAllocation")
@@ -72,3 +74,8 @@ def shipped() -> dict[str, Any]:
     configuration = yaml.safe_load(SPREAD_FILE.read_text())
     profile: dict[str, Any] = configuration["profiles"][0]
     return profile
+
+
+def few() -> dict[str, Any]:
+    """The shipped profile with ``percentageOfNodesToScore``: 2 % are 100 of 5,000 nodes, the least that it can be."""
+    return {**shipped(), "schedulerName": FEW, "percentageOfNodesToScore": 2}

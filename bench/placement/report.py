@@ -24,7 +24,10 @@ _LEGEND: Final = (
     "Each cell: the standard deviation of VMs per node, that of the requested CPU and that of the requested memory per "
     "node (percentage points of the node), and the number of nodes without a VM where there are any."
 )
-_COST_HEADER: Final = ("Pods that are scheduled", "Choosing a node", "CPU of the scheduler", "Pods per second")
+_COST_HEADER: Final = (
+    *("Pods that are scheduled", "Choosing a node", "CPU of the scheduler", "Pods per second"),
+    "Most of them on a node",
+)
 
 
 class PlacementReport:
@@ -67,6 +70,7 @@ class PlacementReport:
                     "algorithm_milliseconds": round(cost.algorithm_milliseconds, 3),
                     "cpu_milliseconds": round(cost.cpu_milliseconds, 3),
                     "pods_per_second": round(cost.pods_per_second, 1),
+                    "most_on_a_node": cost.most,
                 }
                 for cost in self._outcome.costs
             ],
@@ -180,6 +184,7 @@ def _cost(cost: Cost) -> list[str]:
         f"{cost.algorithm_milliseconds:.1f} ms",
         f"{cost.cpu_milliseconds:.1f} ms",
         f"{cost.pods_per_second:.0f}",
+        f"{cost.most}",
     ]
 
 

@@ -46,7 +46,7 @@ def test_the_report_has_every_round(tmp_path: Path) -> None:
     even = figures(5, 5, 6, 4, 5, 5)
     rounds = {DEFAULT: (figures(15, 15, 0, 0, 0, 0), figures(10, 9, 11, 0, 0, 0), even), BOTH: (even,) * 3}
     cells = [Cell(ROW, case, measured) for case, measured in rounds.items()]
-    costs = [Cost("default", "no constraint", 1.25, 2.5, 99.6)]
+    costs = [Cost("default", "no constraint", 1.25, 2.5, 99.6, 1)]
     report = PlacementReport(PlacementPlan([ROW], [*rounds], 3), PlacementOutcome("v1.36.3", cells, costs))
     report.write_json(tmp_path / "placement.json")
 
