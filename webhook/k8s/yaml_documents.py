@@ -92,6 +92,8 @@ MAX_DEPTH: Final = 200
 MAX_ALIASED: Final = 1_000_000
 MAX_MISTAKES: Final = 50
 TOO_DEEP_TEXT: Final = f"is nested more than {MAX_DEPTH} levels deep"
+# What libyaml says from 0.2.6 on, at a depth of its own, which is larger.
+_TOO_DEEP_FOR_PARSER: Final = "exceeded maximum nesting depth"
 KeyPath = Sequence[str | int]
 # By id of a mapping or list: the line of each child, in order. Beside the values, because those stay plain.
 Lines = dict[int, list[int]]
@@ -431,13 +433,18 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
 def is_deep(source: str | bytes) -> bool:
     """Whether YAML, or else a `yaml.YAMLError`, has more levels than `MAX_DEPTH`: PyYAML takes the square of them."""
     levels = 0
-    for event in yaml.parse(source, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            levels += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            levels -= 1
-        if levels > MAX_DEPTH:
-            return True
+    try:
+        for event in yaml.parse(source, Loader=_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                levels += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                levels -= 1
+            if levels > MAX_DEPTH:
+                return True
+    except yaml.MarkedYAMLError as error:
+        if error.problem != _TOO_DEEP_FOR_PARSER:
+            raise
+        return True
     return False
 
 
@@ -492,6 +499,8 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
         return f"is not valid YAML: {error}", 1, ""
     index, context = error.problem_mark.index, error.context or ""
     line = text.count("\n", 0, index) + 1
+    if error.problem == _TOO_DEEP_FOR_PARSER:
+        return TOO_DEEP_TEXT, line, ""
     if text[index : index + 1] == "\t":
         return "a tab is used for indentation", line, "use spaces"
     if error.context_mark is not None and error.context_mark.line + 1 < line:
