@@ -96,6 +96,9 @@ def _wait_ready(ops: int, process: subprocess.Popen[bytes]) -> None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=5):
                 return
-        except (urllib.error.URLError, OSError):
+        except OSError as error:
+            # An answer, too, whose body would stay open.
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             time.sleep(0.1)
     raise ReliabilityError("the server did not become ready")

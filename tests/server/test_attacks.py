@@ -256,7 +256,8 @@ async def test_floods_and_nonsense_in_heads(start: Start, data: bytes) -> None:
 def _hostile() -> Iterator[bytes]:
     """Reviews with something in them that no API server sends."""
     for opener, closer in (("[", "]"), ('{"a":', "}")):
-        for depth in (900, 1100, 100_000):
+        # From Python 3.14 on, what can be decoded depends on the stack, not on a count.
+        for depth in (900, 1100, 1_000_000):
             yield opener.encode() * depth + b"1" + closer.encode() * depth
     yield from (b"9" * 100_000, b"1e999999", b"-0", b"1E-999999", b"NaN", b"Infinity", b'"\\ud800"', b'"\\u0000"')
     yield b'{"a":1,' + b'"a":1,' * 10_000 + b'"a":1}'

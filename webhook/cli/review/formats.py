@@ -8,7 +8,7 @@ import re
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
@@ -235,7 +235,7 @@ def place_of(error: InputError) -> tuple[str, int]:
 
 
 def _location(file: str, line: int) -> dict[str, Any]:
-    path = PurePath(file)
+    path = Path(file)
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix(), safe="/")
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}}
 
