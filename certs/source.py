@@ -143,7 +143,7 @@ def read_pem(path: Path) -> bytes:
     From a named pipe or a device nothing is read: that could block indefinitely.
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        with open(path, "rb", opener=_open_at_once) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
             data = stream.read(_MAX_BYTES + 1)
@@ -152,6 +152,11 @@ def read_pem(path: Path) -> bytes:
     if len(data) > _MAX_BYTES:
         raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
     return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # `open` closes what its opener has opened where that is a directory; os.fdopen does not.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _usable(key: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
         assert str(path) in str(refused.value)
     with pytest.raises(CertificateError):
         client_authorities(path)
+    assert str(path) not in [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
     every_command_refuses(path)
 
 

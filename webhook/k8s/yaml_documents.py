@@ -45,12 +45,17 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
     try:
         # The first check avoids opening a device, which may act on that; the second is of the opened file.
         _check(Path(where).stat(), where)
-        # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer.
-        with os.fdopen(os.open(where, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        with open(where, "rb", opener=_open_at_once) as stream:
             _check(os.fstat(stream.fileno()), where)
             return read_limited(stream, most, where, fix)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer. `open` closes what its
+    # opener has opened where that is a directory by now; os.fdopen does not.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
