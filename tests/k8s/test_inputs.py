@@ -57,7 +57,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
         assert str(path) in str(refused.value)
     with pytest.raises(CertificateError):
         client_authorities(path)
-    assert str(path) not in [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
+    assert path not in [each.readlink() for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
     every_command_refuses(path)
 
 

@@ -53,8 +53,8 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer. `open` closes what its
-    # opener has opened where that is a directory by now; os.fdopen does not.
+    # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer. A directory that was
+    # created since is closed by `open`, not by os.fdopen.
     return os.open(path, flags | os.O_NONBLOCK)
 
 
