@@ -119,4 +119,5 @@ def print_report(report: Report, output: str, paragraphs: Callable[[Report], Ite
         print_paragraphs(paragraphs(report))
         return
     plain = redact(msgspec.to_builtins(report))
-    write.data(json.dumps(plain, indent=2) if output == "json" else write.dump([plain]))
+    # Only without an indent does Python encode in C.
+    write.data(msgspec.json.format(json.dumps(plain), indent=2) if output == "json" else write.dump([plain]))

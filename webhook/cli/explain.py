@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
-from webhook import names
 from webhook.admission.reasons import MEANINGS, similar
-from webhook.cli import explain_vm, options, write
+from webhook.cli import options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release
-from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
-from webhook.cluster.directory import describe_wrong_type
-from webhook.cluster.files import FilesCluster
+from webhook.cli.options import CLUSTER_FROM, VmName, kubeconfig_option, output_option, vm_argument
+from webhook.cluster.directory import FileObject, describe_wrong_type
+from webhook.cluster.files import read_index
 from webhook.cluster.reader import Reader
 from webhook.cluster.selection import once, require_single_source
 from webhook.errors import InputError, Unavailable, quote
@@ -32,7 +32,6 @@ from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
 from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, Step, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
-from webhook.forecast.vm import SpreadAnswer, explain_spread
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
@@ -52,7 +51,6 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import MigrationExplanation, OneNode, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.replay import replay
-from webhook.settings.file import default_settings, load
 from webhook.text import pluralize
 
 _WHAT = {
@@ -78,11 +76,30 @@ _MOST_CHANGES: Final = 3
 _FROM: Final = "KubeVirt release of the launchers that run.  [default: that of the KubeVirt object]"
 _TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
 _OUTDATED: Final = "Only the VMs whose launchers are outdated now; else every VM that runs."
+SECONDS: Final = 30.0
+# The exit status where a cluster cannot be read.
+UNREADABLE: Final = 3
+_WITH_POLICIES: Final = ("spread", "vm")
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
 
 
-@click.group(cls=options.CommandGroup)
+class _Explain(options.CommandGroup):
+    """Imports what runs policies only for the commands that do, because that takes as long as all the rest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted([*super().list_commands(ctx), *_WITH_POLICIES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command, with its module."""
+        if cmd_name not in _WITH_POLICIES:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(importlib.import_module("webhook.cli.explain_vm"), cmd_name)
+        return command
+
+
+@click.group(cls=_Explain)
 def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
@@ -119,55 +136,17 @@ def reason(code: str | None, output: str) -> None:
     print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
 
 
-@click.command()
-@vm_argument
-@CLUSTER_FROM
-@kubeconfig_option()
-@config_option("the built-in defaults")
-@output_option("text", "json", "yaml")
-def spread(
-    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
-) -> None:
-    """Show the topology spread constraints that the next launcher pods of a VM get, and why.
-
-    Running pods do not change; the result applies from the VM's next start or migration.
-
-    Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
-    """
-    explainer = partial(explain_spread, *machine, load(config_file) if config_file else default_settings())
-    answer = asyncio.run(_read_answer(explainer, "explain spread", cluster_from, kubeconfig))
-    print_report(answer, output, _spread_lines)
-    if not answer.is_spread:
-        raise SystemExit(1)
-
-
-async def _read_answer(
+async def read_answer(
     explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
 ) -> Answer:
     """What a function of facts says, once they are read from a cluster or files."""
-    deadline = asyncio.get_running_loop().time() + explain_vm.SECONDS
+    deadline = asyncio.get_running_loop().time() + SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
             return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
         except Unreadable as error:
             fix = "correct the file" if cluster_from else "check the kubeconfig and its permissions"
             raise InputError(error.why, fix=fix) from None
-
-
-def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
-    will = "get constraints"
-    if answer.present:
-        will = "keep the constraints that the VM has"
-    elif not answer.injected:
-        will = "get no constraints"
-    elif answer.mode != names.ENFORCE:
-        will = f"would get constraints, but the mode of the namespace is {answer.mode}"
-    summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
-    style = "bold green" if answer.is_spread else "bold yellow"
-    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", style)
-    for constraint in answer.injected or answer.present:
-        fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
-        yield Paragraph(", ".join(fields), "", "  ")
 
 
 @click.command()
@@ -199,7 +178,7 @@ def migration(
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
-    answer, can_migrate = asyncio.run(_read_answer(explainer, "explain migration", cluster_from, kubeconfig))
+    answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", cluster_from, kubeconfig))
     if not can_migrate:
         what = f"VirtualMachineInstance {'/'.join(machine)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
@@ -301,15 +280,16 @@ def drain(
         )
     required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    snapshot = _snapshot(cluster_from, kubeconfig)
-    if required:
-        nodes = tuple(sorted(_matching(snapshot.nodes, required)))
-        if not nodes:
-            raise InputError(
-                "no node has these labels", "--node-selector", "kubectl get nodes --show-labels lists them"
-            )
-    found = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
-    print_report(found, output, _drain_lines)
+    with _no_garbage():
+        snapshot = _snapshot(cluster_from, kubeconfig)
+        if required:
+            nodes = tuple(sorted(_matching(snapshot.nodes, required)))
+            if not nodes:
+                raise InputError(
+                    "no node has these labels", "--node-selector", "kubectl get nodes --show-labels lists them"
+                )
+        found = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
+        print_report(found, output, _drain_lines)
     if found.blocks or (external_blocks and found.handed_over):
         raise SystemExit(1)
 
@@ -342,11 +322,24 @@ def update(
     """
     before, after = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    snapshot = _snapshot(cluster_from, kubeconfig, before, after)
-    found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
-    print_report(found, output, _update_lines)
+    with _no_garbage():
+        snapshot = _snapshot(cluster_from, kubeconfig, before, after)
+        found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
+        print_report(found, output, _update_lines)
     if found.stays:
         raise SystemExit(1)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Without the collector: a cluster's objects stay, and it would visit all of them each time they have grown."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _snapshot(
@@ -365,7 +358,7 @@ def _snapshot(
         if cluster_from:
             raise InputError(error.why, fix="correct the file") from None
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(explain_vm.UNREADABLE) from None
+        raise SystemExit(UNREADABLE) from None
 
 
 def _matching(nodes: Sequence[NodeWithoutImages], selector: dict[str, str]) -> Iterator[str]:
@@ -612,8 +605,8 @@ def from_files(directory: Path, before: Release | None = None, after: Release | 
     Raises:
         InputError: an object cannot be read, or has a value of a wrong type.
     """
-    files = FilesCluster.load(directory, default_settings())
-    lists = {field: [_as_view(each, kind) for each in files.objects(kind.kind)] for field, (kind, _) in _LISTS.items()}
+    index = read_index(directory)
+    lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
     return _cluster_objects(lists, [], before, after)
 
 
@@ -643,7 +636,10 @@ async def from_cluster(
     return _cluster_objects(found, gaps, before, after)
 
 
-def _as_view(value: dict[str, Any], resource: Resource[V]) -> V:
+def _as_view(entry: FileObject, resource: Resource[V]) -> V:
+    value = entry.value
+    if type(entry.view) is resource.view:
+        return entry.view
     try:
         return msgspec.convert(value, resource.view)
     except msgspec.ValidationError as error:
@@ -679,5 +675,5 @@ def _cluster_objects(
     )
 
 
-for _command in (migration, drain, update, spread, explain_vm.vm, reason):
+for _command in (migration, drain, update, reason):
     explain.add_command(_command)

@@ -6,19 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
+from webhook import names
 from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
+from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.inputs import connected
 from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
-from webhook.forecast.vm import FieldReport, Sources, VmExplanation, explain_vm
+from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
@@ -26,9 +29,6 @@ from webhook.settings.file import default_settings, load
 from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
-SECONDS: Final = 30.0
-# The exit status where a cluster cannot be read.
-UNREADABLE: Final = 3
 _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
 # In text output; JSON has all.
@@ -43,6 +43,44 @@ _WHEN: Final = {
 # What was added comes first; owners know what they wrote, and KubeVirt's defaults are many.
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
+
+
+@click.command()
+@vm_argument
+@CLUSTER_FROM
+@kubeconfig_option()
+@config_option("the built-in defaults")
+@output_option("text", "json", "yaml")
+def spread(
+    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
+) -> None:
+    """Show the topology spread constraints that the next launcher pods of a VM get, and why.
+
+    Running pods do not change; the result applies from the VM's next start or migration.
+
+    Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
+    """
+    explainer = partial(explain_spread, *machine, load(config_file) if config_file else default_settings())
+    answer = asyncio.run(read_answer(explainer, "explain spread", cluster_from, kubeconfig))
+    print_report(answer, output, _spread_lines)
+    if not answer.is_spread:
+        raise SystemExit(1)
+
+
+def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
+    will = "get constraints"
+    if answer.present:
+        will = "keep the constraints that the VM has"
+    elif not answer.injected:
+        will = "get no constraints"
+    elif answer.mode != names.ENFORCE:
+        will = f"would get constraints, but the mode of the namespace is {answer.mode}"
+    summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
+    style = "bold green" if answer.is_spread else "bold yellow"
+    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", style)
+    for constraint in answer.injected or answer.present:
+        fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
+        yield Paragraph(", ".join(fields), "", "  ")
 
 
 @click.command()

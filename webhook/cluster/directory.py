@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,20 +154,20 @@ def add_object(index: Index, document: Document) -> None:
         path, what, fix = describe_wrong_type(value, error)
         raise InputError(what, document.where(path), fix) from error
     name, namespace = view.meta.name, view.meta.namespace or ""
-    where = document.where(["metadata"])
     if not name:
-        raise InputError(f"this {kind.name} has no metadata.name", where, "objects of a cluster have one")
-    title = f"{kind.name} {quote(name)}"
-    if kind.namespaced and not namespace:
-        raise InputError(f"{title} has no metadata.namespace", where, "objects of its kind are in one")
-    if namespace and not kind.namespaced:
-        raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
+        what = f"this {kind.name} has no metadata.name"
+        raise InputError(what, document.where(["metadata"]), "objects of a cluster have one")
+    if kind.namespaced != bool(namespace):
+        has, fix = ("no", "one") if kind.namespaced else ("a", "none; remove it")
+        what = f"{kind.name} {quote(name)} has {has} metadata.namespace"
+        raise InputError(what, document.where(["metadata"]), f"objects of its kind are in {fix}")
     if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
         fix = "use for example 2026-01-31T12:00:00Z"
         raise InputError(f"{format_path(path)} is not a valid time", document.where(path), fix)
     known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
     if known.value is not value:
+        title = f"{kind.name} {quote(name)}"
         place = f"{title} of namespace {namespace}" if namespace else title
         raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {known.where}")
 
@@ -182,12 +183,17 @@ def _kind(document: Document) -> Kind:
         near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
         fix = f"did you mean {near[0]}?" if near else "leave it out"
         raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
-    group, _, number = version.rpartition("/")
-    if group != kind.group or not re.fullmatch(kind.versions, number):
+    if not _has_version(kind, version):
         known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
         fix = f"write {kind.group}/{known}" if kind.group else f"write {known}"
         raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)
     return kind
+
+
+@lru_cache(maxsize=256)
+def _has_version(kind: Kind, version: str) -> bool:
+    group, _, number = version.rpartition("/")
+    return group == kind.group and re.fullmatch(kind.versions, number) is not None
 
 
 _TYPES: Final = {

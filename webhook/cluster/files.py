@@ -74,11 +74,7 @@ class FilesCluster(Cluster):
 
         An `InputError` where there is nothing to read, `InputErrors` for every mistake in what was read.
         """
-        mistakes: list[InputError] = []
-        index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
-        if not any(index.values()):
-            raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
-        return cls(index, settings, clock)
+        return cls(read_index(directory), settings, clock)
 
     @classmethod
     def of(
@@ -213,6 +209,20 @@ class FilesCluster(Cluster):
         namespace = self._view(NAMESPACES, "", name)
         label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+
+
+def read_index(directory: str | os.PathLike[str]) -> Index:
+    """The objects of every YAML and JSON file below a directory, compressed ones (``.gz``) too, or of one file.
+
+    Raises:
+        InputError: there is nothing to read.
+        InputErrors: every mistake in what was read.
+    """
+    mistakes: list[InputError] = []
+    index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
+    if not any(index.values()):
+        raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
+    return index
 
 
 def _index_objects(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:

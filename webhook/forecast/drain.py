@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import is_
 from typing import Final
 
 import msgspec
@@ -150,8 +151,8 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
         if times > 1:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
-    order = sorted(named, key=_occupied(snapshot).__getitem__) if parallel else named
     planner = Planner(snapshot, limits)
+    order = sorted(named, key=planner.occupied().__getitem__) if parallel else named
     groups = _in_groups(named, parallel)
     found = _of_steps(planner, groups, objects, limits, parallel)
     if not parallel and len(named) < 2:
@@ -176,15 +177,6 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
     """The nodes by the steps in which they are drained."""
     return [nodes[at : at + parallel] for at in range(0, len(nodes), parallel)] if parallel else [nodes]
-
-
-def _occupied(snapshot: ClusterSnapshot) -> Counter[str]:
-    """How much memory the launcher pods on each node request, in bytes."""
-    occupied = Counter(dict.fromkeys(snapshot.views, 0))
-    for pods in snapshot.launchers.values():
-        for pod in pods:
-            occupied[pod.node_name] += packing.requests_of(pod).get(MEMORY, 0)
-    return occupied
 
 
 def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
@@ -245,6 +237,7 @@ class Planner:
 
     def __init__(self, snapshot: ClusterSnapshot, limits: Limits, *, rounds: int = 0) -> None:
         self._snapshot: Final = snapshot
+        self._classes: Final = packing.EquivalenceClasses(snapshot)
         self._limits: Final = limits
         self._rounds: Final = rounds
         self.blocked: Final[list[Blocked]] = []
@@ -269,7 +262,7 @@ class Planner:
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             if (position := index.position(pod.node_name)) is not None:
-                self._room.take(position, packing.requests_of(pod))
+                self._room.take(position, self._classes.requests_of(pod))
         self._neighbors: Final = Neighbors(index)
         for pod in running:
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
@@ -292,6 +285,14 @@ class Planner:
             if position is not None:
                 self._neighbors.add(info, position)
 
+    def occupied(self) -> Counter[str]:
+        """How much memory the launcher pods on each node request, in bytes."""
+        occupied = Counter(dict.fromkeys(self._snapshot.views, 0))
+        for pods in self._snapshot.launchers.values():
+            for pod in pods:
+                occupied[pod.node_name] += self._classes.requests_of(pod).get(MEMORY, 0)
+        return occupied
+
     def gaps(self) -> Iterator[str]:
         """What could not be taken into account of the whole cluster, clauses."""
         if left_out := self._neighbors.left_out:
@@ -305,9 +306,9 @@ class Planner:
         for node in before:
             index.put(msgspec.structs.replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
-        running = {place_of(vmi): self._snapshot.pod_of(vmi) for vmi in leaving}
         vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
-        ending = [running[vm.namespace, vm.name] for vm in vms if vm.outcome == report.SHUTS_DOWN]
+        both = zip(leaving, vms, strict=True)
+        ending = [self._snapshot.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
         for node in before:
             index.put(node)
         others, blocked, transfers = self._others(nodes)
@@ -343,7 +344,7 @@ class Planner:
         movers = []
         others: dict[str, list[PodUsage]] = {}
         for (namespace, _), pod in self._evicted_others(nodes) if self._snapshot.quotas and migrating else ():
-            others.setdefault(namespace, []).append(usage_of(pod, packing.requests_of(pod), ()).negated)
+            others.setdefault(namespace, []).append(usage_of(pod, self._classes.requests_of(pod), ()).negated)
         evicted = {namespace: add_usages(usages) for namespace, usages in others.items()}
         for vmi in migrating:
             mover = self._mover(vmi)
@@ -554,20 +555,26 @@ class Planner:
         if len(tight) > len(by_score):
             return tight, tight.keys() - by_score.keys()
         self._packer.undo(review, tight)
-        return self._packer.pack(review, tightly=False), set()
+        self._packer.redo(review, by_score)
+        return by_score, set()
 
     def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
 
         By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        orders = [list(review), sorted(review, key=lambda each: each[0].memory)]
-        found = []
-        for order in orders:
-            found.append(self._packer.pack(order, tightly=False, rounds=self._rounds))
-            self._packer.undo(order, found[-1])
-        best = len(found[1]) > len(found[0])
-        return self._packer.pack(orders[best], tightly=False, rounds=self._rounds), found[0].keys() ^ found[1].keys()
+        by_name = self._packer.pack(review, tightly=False, rounds=self._rounds)
+        smallest_first = sorted(review, key=lambda each: each[0].memory)
+        if all(map(is_, smallest_first, review)):
+            return by_name, set()
+        self._packer.undo(review, by_name)
+        by_size = self._packer.pack(smallest_first, tightly=False, rounds=self._rounds)
+        contested = by_name.keys() ^ by_size.keys()
+        if len(by_size) > len(by_name):
+            return by_size, contested
+        self._packer.undo(review, by_size)
+        self._packer.redo(review, by_name)
+        return by_name, contested
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
@@ -587,7 +594,7 @@ class Planner:
 
     def _mover(self, vmi: Vmi) -> packing.Mover:
         """A VM that needs another node, from where it is in the plan now."""
-        return packing.mover_of(vmi, self._snapshot, self._info(vmi), self._held(vmi))
+        return packing.mover_of(vmi, self._classes, self._info(vmi), self._held(vmi))
 
     def _info(self, vmi: Vmi) -> PodInfo | None:
         """The pod that a VM runs in, as it is counted among the neighbors."""
@@ -600,18 +607,19 @@ class Planner:
         """What a VM takes of its node, with the pods that attach its hotplugged volumes."""
         if settled := self._settled.get(place_of(vmi)):
             return settled[0]
-        pods = [pod] if (pod := self._snapshot.pod_of(vmi)) else []
-        held = [packing.requests_of(each) for each in (*pods, *packing.attachments_of(vmi, self._snapshot))]
+        pod = self._snapshot.pod_of(vmi)
+        pods = (pod, *self._snapshot.attachments.get(place_of(pod), ())) if pod else ()
+        held = [self._classes.requests_of(each) for each in pods]
         return held[0] if len(held) == 1 else packing.add_amounts(*held)
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
         del self._vms[node][place_of(vmi)]
-        pod, position, info = self._snapshot.pod_of(vmi), self._snapshot.index.position(node), self._info(vmi)
+        pod, position = self._snapshot.pod_of(vmi), self._snapshot.index.position(node)
         if pod is None or position is None:
             return
         self._on[node].pop(place_of(pod), None)
-        if not moves and info is not None:
+        if not moves and (info := self._info(vmi)) is not None:
             self._room.take(position, self._held(vmi), -1)
             self._neighbors.add(info, position, -1)
 
@@ -882,9 +890,12 @@ def _selector_problem(selector: Mapping[str, str]) -> str:
 
 def _rules_of(vmi: Vmi, snapshot: ClusterSnapshot) -> MigrationRules:
     """What decides over the time of a VM's migration."""
-    around = snapshot.labels.get(vmi.meta.namespace or "")
-    policy = match_policy(snapshot.objects.policies, vmi.meta.labels, around)
-    return migration_rules(snapshot.objects.kubevirt, policy)
+    policies, around = snapshot.objects.policies, snapshot.labels.get(vmi.meta.namespace or "")
+    policy = match_policy(policies, vmi.meta.labels, around) if policies else None
+    name = policy.meta.name if policy else None
+    if name not in snapshot.rules:
+        snapshot.rules[name] = migration_rules(snapshot.objects.kubevirt, policy)
+    return snapshot.rules[name]
 
 
 def _attach(vmi: Vmi) -> str:

@@ -9,24 +9,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from webhook.facts import Facts
+from webhook.facts import Facts, Key, ListKey, ObjectKey
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.forecast.snapshot import ClusterSnapshot, Place, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.core import NodeWithoutImages
+from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
 from webhook.placement import requirements
-from webhook.placement.demand import count_units, pod_requests
+from webhook.placement.demand import MEMORY_OVERHEAD, count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, NumberIndex
-from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi
-from webhook.placement.nodes import CPU, MEMORY, NOT_REPORTED, bitset_union, parse_allocatable, to_scheduler_units
+from webhook.placement.machines import (
+    JOB_NAME,
+    JOB_UID,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    LauncherPod,
+    PlacedVmiSpec,
+    Vmi,
+    entries_of,
+)
+from webhook.placement.nodes import (
+    CPU,
+    HOSTNAME,
+    MEMORY,
+    NOT_REPORTED,
+    bitset_union,
+    parse_allocatable,
+    to_scheduler_units,
+)
 from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
+from webhook.placement.requirements import Origin
+from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
@@ -82,7 +103,7 @@ class Packer:
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
         """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
         unmatched = untolerated = 0
-        for failure in eligibility.failures:
+        for failure in eligibility.failures if mover.pod.rules.spread else ():
             required = failure.requirement
             if isinstance(required, requirements.Untainted | requirements.Uncordoned):
                 untolerated |= failure.nodes
@@ -119,9 +140,16 @@ class Packer:
 
     def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
         """Take VMs off the nodes that they have been placed on."""
+        self._place_all(movers, placed, -1)
+
+    def redo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Place VMs again on the nodes that they have been taken off."""
+        self._place_all(movers, placed, 1)
+
+    def _place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
         for mover, _ in movers:
-            if mover.place in placed:
-                self.place(mover, placed[mover.place], -1)
+            if (position := placed.get(mover.place)) is not None:
+                self.place(mover, position, number)
 
     def place(self, mover: Mover, position: int, number: int = 1) -> None:
         """Move a VM to a node, where it no longer takes anything of the one that it leaves, or with -1 back."""
@@ -132,12 +160,6 @@ class Packer:
             self._room.take(source, mover.held, -number)
             if mover.source is not None:
                 self._neighbors.add(mover.source, source, -number)
-
-
-def requests_of(pod: LauncherPod) -> Amounts:
-    """What a pod takes of its node."""
-    counted = count_units(pod_requests(pod.spec)) if pod.spec else {}
-    return {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
 
 
 def offers_of(node: NodeWithoutImages) -> Amounts:
@@ -165,7 +187,9 @@ class Room:
             if position is not None:
                 self._free[position] = dict(amounts)
                 for resource, amount in amounts.items():
-                    self._levels.setdefault(resource, NumberIndex()).flip(amount, 1 << position)
+                    if resource not in self._levels:
+                        self._levels[resource] = NumberIndex()
+                    self._levels[resource].flip(amount, 1 << position)
 
     def holding(self, requests: Mapping[str, int]) -> int:
         """The nodes with room for a pod, as a bitset."""
@@ -184,11 +208,11 @@ class Room:
         free = self._free.get(position, {})
         bit = 1 << position
         # A pod that was bound before its device was taken out requests what the node no longer has.
-        for resource in requests.keys() & free.keys():
-            levels = self._levels[resource]
-            levels.flip(free[resource], bit)
-            free[resource] -= number * requests[resource]
-            levels.flip(free[resource], bit)
+        for resource, amount in requests.items():
+            before = free.get(resource)
+            if before is not None:
+                after = free[resource] = before - number * amount
+                self._levels[resource].move(before, after, bit)
 
     def choose(self, candidates: int, requests: Mapping[str, int], *, tightly: bool) -> int:
         """The position of a candidate for a pod.
@@ -238,33 +262,145 @@ class Mover(msgspec.Struct, frozen=True):
         return requests.get(MEMORY, 0) + pages
 
 
-def mover_of(vmi: Vmi, snapshot: ClusterSnapshot, source: PodInfo | None, held: Amounts) -> Mover:
+class EquivalenceClasses:
+    """What pods request and target pods require, computed once for all that are alike.
+
+    A VM and its pod are reduced to what `migration_targets.of` depends on, so that nothing else can get into its
+    answer, and the answer is kept by their JSON. The first node with the same labels of KubeVirt's, and as much that is
+    allocatable, stands for the VM's own.
+
+    Args:
+        snapshot: the cluster.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot: Final = snapshot
+        self._targets: Final[dict[bytes, tuple[migration_targets.Target, Amounts, int]]] = {}
+        self._requests: Final[dict[bytes, Amounts]] = {}
+        self._nodes: Final[dict[bytes, str]] = {}
+        self._like: Final[dict[str, str]] = {}
+
+    def requests_of(self, pod: LauncherPod) -> Amounts:
+        """What a pod takes of its node."""
+        spec = pod.spec
+        key = _encode((spec.containers, spec.init_containers, spec.resources, spec.overhead) if spec else None)
+        requests = self._requests.get(key)
+        if requests is None:
+            counted = count_units(pod_requests(spec)) if spec else {}
+            requests = {PODS: 1, **{name: amount for name, amount in counted.items() if amount > 0}}
+            self._requests[key] = requests
+        return requests
+
+    def target_of(self, vmi: Vmi) -> tuple[migration_targets.Target, Amounts]:
+        """The target of a migration of a VM, which is on a node, and what its pod takes of a node."""
+        meta, name, devices, pod = vmi.meta, vmi.node_name, vmi.domain.devices, self.snapshot.pod_of(vmi)
+        added = self._added(pod) if pod else None
+        several = len(self.snapshot.launchers.get(meta.uid or "", ())) > 1
+        if several or added or (devices and devices.reserves_persistently):
+            # It depends on other pods, which move, or on a migration of its own.
+            target = migration_targets.of(vmi, meta.namespace or "", Facts(peek=self.snapshot.peek))
+            return target, _taken_by(target)
+        namespace = self.snapshot.namespaces.get(meta.namespace or "")
+        place = meta.namespace or "" if namespace and namespace.meta.annotation(NODE_SELECTOR_ANNOTATION) else ""
+        owner = pod.meta.controller_owner() if pod and pod.meta.namespace == meta.namespace else None
+        if owner is None or owner.uid != meta.uid:
+            pod = None
+        node = self._node_like(name)
+        reduced, alone = _reduce_vmi(vmi, node), pod and _reduce_pod(pod, node, is_orphan=added is None)
+        key = _encode((place, reduced, alone))
+        if key not in self._targets:
+            target = migration_targets.of(reduced, place, Facts(peek=partial(self._peek, alone)))
+            kinds = list(map(type, target.requirements))
+            self._targets[key] = target, _taken_by(target), kinds.index(requirements.Elsewhere)
+        target, requests, at = self._targets[key]
+        own = self.snapshot.index.get(name)
+        elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
+        required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
+        return migration_targets.Target(vmi, required, target.gaps, pod, target.requests), requests
+
+    def _added(self, pod: LauncherPod) -> dict[str, str] | None:
+        """What the migration has added that made a pod, if any has; None: it is gone."""
+        name = pod.meta.annotation(JOB_NAME)
+        if not name:
+            return {}
+        migration = self.snapshot.migrations.get((pod.meta.namespace or "", name))
+        gone = migration is None or migration.meta.uid != pod.meta.label(JOB_UID)
+        return None if gone or migration is None else migration.added_selector
+
+    def _peek(self, pod: LauncherPod | None, key: Key[Any]) -> object:
+        """The facts of a reduced VM: its pod, and no migration."""
+        if isinstance(key, ListKey) and key.resource is LAUNCHER_PODS:
+            return (pod,) if pod else ()
+        return None if isinstance(key, ObjectKey) and key.resource is MIGRATIONS else self.snapshot.peek(key)
+
+    def _node_like(self, name: str) -> str:
+        like = self._like.get(name)
+        if like is None:
+            node = self.snapshot.index.get(name)
+            labels = [each for each in sorted(node.labels.items()) if _KUBEVIRT in each[0]] if node else name
+            alike = _encode((labels, node and (bool(node.labels), node.allocatable)))
+            like = self._like[name] = self._nodes.setdefault(alike, name)
+        return like
+
+
+# Of a reduced VM and its pod.
+_UID: Final = "vm"
+_GONE: Final = "gone"
+_KUBEVIRT: Final = "kubevirt.io/"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _reduce_vmi(vmi: Vmi, node: str) -> Vmi:
+    spec = vmi.spec and msgspec.structs.replace(
+        vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None
+    )
+    status = vmi.status and type(vmi.status)(
+        changed_block_tracking=vmi.status.changed_block_tracking,
+        node_name=node,
+        machine=vmi.status.machine,
+        topology_hints=vmi.status.topology_hints,
+    )
+    return Vmi(ObjectMeta(uid=_UID), spec, status)
+
+
+def _reduce_pod(pod: LauncherPod, node: str, *, is_orphan: bool) -> LauncherPod:
+    """The pod that a VM runs in, without what it is near to; ``is_orphan``: the migration that made it is gone."""
+    annotations = entries_of(pod.meta.annotations, MEMORY_OVERHEAD) | ({JOB_NAME: _GONE} if is_orphan else {})
+    meta = ObjectMeta(annotations=annotations, owner_references=[OwnerReference(uid=_UID, controller=True)])
+    spec = pod.spec and msgspec.structs.replace(
+        pod.spec, node_name=node, affinity=None, topology_spread_constraints=None
+    )
+    return LauncherPod(meta, spec)
+
+
+def _taken_by(target: migration_targets.Target) -> Amounts:
+    """What a target pod takes of its node."""
+    required = (each for each in target.requirements if isinstance(each, requirements.Allocatable))
+    return {PODS: 1, **{each.resource: each.amount for each in required}}
+
+
+def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held: Amounts) -> Mover:
     """What the next target pod of a VM requires.
 
     Args:
         vmi: the VM.
-        snapshot: the cluster.
+        classes: the VMs that are alike, of the cluster.
         source: the pod that it runs in now; None: not known.
         held: what it takes of the node that it is on.
     """
-    namespace = vmi.meta.namespace or ""
-    facts = Facts(peek=snapshot.peek)
-    target = migration_targets.of(vmi, namespace, facts)
-    usage = migration_targets.usage(target, namespace, facts) if namespace in snapshot.quotas else NO_USAGE
-    requests = {
-        each.resource: each.amount for each in target.requirements if isinstance(each, requirements.Allocatable)
-    }
+    namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
+    target, requests = classes.target_of(vmi)
+    has_quotas = namespace in snapshot.quotas
+    usage = migration_targets.usage(target, namespace, Facts(peek=snapshot.peek)) if has_quotas else NO_USAGE
     required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
-    launcher = Mover(
-        *(vmi, required, {PODS: 1, **requests}, target_pod(vmi, snapshot), usage, source, target.gaps, held)
-    )
+    launcher = Mover(vmi, required, requests, target_pod(vmi, snapshot), usage, source, target.gaps, held)
     if not vmi.attached_volumes:
         return launcher
     attachment = max(attachments_of(vmi, snapshot), key=lambda pod: pod.meta.creation_timestamp or "", default=None)
-    attached = requests_of(attachment) if attachment else _ATTACHMENT
+    attached = classes.requests_of(attachment) if attachment else _ATTACHMENT
     required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
     both = add_amounts(launcher.requests, attached)
-    if namespace in snapshot.quotas:
+    if has_quotas:
         own = {name: amount for name, amount in attached.items() if name != PODS}
         own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
         usage = msgspec.structs.replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
@@ -328,7 +464,9 @@ def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tupl
 
 
 def _terms(written: Any) -> list[TopologySpreadConstraint | None]:
+    if not written:
+        return []
     try:
-        return msgspec.convert(written or [], list[TopologySpreadConstraint | None], from_attributes=True)
+        return msgspec.convert(written, list[TopologySpreadConstraint | None], from_attributes=True)
     except msgspec.ValidationError:
         return []

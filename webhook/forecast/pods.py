@@ -250,6 +250,8 @@ class Neighbors:
 
     def track(self, rules: PodConstraints) -> None:
         """Count the pods that these rules mean; to be called before any pod is added."""
+        if not rules:
+            return
         for near in (*rules.affinity, *rules.anti_affinity, *(each.near for each in rules.spread)):
             if near in self._tracked:
                 continue
@@ -287,7 +289,7 @@ class Neighbors:
                 against |= self._tracked[near].meant.nodes
         if against:
             yield POD_ANTI_AFFINITY, against
-        near_by = all(near in self._tracked for near in pod.rules.affinity)
+        near_by = bool(pod.rules.affinity) and all(near in self._tracked for near in pod.rules.affinity)
         if near_by and (apart := self._everywhere & ~self._together(pod)):
             yield POD_AFFINITY, apart
         too_many = 0
@@ -336,6 +338,8 @@ class Neighbors:
     def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
         spend(1 + len(pod.labels), "labels of pods")
+        if not self._about_pods:
+            return
         for place in (pod.namespace, None):
             for pair in (None, *pod.labels.items()):
                 if found := self._about_pods.get((place, pair)):

@@ -354,6 +354,8 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
     """
     if limits.per_cluster < 1 or limits.per_node < 1:
         return 0
+    if len(jobs) <= min(limits.per_cluster, limits.per_node) and all(job.at_once is None for job, _ in jobs):
+        return max([0, *(seconds for job, seconds in jobs if not job.is_stuck)])
     waiting: dict[str, deque[tuple[QueuedMigration, int]]] = {}
     for job, seconds in jobs:
         waiting.setdefault(job.node, deque()).append((job, PENDING_SECONDS if job.is_stuck else seconds))

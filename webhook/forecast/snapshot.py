@@ -16,7 +16,7 @@ from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
-from webhook.kubevirt.migrationpolicy import MigrationPolicy
+from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
@@ -94,6 +94,8 @@ class ClusterSnapshot:
         carriers: the launcher pods of the beginning.
         attachments: the pods beside them that attach hotplugged volumes, by the launcher pod. KubeVirt denies their
             eviction as long as that runs (virt-api, ``admitHotplugPod``); they go with it.
+        rules: what decides over the time of migrations, by the name of the MigrationPolicy that applies, None without
+            one, as far as it was asked for.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -131,6 +133,7 @@ class ClusterSnapshot:
             place = (pod.meta.namespace or "", pod.launcher)
             if place in self.carriers and not pod.is_over:
                 self.attachments.setdefault(place, []).append(pod)
+        self.rules: Final[dict[str | None, MigrationRules]] = {}
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
     def peek(self, key: Key[Any]) -> object:
@@ -158,7 +161,10 @@ class ClusterSnapshot:
 
     def pod_of(self, vmi: machines.Vmi) -> machines.LauncherPod | None:
         """The pod that a VM runs in; None: there is none to be seen."""
-        found = (pod for pod in self.launchers.get(vmi.meta.uid or "", ()) if pod.node_name == vmi.node_name)
+        pods, node = self.launchers.get(vmi.meta.uid or "", ()), vmi.node_name
+        if len(pods) == 1:
+            return pods[0] if pods[0].node_name == node else None
+        found = (pod for pod in pods if pod.node_name == node)
         return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
     def budgets_of(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
@@ -178,4 +184,5 @@ def _by_namespace(objects: Iterable[V]) -> dict[str, list[V]]:
 
 def place_of(found: Object) -> Place:
     """Namespace and name of an object."""
-    return found.meta.namespace or "", found.meta.name or ""
+    meta = found.metadata
+    return (meta.namespace or "", meta.name or "") if meta else ("", "")

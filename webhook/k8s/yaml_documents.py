@@ -137,11 +137,16 @@ class Document:
         """The line, from 1, of the last part of a path that is there; for all of a JSON file that of the document."""
         value, line = self.value, self.line
         for segment in path:
-            keys = list(value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())
             lines = self.lines.get(id(value))
-            if lines is None or segment not in keys:
+            if lines is None:
                 break
-            line, value = lines[keys.index(segment)], value[segment]
+            if isinstance(value, dict) and segment in value:
+                place = list(value).index(segment)
+            elif isinstance(value, list) and isinstance(segment, int) and 0 <= segment < len(value):
+                place = segment
+            else:
+                break
+            line, value = lines[place], value[segment]
         return line
 
     def where(self, path: KeyPath = ()) -> str:
@@ -513,6 +518,9 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
     return f"is not valid YAML: {error.problem}" + (f" ({context})" if context else ""), line, ""
 
 
+_COLLECTIONS: Final = frozenset({dict, list})
+
+
 def _parse_json(data: bytes, where: str) -> Iterator[Document]:
     text = _text(data, where)
     try:
@@ -525,8 +533,8 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
         raise InputError(TOO_DEEP_TEXT, where) from error
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
-        children = chain.from_iterable(parent.values() if isinstance(parent, dict) else parent for parent in level)
-        level = [child for child in children if isinstance(child, dict | list)]
+        children = chain.from_iterable([parent.values() if type(parent) is dict else parent for parent in level])
+        level = [child for child in children if type(child) in _COLLECTIONS]
     if level:
         raise InputError(TOO_DEEP_TEXT, where)
     if value is not None:

@@ -107,7 +107,7 @@ _IOMMUFD: Final = f"{KUBEVIRT_DEVICES}iommufd"
 # What KubeVirt's release and gates of now decide: the present pod may have been made by others.
 _BY_SETTINGS: Final = frozenset({_TDX, _IOMMUFD})
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
-_OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
+MEMORY_OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
 _NANOS: Final = 10**9
 # 50Mi instead of 30Mi (pkg/hypervisor, QemuOverhead, in main). No known release has it, so it is no capability.
 _QEMU_GROWTH: Final = 20 * 2**20
@@ -249,7 +249,7 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.L
     ``overcommitted``. They may have been stricter when the present pod was created, so the overhead is then known only
     where an annotation states it.
     """
-    annotation = pod.meta.annotation(_OVERHEAD) if pod else None
+    annotation = pod.meta.annotation(MEMORY_OVERHEAD) if pod else None
     told = nanos(annotation) if annotation else None
     if told:
         return asked + told

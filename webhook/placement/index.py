@@ -68,21 +68,31 @@ class NumberIndex:
 
     def flip(self, number: int, bit: int) -> None:
         """Add a node with a number, or remove it where it has this number."""
+        self.nodes ^= bit
+        self._flip(number, bit)
+
+    def move(self, before: int, after: int, bit: int) -> None:
+        """Give a node another number than it has."""
+        self._flip(before, bit)
+        self._flip(after, bit)
+
+    def _flip(self, number: int, bit: int) -> None:
         before = self._nodes.get(number, 0)
         after = before ^ bit
-        place = bisect_left(self._numbers, number)
         if not before:
             insort(self._numbers, number)
+        if len(self._unions) > 1:
+            del self._unions[bisect_left(self._numbers, number) // self._step + 1 :]
         if after:
             self._nodes[number] = after
         else:
-            del self._nodes[number], self._numbers[place]
-        self.nodes ^= bit
-        del self._unions[place // self._step + 1 :]
+            del self._nodes[number], self._numbers[bisect_left(self._numbers, number)]
 
     def below(self, number: int) -> int:
         """The nodes that have less than a number, without those that have none at all."""
         place = bisect_left(self._numbers, number)
+        if not place:
+            return 0
         while len(self._unions) <= place // self._step:
             start = (len(self._unions) - 1) * self._step
             self._unions.append(self._unions[-1] | self._union(start, start + self._step))

@@ -412,6 +412,9 @@ def convert_to_view(view: type[S], json: Any, name: str) -> S:
         raise InputError(clause, name + path.strip("`").removeprefix("$")) from None
 
 
+# Of an integer, as many bits as CPython computes with at once, twice.
+_WORD_BITS: Final = 60
+_WORD: Final = 2**_WORD_BITS - 1
 _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 
@@ -426,8 +429,16 @@ def bitset_union(sets: Iterable[int]) -> int:
 
 
 def bitset_positions(bits: int) -> Iterator[int]:
-    """The members of a set in their order; each costs the width of the integer, so for sets of a few."""
+    """The members of a set in their order; each word that has any costs the width of the integer."""
+    position = 0
     while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        position += gap
+        word = bits & _WORD
+        while word:
+            lowest = word & -word
+            yield position + lowest.bit_length() - 1
+            word ^= lowest
+        bits >>= _WORD_BITS
+        position += _WORD_BITS

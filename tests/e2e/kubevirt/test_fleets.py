@@ -22,7 +22,7 @@ from tests.e2e.support.foreign_webhook import eviction
 from tests.e2e.support.kube import Json, KubeError, denial, eventually
 from tests.e2e.support.objects import has_condition, is_unschedulable, obj, owner_reference
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
-from webhook.cli.explain import _read_answer, from_cluster
+from webhook.cli.explain import from_cluster, read_answer
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import DrainPlan, VmPlan
@@ -235,7 +235,7 @@ def _foretell(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, Migratio
         found = plan(await from_cluster(kubeconfig), fleet.drained)
         names = [vm.name for vm in found.steps[0].vms if vm.namespace == place.namespace]
         answers = {
-            name: await _read_answer(partial(explain, place.namespace, name, {}), "explain migration", None, kubeconfig)
+            name: await read_answer(partial(explain, place.namespace, name, {}), "explain migration", None, kubeconfig)
             for name in names
         }
         return found, answers
