@@ -45,7 +45,7 @@ _PROGRAM: Final = "webhook.cli.main"
 _HERE: Final = Path(__file__).parent
 ROOT: Final = _HERE.parent.parent
 
-_READY_SECONDS: Final = 20.0
+_READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 10.0
 
 OUR_PATHS: Final = {

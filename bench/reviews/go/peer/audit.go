@@ -48,11 +48,10 @@ type audited struct {
 
 // auditLog writes lines from a goroutine of its own: a reader that is slow costs lines, never reviews.
 type auditLog struct {
-	out     io.Writer
-	lines   chan []byte
-	closing chan struct{}
-	done    chan struct{}
-	dropped prometheus.Counter
+	out           io.Writer
+	lines         chan []byte
+	closing, done chan struct{}
+	dropped       prometheus.Counter
 }
 
 func newAuditLog(out io.Writer, dropped prometheus.Counter) *auditLog {
@@ -62,16 +61,14 @@ func newAuditLog(out io.Writer, dropped prometheus.Counter) *auditLog {
 }
 
 func (a *auditLog) write(r *record) {
-	line, err := json.Marshal(r)
-	if err != nil { // An invalid name in UTF-8, which the API server does not send.
-		a.dropped.Inc()
-		return
+	if line, err := json.Marshal(r); err == nil {
+		select {
+		case a.lines <- append(line, '\n'):
+			return
+		default:
+		}
 	}
-	select {
-	case a.lines <- line:
-	default:
-		a.dropped.Inc()
-	}
+	a.dropped.Inc()
 }
 
 // close writes what waits. What comes later is lost.
@@ -82,34 +79,27 @@ func (a *auditLog) close() {
 
 func (a *auditLog) run() {
 	defer close(a.done)
-	batch := make([]byte, 0, batchBytes)
-	for {
+	batch := make([]byte, 0, 2*batchBytes)
+	for closing := false; !closing; {
 		select {
 		case line := <-a.lines:
-			batch = append(append(batch, line...), '\n')
+			batch = append(batch, line...)
 			select {
 			case <-time.After(gather):
 			case <-a.closing:
 			}
 		case <-a.closing:
-			if len(a.lines) == 0 {
-				return
-			}
+			closing = true
 		}
-		for len(a.lines) > 0 {
+		for len(a.lines) > 0 || len(batch) > 0 {
 			for len(a.lines) > 0 && len(batch) < batchBytes {
-				batch = append(append(batch, <-a.lines...), '\n')
+				batch = append(batch, <-a.lines...)
 			}
-			batch = a.flush(batch)
+			if written, err := a.out.Write(batch); err != nil {
+				a.dropped.Add(float64(bytes.Count(batch[written:], []byte{'\n'})))
+				slog.Warn("audit lines are being dropped", "error", err)
+			}
+			batch = batch[:0]
 		}
-		batch = a.flush(batch)
 	}
-}
-
-func (a *auditLog) flush(batch []byte) []byte {
-	if written, err := a.out.Write(batch); err != nil {
-		a.dropped.Add(float64(bytes.Count(batch[written:], []byte{'\n'})))
-		slog.Warn("audit lines are being dropped", "error", err)
-	}
-	return batch[:0]
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,11 +66,7 @@ func (s *store[T]) cached(ctx context.Context, at key) (*T, error) {
 func (s *store[T]) list() []*T {
 	s.mutex.RLock()
 	defer s.mutex.RUnlock()
-	objects := make([]*T, 0, len(s.objects))
-	for _, object := range s.objects {
-		objects = append(objects, object)
-	}
-	return objects
+	return slices.AppendSeq(make([]*T, 0, len(s.objects)), maps.Values(s.objects))
 }
 
 // put adds an object of a file. In the benchmark the files are the API server too.
@@ -134,10 +133,6 @@ type vmi struct {
 				Threads   int64  `json:"threads"`
 				Model     string `json:"model"`
 				Dedicated bool   `json:"dedicatedCpuPlacement"`
-				Features  []struct {
-					Name   string `json:"name"`
-					Policy string `json:"policy"`
-				} `json:"features"`
 			} `json:"cpu"`
 			Memory struct {
 				Guest *resource.Quantity `json:"guest"`
@@ -158,13 +153,12 @@ type machine struct {
 
 // cluster is what decisions depend on.
 type cluster struct {
-	namespaces           store[namespace]
-	vmis                 store[vmi]
-	instancetypes        store[instancetype]
-	clusterInstancetypes store[instancetype]
-	nodes                store[corev1.Node]
-	leases               store[lease]
-	kubeVirts            store[kubeVirt]
+	namespaces                          store[namespace]
+	vmis                                store[vmi]
+	instancetypes, clusterInstancetypes store[instancetype]
+	nodes                               store[corev1.Node]
+	leases                              store[lease]
+	kubeVirts                           store[kubeVirt]
 
 	excluded    map[string]bool   // Namespaces.
 	controllers map[string]bool   // User names of virt-controller.
@@ -178,63 +172,48 @@ func readCluster(directory string, settings *settings) (*cluster, error) {
 		if err != nil || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
 			return err
 		}
-		file, err := os.Open(path)
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		defer file.Close()
-		for documents := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-			var content rawObject
-			if err := documents.Decode(&content); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if err := c.add(content); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
+		for documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096); err == nil; {
+			var object jsontext.Value
+			if err = documents.Decode(&object); err == nil {
+				err = c.add(object)
 			}
 		}
+		if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
 	})
 	for _, name := range settings.ExcludedNamespaces {
 		c.excluded[name] = true
 	}
 	for at, object := range c.kubeVirts.objects {
-		c.excluded[at.namespace] = true
+		c.excluded[at.namespace], c.kubeVirt = true, object
 		c.controllers["system:serviceaccount:"+at.namespace+":kubevirt-controller"] = true
-		c.kubeVirt = object
 	}
 	for name, declared := range settings.Schedulers {
 		place := strings.TrimPrefix(declared.HealthCheck, "lease ")
 		where, lease, _ := strings.Cut(place, "/")
-		held := c.leases.objects[key{where, lease}]
-		switch {
-		case held == nil:
+		if held := c.leases.objects[key{where, lease}]; held == nil {
 			c.unavailable[name] = "Lease " + place + " does not exist"
-		case held.Spec.HolderIdentity == "":
+		} else if c.unavailable[name] = ""; held.Spec.HolderIdentity == "" { // Files show no renewals.
 			c.unavailable[name] = "Lease " + place + " has been released by its holder"
-		default: // Files show no renewals.
-			c.unavailable[name] = ""
 		}
 	}
 	return c, err
 }
 
-// rawObject is an object as JSON.
-type rawObject []byte
-
-func (o *rawObject) UnmarshalJSON(content []byte) error {
-	*o = slices.Clone(content)
-	return nil
-}
-
-func (c *cluster) add(content rawObject) error {
+func (c *cluster) add(content jsontext.Value) (err error) {
 	var object struct {
 		Kind     string `json:"kind"`
 		Metadata struct {
 			Namespace string `json:"namespace"`
 			Name      string `json:"name"`
 		} `json:"metadata"`
-		Items []rawObject `json:"items"`
+		Items []jsontext.Value `json:"items"`
 	}
 	if err := json.Unmarshal(content, &object); err != nil {
 		return err
@@ -243,25 +222,22 @@ func (c *cluster) add(content rawObject) error {
 	switch object.Kind {
 	case "List":
 		for _, item := range object.Items {
-			if err := c.add(item); err != nil {
-				return err
-			}
+			err = errors.Join(err, c.add(item))
 		}
-		return nil
 	case "Namespace":
-		return c.namespaces.put(at, content)
+		err = c.namespaces.put(at, content)
 	case "VirtualMachineInstance":
-		return c.vmis.put(at, content)
+		err = c.vmis.put(at, content)
 	case "VirtualMachineInstancetype":
-		return c.instancetypes.put(at, content)
+		err = c.instancetypes.put(at, content)
 	case "VirtualMachineClusterInstancetype":
-		return c.clusterInstancetypes.put(at, content)
+		err = c.clusterInstancetypes.put(at, content)
 	case "Node":
-		return c.nodes.put(at, content)
+		err = c.nodes.put(at, content)
 	case "Lease":
-		return c.leases.put(at, content)
+		err = c.leases.put(at, content)
 	case "KubeVirt":
-		return c.kubeVirts.put(at, content)
+		err = c.kubeVirts.put(at, content)
 	}
-	return nil // A kind that no decision here depends on.
+	return err
 }

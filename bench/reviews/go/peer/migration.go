@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,9 @@ const (
 	isTrue    = "true"
 	hostModel = "host-model"
 
+	noEligibleNode = "no-eligible-node"
+	lookupFailed   = "lookup-failed"
+
 	schedulable       = "kubevirt.io/schedulable"
 	cpuModel          = "cpu-model.node.kubevirt.io/"
 	cpuModelMigration = "cpu-model-migration.node.kubevirt.io/"
@@ -44,6 +48,7 @@ const (
 	hostModelFeatures = "host-model-required-features.node.kubevirt.io/"
 	machineType       = "machine-type.node.kubevirt.io/"
 	labeller          = "node-labeller.kubevirt.io/"
+	obsoleteHostModel = labeller + "obsolete-host-model"
 	kvm               = "devices.kubevirt.io/kvm"
 )
 
@@ -58,33 +63,32 @@ var (
 )
 
 // validateMigration denies a migration whose selector is malformed, or leaves no node.
-func validateMigration(ctx context.Context, r *reviewer, in *request[migration], _ *namespace) decision {
-	migration := in.Object
-	added := migration.Spec.AddedNodeSelector
+func validateMigration(ctx context.Context, r *reviewer, in *request[migration], _ *namespace) *decision {
+	added := in.Object.Spec.AddedNodeSelector
 	switch {
 	case in.Operation != "CREATE":
-		return skip("other-operation", "skipped: a migration's spec cannot change after CREATE (this is "+in.Operation+")")
+		return skip("other-operation", "skipped: a migration's spec cannot change after CREATE (this is %s)", in.Operation)
 	case len(added) == 0:
 		return skip("no-added-selector", "skipped: the migration has no addedNodeSelector")
 	}
-	if refused := selectorFault(migration); refused != nil {
-		return *refused
+	if refused := selectorFault(in.Object); refused != nil {
+		return refused
 	}
 	target, failed := r.target(ctx, in)
 	if failed != nil {
-		if failed.reason.Code == "lookup-failed" {
-			failed.denied = 503
+		if failed.reason.Code == lookupFailed {
+			failed.status = http.StatusServiceUnavailable
 		}
-		return *failed
+		return failed
 	}
-	count := target.count(added)
+	eligible := target.eligible(added)
 	if conflicts := target.conflicts(added); len(conflicts) > 0 {
-		return deny(403, "selector-conflict", count.String()+": "+strings.Join(conflicts, "; "))
+		return deny(http.StatusForbidden, "selector-conflict", "%s: %s", eligible.reason.Text, strings.Join(conflicts, "; "))
 	}
-	if count.eligible == 0 {
-		return deny(403, "no-eligible-node", count.String())
+	if eligible.reason.Code == noEligibleNode {
+		eligible.status = http.StatusForbidden
 	}
-	return count.decision()
+	return eligible
 }
 
 // selectorFault is what is wrong with a selector by itself, or with having one.
@@ -97,63 +101,47 @@ func selectorFault(migration *migration) *decision {
 			taken = append(taken, label)
 		}
 	}
-	slices.Sort(faults)
-	slices.Sort(taken)
-	var refused decision
+	const invalid = http.StatusUnprocessableEntity
 	switch {
 	case strings.HasPrefix(name, "kubevirt-evacuation-") || strings.HasPrefix(name, "kubevirt-workload-update-"):
-		refused = deny(422, "migration-name-reserved", fmt.Sprintf("metadata.name %q is reserved; choose another name", name))
+		return deny(invalid, "migration-name-reserved", "metadata.name %q is reserved; choose another name", name)
 	case len(added) > maxAdded:
-		refused = deny(422, "selector-invalid", fmt.Sprintf("%s has %d keys (limit %d); remove some", field, len(added), maxAdded))
+		return deny(invalid, "selector-invalid", "%s has %d keys (limit %d); remove some", field, len(added), maxAdded)
 	case len(faults) > 0:
-		refused = deny(422, "selector-invalid", field+": "+strings.Join(faults, "; "))
+		return deny(invalid, "selector-invalid", "%s: %s", field, strings.Join(slices.Sorted(slices.Values(faults)), "; "))
 	case len(taken) > 0:
-		refused = deny(403, "selector-reserved", field+": "+strings.Join(taken, ", ")+": reserved for KubeVirt; remove it")
+		return deny(http.StatusForbidden, "selector-reserved", "%s: %s: reserved for KubeVirt; remove it", field, taken)
 	case migration.Spec.SendTo != nil && migration.Spec.Receive == nil:
-		refused = deny(422, "selector-on-sending-side", field+" has no effect on the sending side of a migration")
-	default:
-		return nil
+		return deny(invalid, "selector-on-sending-side", "%s has no effect on the sending side of a migration", field)
 	}
-	return &refused
+	return nil
 }
 
 // warnOfMigration warns of a migration without a selector that no node can take; never more than that.
-func warnOfMigration(ctx context.Context, r *reviewer, in *request[migration], _ *namespace) decision {
-	migration := in.Object
-	marks := migration.Metadata.Annotations
+func warnOfMigration(ctx context.Context, r *reviewer, in *request[migration], _ *namespace) *decision {
+	marks := in.Object.Metadata.Annotations
 	switch {
 	case in.Operation != "CREATE":
-		return skip("other-operation", "skipped: the policy does not evaluate "+in.Operation)
-	case len(migration.Spec.AddedNodeSelector) > 0:
+		return skip("other-operation", "skipped: the policy does not evaluate %s", in.Operation)
+	case len(in.Object.Spec.AddedNodeSelector) > 0:
 		return skip("other-operation", "skipped: a migration with addedNodeSelector is evaluated by the validating webhook")
-	case migration.Spec.SendTo != nil && migration.Spec.Receive == nil:
+	case in.Object.Spec.SendTo != nil && in.Object.Spec.Receive == nil:
 		return skip("selector-on-sending-side", "skipped: the target pod of this migration is created on the receiving side")
 	case marks != nil && (marks.Evacuation != nil || marks.WorkloadUpdate != nil):
 		return skip("requested-by-kubevirt", "skipped: KubeVirt itself migrates the VM")
 	}
 	target, failed := r.target(ctx, in)
 	if failed != nil {
-		return *failed
+		return failed
 	}
 	if host := target.hostname(); host != "" && target.labels[corev1.LabelHostname] == host {
 		return warn("vm-pinned-to-its-node", "this migration cannot succeed: the VM requires the node that it must leave")
 	}
-	count := target.count(nil)
-	if count.eligible == 0 {
-		return warn("no-eligible-node", count.String())
+	eligible := target.eligible(nil)
+	if eligible.reason.Code == noEligibleNode {
+		eligible.warnings = []reason{eligible.reason}
 	}
-	return count.decision()
-}
-
-// count is how many nodes there are, and how many of them could take the VM.
-type count struct{ eligible, total int }
-
-func (c count) String() string { return fmt.Sprintf("%d/%d nodes are available", c.eligible, c.total) }
-
-func (c count) decision() decision {
-	decided := skip("nodes-eligible", c.String())
-	decided.notes.Eligible = strconv.Itoa(c.eligible)
-	return decided
+	return eligible
 }
 
 // target is what the target pod of a migration requires of its node, but for what the migration adds.
@@ -162,59 +150,45 @@ type target struct {
 	affinity    *corev1.Affinity
 	tolerations []corev1.Toleration
 	requests    corev1.ResourceList
-	kvm         bool
 	nodes       []*corev1.Node
-	source      string
-	sourceNode  *corev1.Node
+	source      string       // The name of the node that the VM must leave.
+	sourceNode  *corev1.Node // Not nil, but maybe empty.
 }
 
-// target renders what matters of the target pod, as KubeVirt's virt-controller does; or why that cannot be done.
+// target renders what matters of the target pod, as virt-controller does; or it is why that cannot be done.
 func (r *reviewer) target(ctx context.Context, in *request[migration]) (*target, *decision) {
-	var failed decision
-	if in.Object.Spec.Receive != nil {
-		failed = skip("other-operation", "skipped: migrations between clusters are not evaluated")
-		return nil, &failed
-	}
-	name := in.Object.Spec.VMIName
+	whose := "VirtualMachineInstance " + in.Namespace + "/" + in.Object.Spec.VMIName
 	// Its state decides, and a watch may be late.
-	vmi, err := r.cluster.vmis.get(ctx, key{in.Namespace, name})
+	vmi, err := r.cluster.vmis.get(ctx, key{in.Namespace, in.Object.Spec.VMIName})
 	switch {
+	case in.Object.Spec.Receive != nil:
+		return nil, skip("other-operation", "skipped: migrations between clusters are not evaluated")
 	case err != nil:
-		failed = skip("lookup-failed", "the migration was not evaluated: VirtualMachineInstance "+in.Namespace+"/"+name+" cannot be read: "+err.Error())
-		return nil, &failed
+		return nil, skip(lookupFailed, "the migration was not evaluated: %s cannot be read: %v", whose, err)
 	case vmi == nil:
-		failed = skip("vmi-not-found", "skipped: VirtualMachineInstance "+in.Namespace+"/"+name+" does not exist")
-		return nil, &failed
+		return nil, skip("vmi-not-found", "skipped: %s does not exist", whose)
 	}
 	developer := &r.cluster.kubeVirt.Spec.Configuration.Developer
-	t := &target{nodes: r.cluster.nodes.list(), source: vmi.Status.NodeName, kvm: !developer.UseEmulation}
-	var here map[string]string
+	t := &target{nodes: r.cluster.nodes.list(), source: vmi.Status.NodeName, sourceNode: &corev1.Node{}}
 	for _, node := range t.nodes {
 		if node.Name == t.source {
-			t.sourceNode, here = node, node.Labels
+			t.sourceNode = node
 		}
 	}
-	t.labels = nodeLabels(vmi, developer.NodeSelectors, here)
+	t.labels = nodeLabels(vmi, developer.NodeSelectors, t.sourceNode.Labels)
 	t.affinity = nodeAffinity(vmi)
-	// As the admission plugin DefaultTolerationSeconds adds them.
-	t.tolerations = vmi.Spec.Tolerations
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		said := slices.ContainsFunc(vmi.Spec.Tolerations, func(each corev1.Toleration) bool {
-			return (each.Key == "" || each.Key == key) && (each.Effect == "" || each.Effect == corev1.TaintEffectNoExecute)
-		})
-		if !said {
-			added := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
-			t.tolerations = append(slices.Clip(t.tolerations), added)
-		}
+	t.tolerations = tolerations(vmi.Spec.Tolerations)
+	t.requests = requests(vmi, cmp.Or(developer.CPURatio, 10))
+	if !developer.UseEmulation {
+		t.requests[kvm] = resource.MustParse("1")
 	}
-	t.requests = requests(vmi, developer.CPURatio)
 	return t, nil
 }
 
 // nodeLabels are the labels that a target pod requires: what KubeVirt's templates, its configuration and the VM's owner
 // say, with the CPU that the VM has taken over from the node where it runs.
 func nodeLabels(vmi *vmi, cluster, here map[string]string) map[string]string {
-	guest, cpu := &vmi.Spec.Domain, &vmi.Spec.Domain.CPU
+	cpu := &vmi.Spec.Domain.CPU
 	labels := make(map[string]string, 16)
 	labels[schedulable] = isTrue
 	if vmi.Spec.Architecture != "" {
@@ -228,107 +202,84 @@ func nodeLabels(vmi *vmi, cluster, here map[string]string) map[string]string {
 	if cpu.Model != "" && cpu.Model != hostModel && cpu.Model != "host-passthrough" {
 		labels[cpuModel+cpu.Model] = isTrue
 	}
-	for _, feature := range cpu.Features {
-		if cpu.Model != "" && (feature.Policy == "" || feature.Policy == "require") {
-			labels[cpuFeature+feature.Name] = isTrue
+	if machine := cmp.Or(vmi.Status.Machine.Type, vmi.Spec.Domain.Machine.Type); machine != "" {
+		labels[machineType+machine] = isTrue
+	}
+	// The vendor may be chosen by the VM's owner, or for the cluster.
+	isHostModel, isGuarded := cpu.Model == hostModel && hasPrefix(here, hostModelCPU), hasPrefix(labels, cpuVendor)
+	for label, value := range here {
+		if isHostModel {
+			if model, found := strings.CutPrefix(label, hostModelCPU); found {
+				labels[cpuModelMigration+model] = value
+			} else if feature, found := strings.CutPrefix(label, hostModelFeatures); found {
+				labels[cpuFeature+feature] = value
+			}
+		}
+		if !isGuarded && strings.HasPrefix(label, cpuVendor) {
+			labels[label] = isTrue
 		}
 	}
-	if kind := cmp.Or(vmi.Status.Machine.Type, guest.Machine.Type); kind != "" {
-		labels[machineType+kind] = isTrue
-	}
-	if cpu.Model == hostModel {
-		carry(labels, here)
-	}
-	vendors := make(map[string]string, 1)
-	for label := range here {
-		if strings.HasPrefix(label, cpuVendor) {
-			vendors[label] = isTrue
-		}
-	}
-	for label := range labels {
-		if strings.HasPrefix(label, cpuVendor) {
-			return labels // The owner's choice, or the cluster's.
-		}
-	}
-	maps.Copy(labels, vendors)
 	return labels
 }
 
-// carry adds the labels that other nodes need to run the CPU model of this one.
-func carry(labels, here map[string]string) {
-	named := false
-	for label, value := range here {
-		if model, found := strings.CutPrefix(label, hostModelCPU); found {
-			labels[cpuModelMigration+model], named = value, true
+func hasPrefix(labels map[string]string, prefix string) bool {
+	for label := range labels {
+		if strings.HasPrefix(label, prefix) {
+			return true
 		}
 	}
-	for label, value := range here {
-		if feature, found := strings.CutPrefix(label, hostModelFeatures); found && named {
-			labels[cpuFeature+feature] = value
-		}
-	}
+	return false
 }
 
 // nodeAffinity is the owner's, with what must be absent in each of its terms.
 func nodeAffinity(vmi *vmi) *corev1.Affinity {
-	cpu := &vmi.Spec.Domain.CPU
-	var absent []corev1.NodeSelectorRequirement
-	forbid := func(label string) {
-		absent = append(absent, corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
-	}
-	if cpu.Model == "" || cpu.Model == hostModel {
-		forbid(labeller + "obsolete-host-model")
-	}
-	for _, feature := range cpu.Features {
-		if feature.Policy == "forbid" {
-			forbid(cpuFeature + feature.Name)
-		}
-	}
 	own := vmi.Spec.Affinity
-	if len(absent) == 0 {
+	if model := vmi.Spec.Domain.CPU.Model; model != "" && model != hostModel {
 		return own
 	}
 	terms := []corev1.NodeSelectorTerm{{}}
 	if own != nil && own.NodeAffinity != nil && own.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		terms = slices.Clone(own.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms)
 	}
+	absent := corev1.NodeSelectorRequirement{Key: obsoleteHostModel, Operator: corev1.NodeSelectorOpDoesNotExist}
 	for i := range terms {
-		terms[i].MatchExpressions = append(slices.Clip(terms[i].MatchExpressions), absent...)
+		terms[i].MatchExpressions = append(slices.Clip(terms[i].MatchExpressions), absent)
 	}
 	required := &corev1.NodeSelector{NodeSelectorTerms: terms}
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 }
 
+// tolerations are the owner's, with those that the admission plugin DefaultTolerationSeconds adds.
+func tolerations(own []corev1.Toleration) []corev1.Toleration {
+	all := slices.Clip(own)
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		if !slices.ContainsFunc(own, func(each corev1.Toleration) bool {
+			return (each.Key == "" || each.Key == key) && (each.Effect == "" || each.Effect == corev1.TaintEffectNoExecute)
+		}) {
+			all = append(all, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+		}
+	}
+	return all
+}
+
 // requests are what the target pod requests at least: the guest's CPUs by the allocation ratio, and its memory.
 func requests(vmi *vmi, ratio int64) corev1.ResourceList {
 	guest := &vmi.Spec.Domain
-	own := guest.Resources
-	amounts := maps.Clone(own.Requests)
-	if amounts == nil {
-		amounts = corev1.ResourceList{}
-	}
-	_, requested := own.Requests[corev1.ResourceCPU]
-	_, limited := own.Limits[corev1.ResourceCPU]
-	if !requested && !limited && !guest.CPU.Dedicated {
+	amounts := make(corev1.ResourceList, 4)
+	if _, limited := guest.Resources.Limits[corev1.ResourceCPU]; !limited && !guest.CPU.Dedicated {
 		vcpus := max(guest.CPU.Cores, 1) * max(guest.CPU.Sockets, 1) * max(guest.CPU.Threads, 1)
-		amounts[corev1.ResourceCPU] = *resource.NewMilliQuantity(vcpus*1000/cmp.Or(ratio, 10), resource.DecimalSI)
+		amounts[corev1.ResourceCPU] = *resource.NewMilliQuantity(vcpus*1000/ratio, resource.DecimalSI)
 	}
-	if _, found := amounts[corev1.ResourceMemory]; !found {
-		if limit, limited := own.Limits[corev1.ResourceMemory]; limited {
-			amounts[corev1.ResourceMemory] = limit
-		} else if guest.Memory.Guest != nil {
-			amounts[corev1.ResourceMemory] = *guest.Memory.Guest
-		}
+	if limit, limited := guest.Resources.Limits[corev1.ResourceMemory]; limited {
+		amounts[corev1.ResourceMemory] = limit
+	} else if guest.Memory.Guest != nil {
+		amounts[corev1.ResourceMemory] = *guest.Memory.Guest
 	}
+	maps.Copy(amounts, guest.Resources.Requests)
 	return amounts
 }
 
-func (t *target) hostname() string {
-	if t.sourceNode == nil {
-		return ""
-	}
-	return t.sourceNode.Labels[corev1.LabelHostname]
-}
+func (t *target) hostname() string { return t.sourceNode.Labels[corev1.LabelHostname] }
 
 // conflicts are the labels that a migration adds and the VM requires otherwise: KubeVirt drops them silently.
 func (t *target) conflicts(added map[string]string) (found []string) {
@@ -345,48 +296,47 @@ func (t *target) conflicts(added map[string]string) (found []string) {
 	return found
 }
 
-// count goes through the nodes with what the VM and its migration require together.
-func (t *target) count(added map[string]string) count {
+// eligible goes through the nodes with what the VM and its migration require together.
+func (t *target) eligible(added map[string]string) *decision {
 	own := nodeaffinity.NewRequiredNodeAffinity(t.labels, t.affinity)
 	more := nodeaffinity.NewRequiredNodeAffinity(added, nil)
-	result := count{total: len(t.nodes)}
+	count := 0
 	for _, node := range t.nodes {
-		if t.fits(node) && matches(own, node) && matches(more, node) {
-			result.eligible++
+		// An affinity that cannot be parsed matches nothing.
+		if isOwn, _ := own.Match(node); isOwn && t.fits(node) {
+			if isAdded, _ := more.Match(node); isAdded {
+				count++
+			}
 		}
 	}
-	return result
-}
-
-func matches(required nodeaffinity.RequiredNodeAffinity, node *corev1.Node) bool {
-	match, err := required.Match(node)
-	return match && err == nil
+	code := "nodes-eligible"
+	if count == 0 {
+		code = noEligibleNode
+	}
+	decided := skip(code, "%d/%d nodes are available", count, len(t.nodes))
+	if count > 0 {
+		decided.notes.Eligible = strconv.Itoa(count)
+	}
+	return decided
 }
 
 // fits is whether a node has what is required beside labels.
 func (t *target) fits(node *corev1.Node) bool {
-	if node.Name == t.source || t.sourceNode != nil && t.hostname() != "" && node.Labels[corev1.LabelHostname] == t.hostname() {
+	if host := t.hostname(); node.Name == t.source || host != "" && node.Labels[corev1.LabelHostname] == host {
 		return false
 	}
-	keepsOut := func(taint *corev1.Taint) bool {
-		return taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute
-	}
+	keepsOut := func(taint *corev1.Taint) bool { return taint.Effect != corev1.TaintEffectPreferNoSchedule }
 	logger := klog.Background()
-	if node.Spec.Unschedulable && !corev1helpers.TolerationsTolerateTaint(logger, t.tolerations, &cordon, false) {
-		return false
-	}
 	if _, kept := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, t.tolerations, keepsOut, false); kept {
 		return false
 	}
-	offered := node.Status.Allocatable
-	if offered == nil {
-		return true // Its kubelet has not reported yet.
-	}
-	if amount, reported := offered[kvm]; t.kvm && reported && amount.IsZero() {
+	if node.Spec.Unschedulable && !corev1helpers.TolerationsTolerateTaint(logger, t.tolerations, &cordon, false) {
 		return false
 	}
 	for name, amount := range t.requests {
-		if has, reported := offered[name]; has.Cmp(amount) < 0 && (reported || name != corev1.ResourceCPU && name != corev1.ResourceMemory) {
+		// What a kubelet has not reported yet is never a reason against its node.
+		has, reported := node.Status.Allocatable[name]
+		if reported && has.Cmp(amount) < 0 {
 			return false
 		}
 	}

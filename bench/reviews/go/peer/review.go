@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"mime"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -21,17 +20,14 @@ import (
 
 const (
 	domain      = "kubevirt-webhook.github.io/"
+	jsonType    = "application/json"
 	maxBody     = 7 << 20
 	maxInFlight = 64
-	mediaType   = "application/json"
 
 	// defaultTimeout counts where the API server names none; of any, a tenth is kept for the way back.
 	defaultTimeout = 3 * time.Second
 	maxTimeout     = 30 * time.Second
 )
-
-// The API server writes no name twice, as the same option of encoding/json has it.
-var decoding = jsontext.AllowDuplicateNames(true)
 
 // review is an AdmissionReview with the fields that a policy reads of an object.
 type review[T any] struct {
@@ -53,24 +49,20 @@ type request[T any] struct {
 	Object *T `json:"object"`
 }
 
-// metadata has the labels and annotations that decisions depend on, and not maps of all.
+// metadata has the labels and annotations that decisions depend on, and no maps of all.
 type metadata struct {
-	Name              string       `json:"name"`
-	GenerateName      string       `json:"generateName"`
-	DeletionTimestamp string       `json:"deletionTimestamp"`
-	Labels            labels       `json:"labels"`
-	Annotations       *annotations `json:"annotations"`
-	Owners            []owner      `json:"ownerReferences"`
-}
-
-type labels struct {
-	App string `json:"'kubevirt.io'"`
-}
-
-type annotations struct {
-	Injected       string  `json:"'kubevirt-webhook.github.io/injected-scheduler'"`
-	Evacuation     *string `json:"'kubevirt.io/evacuationMigration'"`
-	WorkloadUpdate *string `json:"'kubevirt.io/workloadUpdateMigration'"`
+	Name              string `json:"name"`
+	GenerateName      string `json:"generateName"`
+	DeletionTimestamp string `json:"deletionTimestamp"`
+	Labels            struct {
+		App string `json:"'kubevirt.io'"`
+	} `json:"labels"`
+	Annotations *struct {
+		Injected       string  `json:"'kubevirt-webhook.github.io/injected-scheduler'"`
+		Evacuation     *string `json:"'kubevirt.io/evacuationMigration'"`
+		WorkloadUpdate *string `json:"'kubevirt.io/workloadUpdateMigration'"`
+	} `json:"annotations"`
+	Owners []owner `json:"ownerReferences"`
 }
 
 type owner struct {
@@ -81,9 +73,6 @@ type owner struct {
 	Controller bool   `json:"controller"`
 }
 
-// view is the part of an object that a policy reads.
-type view interface{ meta() *metadata }
-
 type answer struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -91,13 +80,13 @@ type answer struct {
 }
 
 type response struct {
-	UID         string   `json:"uid"`
-	Allowed     bool     `json:"allowed"`
-	Status      *status  `json:"status,omitzero"`
-	Patch       []byte   `json:"patch,omitzero"`
-	PatchType   string   `json:"patchType,omitzero"`
-	Warnings    []string `json:"warnings,omitzero"`
-	Annotations notes    `json:"auditAnnotations"`
+	UID       string   `json:"uid"`
+	Allowed   bool     `json:"allowed"`
+	Status    *status  `json:"status,omitzero"`
+	Patch     []byte   `json:"patch,omitzero"`
+	PatchType string   `json:"patchType,omitzero"`
+	Warnings  []string `json:"warnings,omitzero"`
+	Notes     notes    `json:"auditAnnotations"`
 }
 
 type status struct {
@@ -105,7 +94,6 @@ type status struct {
 	Message string `json:"message"`
 }
 
-// notes are audit annotations.
 type notes struct {
 	Mode      string `json:"mode"`
 	Decision  string `json:"decision"`
@@ -119,7 +107,7 @@ type reason struct {
 	Text string `json:"text"`
 }
 
-// change is one value that a policy writes; the last so many names of its path do not exist yet.
+// change is a value that a policy writes; the last so many names of its path are absent from the object.
 type change struct {
 	Path   []string `json:"path"`
 	Old    *string  `json:"old"`
@@ -138,32 +126,36 @@ type operation struct {
 type decision struct {
 	reason   reason
 	changes  []change
-	denied   int // The HTTP status of a denial; 0: allowed.
+	status   int // Of a denial; 0: allowed.
 	warnings []reason
 	notes    notes
-	label    string // In place of what follows from the rest.
+	label    string // Of what no policy has decided.
 }
 
-func skip(code, text string) decision { return decision{reason: reason{code, text}} }
-
-// outside is the decision on what no policy looks at.
-func outside(code, text string) decision {
-	return decision{reason: reason{code, text}, label: "skipped"}
+func skip(code, text string, values ...any) *decision {
+	return &decision{reason: reason{code, fmt.Sprintf(text, values...)}}
 }
 
-func warn(code, text string) decision {
-	because := reason{code, text}
-	return decision{reason: because, warnings: []reason{because}}
+func warn(code, text string, values ...any) *decision {
+	decided := skip(code, text, values...)
+	decided.warnings = []reason{decided.reason}
+	return decided
 }
 
-func deny(status int, code, text string) decision {
-	return decision{reason: reason{code, text}, denied: status}
+func deny(status int, code, text string, values ...any) *decision {
+	decided := skip(code, text, values...)
+	decided.status = status
+	return decided
 }
 
 // endpoint is a path and the policy behind it.
 type endpoint[T any] struct {
-	path, policy, resource, kind string
-	decide                       func(ctx context.Context, r *reviewer, in *request[T], where *namespace) decision
+	verb, policy, resource, kind string
+	decide                       func(ctx context.Context, r *reviewer, in *request[T], where *namespace) *decision
+}
+
+func (e *endpoint[T]) path() string {
+	return "/" + e.verb + "/" + e.policy + "/" + e.resource + "/enforce"
 }
 
 type reviewer struct {
@@ -176,218 +168,168 @@ type reviewer struct {
 
 func (r *reviewer) handler() http.Handler {
 	mux := http.NewServeMux()
-	handle(mux, r, endpoint[pod]{"/mutate/scheduling/pods/enforce", "scheduling", "pods", "Pod", schedulePod})
-	handle(mux, r, endpoint[virtualMachine]{
-		"/mutate/scheduling/virtualmachines/enforce", "scheduling", "virtualmachines", "VirtualMachine", scheduleVM,
-	})
 	const migrations, kind = "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration"
-	handle(mux, r, endpoint[migration]{"/validate/migration/" + migrations + "/enforce", "migration", migrations, kind, validateMigration})
-	handle(mux, r, endpoint[migration]{"/mutate/migration/" + migrations + "/enforce", "migration", migrations, kind, warnOfMigration})
+	handle(mux, r, endpoint[pod]{"mutate", "scheduling", "pods", "Pod", schedulePod})
+	handle(mux, r, endpoint[virtualMachine]{"mutate", "scheduling", "virtualmachines", "VirtualMachine", scheduleVM})
+	handle(mux, r, endpoint[migration]{"validate", "migration", migrations, kind, validateMigration})
+	handle(mux, r, endpoint[migration]{"mutate", "migration", migrations, kind, warnOfMigration})
 	return mux
 }
 
-// httpError is answered instead of a review.
-type httpError struct {
-	status int
-	text   string
-}
-
-func (e *httpError) Error() string { return e.text }
-
+// handle serves an endpoint, and counts its requests.
 func handle[T any](mux *http.ServeMux, r *reviewer, at endpoint[T]) {
-	latency := r.metrics.latency.WithLabelValues(at.path)
-	count := func(status int) { r.metrics.requests.WithLabelValues(at.path, strconv.Itoa(status)).Inc() }
-	mux.HandleFunc(at.path, func(w http.ResponseWriter, request *http.Request) {
+	path := at.path()
+	latency := r.metrics.latency.WithLabelValues(path)
+	mux.HandleFunc(path, func(w http.ResponseWriter, request *http.Request) {
 		start := time.Now()
 		r.metrics.inFlight.Inc()
+		status, body := http.StatusInternalServerError, []byte("internal error")
 		defer func() {
 			if caught := recover(); caught != nil {
-				r.metrics.panics.WithLabelValues(at.path).Inc()
-				slog.Error("internal error while a request was answered", "path", at.path, "error", caught, "stack", string(debug.Stack()))
-				count(http.StatusInternalServerError)
-				http.Error(w, "internal error", http.StatusInternalServerError)
+				r.metrics.panics.WithLabelValues(path).Inc()
+				slog.Error("internal error", "path", path, "error", caught, "stack", string(debug.Stack()))
 			}
 			r.metrics.inFlight.Dec()
+			r.metrics.requests.WithLabelValues(path, strconv.Itoa(status)).Inc()
 			latency.Observe(time.Since(start).Seconds())
+			if status != http.StatusOK {
+				http.Error(w, string(body), status)
+				return
+			}
+			w.Header().Set("Content-Type", jsonType)
+			_, _ = w.Write(body) // The client is gone if this fails.
 		}()
-		answer, err := serve(w, request, r, &at)
-		if refused := (*httpError)(nil); errors.As(err, &refused) {
-			count(refused.status)
-			http.Error(w, refused.text, refused.status)
-			return
-		} else if err != nil {
-			panic(err)
-		}
-		count(http.StatusOK)
-		w.Header().Set("Content-Type", mediaType)
-		_, _ = w.Write(answer) // The client is gone if this fails.
+		status, body = serve(w, request, r, &at, path)
 	})
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// serve answers one review within its limits.
-func serve[T any](w http.ResponseWriter, request *http.Request, r *reviewer, at *endpoint[T]) ([]byte, error) {
-	if request.Method != http.MethodPost {
+// serve is the HTTP status and the body that answer one request.
+func serve[T any](w http.ResponseWriter, request *http.Request, r *reviewer, at *endpoint[T], path string) (int, []byte) {
+	sent := request.Header.Get("Content-Type")
+	if kind, _, _ := strings.Cut(sent, ";"); request.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, &httpError{http.StatusMethodNotAllowed, "POST an AdmissionReview"}
+		return http.StatusMethodNotAllowed, []byte("POST an AdmissionReview")
+	} else if !strings.EqualFold(strings.TrimSpace(kind), jsonType) {
+		return http.StatusUnsupportedMediaType, []byte("send " + jsonType)
 	}
-	if sent := request.Header.Get("Content-Type"); sent != mediaType {
-		if kind, _, _ := mime.ParseMediaType(sent); kind != mediaType {
-			return nil, &httpError{http.StatusUnsupportedMediaType, "send " + mediaType}
-		}
+	timeout, err := time.ParseDuration(request.URL.Query().Get("timeout"))
+	if err != nil || timeout <= 0 {
+		timeout = defaultTimeout
 	}
-	ctx, cancel := context.WithTimeout(request.Context(), timeout(request)*9/10)
+	ctx, cancel := context.WithTimeout(request.Context(), min(timeout, maxTimeout)*9/10)
 	defer cancel()
 	select {
 	case r.inFlight <- struct{}{}:
 		defer func() { <-r.inFlight }()
 	case <-ctx.Done():
-		return nil, &httpError{http.StatusTooManyRequests, "too many reviews in progress"}
+		return http.StatusTooManyRequests, []byte("too many reviews in progress")
 	}
 	body := buffers.Get().(*bytes.Buffer)
-	body.Reset()
 	defer buffers.Put(body)
+	body.Reset()
 	body.Grow(int(min(max(request.ContentLength, 0), maxBody)) + bytes.MinRead)
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, request.Body, maxBody)); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, &httpError{http.StatusRequestEntityTooLarge, "the review is too large"}
+			return http.StatusRequestEntityTooLarge, []byte("the review is too large")
 		}
-		return nil, &httpError{http.StatusBadRequest, "the review cannot be read: " + err.Error()}
+		return http.StatusBadRequest, []byte("the review cannot be read: " + err.Error())
 	}
 	start := time.Now()
 	var in review[T]
-	if err := json.Unmarshal(body.Bytes(), &in, decoding); err != nil {
-		return nil, &httpError{http.StatusBadRequest, "not an AdmissionReview of a " + at.kind + ": " + err.Error()}
+	// The API server writes no name twice.
+	if err := json.Unmarshal(body.Bytes(), &in, jsontext.AllowDuplicateNames(true)); err != nil {
+		return http.StatusBadRequest, []byte("not an AdmissionReview of a " + at.kind + ": " + err.Error())
 	}
 	if in.Request == nil || in.Request.UID == "" {
-		return nil, &httpError{http.StatusBadRequest, "an AdmissionReview without a request"}
+		return http.StatusBadRequest, []byte("an AdmissionReview without a request")
 	}
 	mode, decided := evaluate(ctx, r, at, in.Request)
-	out, err := r.respond(at.policy, mode, &decided)
-	if err != nil {
-		return nil, err
-	}
+	out := decided.under(mode, at.policy)
 	out.UID = in.Request.UID
-	encoded, err := json.Marshal(answer{in.APIVersion, in.Kind, out})
 	r.metrics.decisions.WithLabelValues(
-		at.policy, at.resource, mode, out.Annotations.Decision, decided.reason.Code, strconv.FormatBool(in.Request.DryRun),
+		at.policy, at.resource, mode, out.Notes.Decision, decided.reason.Code, strconv.FormatBool(in.Request.DryRun),
 	).Inc()
-	report(r, at, in.Request, mode, &decided, &out, time.Since(start))
-	return encoded, err
+	report(r, at, path, in.Request, decided, &out, time.Since(start))
+	return http.StatusOK, encoded(answer{in.APIVersion, in.Kind, out})
 }
 
-func timeout(request *http.Request) time.Duration {
-	given, err := time.ParseDuration(request.URL.Query().Get("timeout"))
-	if err != nil || given <= 0 {
-		return defaultTimeout
+// encoded is the JSON of what can always be encoded.
+func encoded(value any) []byte {
+	content, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
 	}
-	return min(given, maxTimeout)
+	return content
 }
 
 // evaluate finds the namespace's mode, and decides.
-func evaluate[T any](ctx context.Context, r *reviewer, at *endpoint[T], in *request[T]) (mode string, _ decision) {
-	if r.cluster.excluded[in.Namespace] {
-		return "off", outside("excluded-namespace", "skipped: namespace "+in.Namespace+" is excluded")
-	}
+func evaluate[T any](ctx context.Context, r *reviewer, at *endpoint[T], in *request[T]) (mode string, decided *decision) {
 	label, place := domain+at.policy, key{name: in.Namespace}
 	where, err := r.cluster.namespaces.cached(ctx, place)
 	if err == nil && where != nil && where.mode(label) == "off" {
 		where, err = r.cluster.namespaces.get(ctx, place) // The watch may be late.
 	}
+	if where != nil {
+		mode = where.mode(label)
+	}
 	switch {
-	case err != nil:
-		return "enforce", unreadable(at.kind, "namespace "+in.Namespace+" cannot be read: "+err.Error())
+	case r.cluster.excluded[in.Namespace]:
+		mode, decided = "off", skip("excluded-namespace", "skipped: namespace %s is excluded", in.Namespace)
 	case where == nil:
-		return "enforce", unreadable(at.kind, "namespace "+in.Namespace+" cannot be read: it does not exist")
-	}
-	mode = where.mode(label)
-	switch mode {
-	case "off":
-		return mode, outside("out-of-scope", "skipped: the namespace does not have the label "+label+", or has it with the value off")
-	case "enforce", "warn", "audit":
+		decided = warn("namespace-unreadable", "namespace %s cannot be read: %v", in.Namespace, cmp.Or(err, errMissing))
+		decided.label = "error"
+		return "enforce", decided
+	case mode == "off":
+		decided = skip("out-of-scope", "skipped: the namespace does not have the label %s, or has it with the value off", label)
+	case mode != "enforce" && mode != "warn" && mode != "audit":
+		decided = skip("unknown-mode", "skipped: label %s of the namespace has the invalid value %q", label, mode)
+		mode = "off"
+	case in.SubResource != "" || in.Object == nil:
+		decided = skip("other-operation", "skipped: the policy does not evaluate this request")
 	default:
-		return "off", outside("unknown-mode", fmt.Sprintf("skipped: label %s of the namespace has the invalid value %q", label, mode))
+		return mode, at.decide(ctx, r, in, where)
 	}
-	if in.SubResource != "" || in.Object == nil {
-		return mode, outside("other-operation", "skipped: the policy does not evaluate this request")
-	}
-	return mode, at.decide(ctx, r, in, where)
+	decided.label = "skipped"
+	return mode, decided
 }
 
-func (n *namespace) mode(label string) string {
-	if mode, found := n.Metadata.Labels[label]; found {
-		return mode
-	}
-	return "off"
-}
+var errMissing = errors.New("it does not exist")
 
-// unreadable allows what could not be evaluated, and says so.
-func unreadable(kind, why string) decision {
-	because := reason{"namespace-unreadable", why}
-	warning := reason{because.Code, "this " + kind + " was allowed without changes: " + why}
-	return decision{reason: because, warnings: []reason{warning}, label: "error"}
-}
+func (n *namespace) mode(label string) string { return cmp.Or(n.Metadata.Labels[label], "off") }
 
-// respond is what a decision does in a mode: only enforce patches and denies.
-func (r *reviewer) respond(policy, mode string, decided *decision) (out response, err error) {
-	enforced := mode == "enforce"
-	out.Allowed, out.Annotations = decided.denied == 0 || !enforced, decided.notes
-	out.Annotations.Mode, out.Annotations.Reason, out.Annotations.Decision = mode, decided.reason.Code, decided.word(mode)
-	warnings := decided.warnings
+// under is what a decision does in a mode: only enforce patches and denies.
+func (d *decision) under(mode, policy string) response {
+	out := response{Allowed: true, Notes: d.notes}
+	out.Notes.Mode, out.Notes.Reason, out.Notes.Decision = mode, d.reason.Code, cmp.Or(d.label, "allowed")
+	effects := d.warnings
 	switch {
-	case decided.denied != 0 && enforced:
-		out.Status = &status{decided.denied, sentence(policy, mode, decided.reason)}
-	case len(decided.changes) > 0 && enforced:
-		operations := make([]operation, len(decided.changes))
-		for i := range decided.changes {
-			operations[i] = decided.changes[i].operation()
+	case d.status != 0 && mode == "enforce":
+		out.Notes.Decision, out.Allowed = "denied", false
+		out.Status = &status{d.status, sentence(policy, mode, d.reason)}
+	case d.status != 0:
+		out.Notes.Decision = "would-deny"
+		effects = append([]reason{{d.reason.Code, "would deny this request: " + d.reason.Text}}, effects...)
+	case len(d.changes) > 0 && mode == "enforce":
+		operations := make([]operation, len(d.changes))
+		for i := range d.changes {
+			operations[i] = d.changes[i].operation()
 		}
-		out.PatchType = "JSONPatch"
-		if out.Patch, err = json.Marshal(operations); err != nil {
-			return out, err
-		}
-	case mode == "warn":
-		warnings = append(decided.effects(), warnings...)
-	}
-	if mode == "audit" {
-		return out, nil
-	}
-	for _, warning := range warnings {
-		out.Warnings = append(out.Warnings, sentence(policy, mode, warning))
-	}
-	return out, nil
-}
-
-// word is the decision in one word.
-func (d *decision) word(mode string) string {
-	enforced := mode == "enforce"
-	switch {
-	case d.label != "":
-		return d.label
-	case d.denied != 0 && enforced:
-		return "denied"
-	case d.denied != 0:
-		return "would-deny"
-	case len(d.changes) > 0 && enforced:
-		return "patched"
+		out.Notes.Decision, out.Patch, out.PatchType = "patched", encoded(operations), "JSONPatch"
 	case len(d.changes) > 0:
-		return "would-patch"
+		out.Notes.Decision = "would-patch"
+		// Annotations only record the change of a field, which comes first.
+		first := &d.changes[0]
+		would := reason{first.Reason, "would set " + strings.Join(first.Path, ".") + " to " + first.New}
+		effects = append([]reason{would}, effects...)
 	}
-	return "allowed"
-}
-
-// effects is what mode enforce would do; its annotations only record another change.
-func (d *decision) effects() (would []reason) {
-	if d.denied != 0 {
-		return []reason{{d.reason.Code, "would deny this request: " + d.reason.Text}}
-	}
-	for _, each := range d.changes {
-		if !strings.HasPrefix(each.Path[len(each.Path)-1], domain) {
-			would = append(would, reason{each.Reason, "would set " + strings.Join(each.Path, ".") + " to " + each.New})
+	for _, effect := range effects {
+		if mode != "audit" {
+			out.Warnings = append(out.Warnings, sentence(policy, mode, effect))
 		}
 	}
-	return would
+	return out
 }
 
 func sentence(policy, mode string, because reason) string {
@@ -397,7 +339,7 @@ func sentence(policy, mode string, because reason) string {
 	return "kubevirt-webhook (" + policy + "): " + because.Text + " [" + because.Code + "]"
 }
 
-// operation is an add, with the missing parents in its value.
+// operation is an add, with absent parents in its value.
 func (c *change) operation() operation {
 	end := len(c.Path) - c.absent
 	var value any = c.New
@@ -412,19 +354,21 @@ func (c *change) operation() operation {
 }
 
 // report writes the audit line of a decision.
-func report[T any](r *reviewer, at *endpoint[T], in *request[T], mode string, decided *decision, out *response, took time.Duration) {
+func report[T any](
+	r *reviewer, at *endpoint[T], path string, in *request[T], decided *decision, out *response, took time.Duration,
+) {
 	name := in.Name
 	if name == "" && in.Object != nil {
-		meta := any(in.Object).(view).meta()
+		meta := any(in.Object).(interface{ meta() *metadata }).meta()
 		name = cmp.Or(meta.Name, meta.GenerateName)
 	}
 	line := record{
-		Kind: "decision", Schema: schema, Time: time.Now().UTC().Format(timeFormat), UID: in.UID, Endpoint: at.path,
-		Operation: in.Operation, Object: audited{at.kind, in.Namespace, name}, User: in.UserInfo.Username, DryRun: in.DryRun,
-		Mode: mode, Decision: out.Annotations.Decision, Reasons: []reason{decided.reason}, Changes: decided.changes,
-		DurationMs: math.Round(took.Seconds()*1e6) / 1e3,
+		Kind: "decision", Schema: schema, Time: time.Now().UTC().Format(timeFormat), UID: in.UID, Endpoint: path,
+		Operation: in.Operation, Object: audited{at.kind, in.Namespace, name}, User: in.UserInfo.Username,
+		DryRun: in.DryRun, Mode: out.Notes.Mode, Decision: out.Notes.Decision, Reasons: []reason{decided.reason},
+		Changes: decided.changes, DurationMs: math.Round(took.Seconds()*1e6) / 1e3,
 	}
-	if decided.denied != 0 {
+	if decided.status != 0 {
 		line.Message = &decided.reason.Text
 	}
 	r.audit.write(&line)

@@ -1,8 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -45,59 +46,53 @@ var (
 )
 
 // schedulePod puts a launcher pod on the declared scheduler, where its VM's owner chose none.
-func schedulePod(ctx context.Context, r *reviewer, in *request[pod], where *namespace) decision {
+func schedulePod(ctx context.Context, r *reviewer, in *request[pod], where *namespace) *decision {
 	pod := in.Object
-	if in.Operation != "CREATE" {
-		return skip("other-operation", "skipped: a pod's schedulerName cannot change after CREATE (this is "+in.Operation+")")
-	}
-	if pod.Spec.NodeName != "" {
-		return skip("already-bound", fmt.Sprintf("skipped: the pod is already bound to node %q", pod.Spec.NodeName))
-	}
+	chosen, injected := cmp.Or(pod.Spec.SchedulerName, defaultScheduler), pod.Metadata.injected()
 	owner, refused := vmiOwner(&pod.Metadata)
-	if refused != nil {
-		return *refused
-	}
 	switch user := in.UserInfo.Username; {
+	case in.Operation != "CREATE":
+		return skip("other-operation", "skipped: a pod's schedulerName cannot change after CREATE (this is %s)", in.Operation)
+	case pod.Spec.NodeName != "":
+		return skip("already-bound", "skipped: the pod is already bound to node %q", pod.Spec.NodeName)
+	case refused != nil:
+		return refused
 	case len(r.cluster.controllers) == 0:
 		return skip("kubevirt-absent", "skipped: the cluster has no KubeVirt object")
 	case !r.cluster.controllers[user]:
-		return skip("not-created-by-kubevirt", fmt.Sprintf("skipped: the pod is labeled as a virt-launcher pod but was created by %q, not by KubeVirt", user))
-	}
-	injected := pod.Metadata.injected()
-	if chosen := pod.Spec.SchedulerName; chosen != "" && chosen != defaultScheduler {
-		if injected != chosen {
-			return skip("foreign-scheduler", fmt.Sprintf("skipped: the pod has schedulerName %q, which kubevirt-webhook did not set", chosen))
-		}
-		if why := r.unavailable(chosen); why != "" {
-			text := fmt.Sprintf("fell back to scheduler %q: scheduler %q, set by kubevirt-webhook, is unavailable (%s)", defaultScheduler, chosen, why)
-			decided := warn("scheduler-fell-back", text)
-			decided.changes = []change{{podScheduler, &chosen, defaultScheduler, "scheduler-fell-back", 0}}
-			decided.notes.Scheduler = chosen
-			return decided
-		}
-		return skip("already-injected", fmt.Sprintf("schedulerName is already %q, set by kubevirt-webhook", chosen))
+		return skip("not-created-by-kubevirt", "skipped: the pod was created by %q, not by KubeVirt", user)
+	case chosen != defaultScheduler && chosen != injected:
+		return skip("foreign-scheduler", "skipped: the pod has schedulerName %q, which kubevirt-webhook did not set", chosen)
+	case chosen != defaultScheduler && r.unavailable(chosen) == "":
+		return skip("already-injected", "schedulerName is already %q, set by kubevirt-webhook", chosen)
+	case chosen != defaultScheduler:
+		why := "fell back to %q: scheduler %q, set by kubevirt-webhook, is unavailable (%s)"
+		decided := warn("scheduler-fell-back", why, defaultScheduler, chosen, r.unavailable(chosen))
+		decided.changes = []change{{Path: podScheduler, Old: &chosen, New: defaultScheduler, Reason: decided.reason.Code}}
+		decided.notes.Scheduler = chosen
+		return decided
 	}
 	name, unfit := r.scheduler(where)
 	if unfit != nil {
-		return *unfit
+		return unfit
 	}
 	whose := "VirtualMachineInstance " + in.Namespace + "/" + owner.Name
 	vmi, err := r.cluster.vmis.cached(ctx, key{in.Namespace, owner.Name})
 	switch {
 	case err != nil:
-		return warn("vmi-unreadable", "schedulerName was not set, because "+whose+" cannot be read: "+err.Error())
+		return warn("vmi-unreadable", "schedulerName was not set, because %s cannot be read: %v", whose, err)
 	case vmi == nil:
-		return skip("vmi-not-found", "skipped: "+whose+" does not exist")
+		return skip("vmi-not-found", "skipped: %s does not exist", whose)
 	case vmi.Metadata.UID != owner.UID:
-		return skip("vmi-replaced", "skipped: "+whose+" is not the pod's own (its UID differs)")
+		return skip("vmi-replaced", "skipped: %s is not the pod's own (its UID differs)", whose)
 	}
-	switch chosen := vmi.Spec.SchedulerName; {
-	case chosen == defaultScheduler:
-		return skip("owner-opted-out", fmt.Sprintf("skipped: %s sets schedulerName %q", whose, chosen))
-	case chosen != "" && chosen == injected, chosen == "" && injected != "" && r.unavailable(injected) != "":
-		return skip("already-fell-back", fmt.Sprintf("skipped: the pod fell back from scheduler %q to %q before", injected, defaultScheduler))
-	case chosen != "":
-		return skip("scheduler-rewritten", fmt.Sprintf("skipped: %s sets schedulerName %q, but another component changed it in the pod", whose, chosen))
+	switch wanted := vmi.Spec.SchedulerName; {
+	case wanted == defaultScheduler:
+		return skip("owner-opted-out", "skipped: %s sets schedulerName %q", whose, wanted)
+	case wanted == injected && wanted != "", wanted == "" && injected != "" && r.unavailable(injected) != "":
+		return skip("already-fell-back", "skipped: the pod fell back from scheduler %q before", injected)
+	case wanted != "":
+		return skip("scheduler-rewritten", "skipped: %s sets schedulerName %q, but another component changed it", whose, wanted)
 	}
 	field := change{Path: podScheduler, New: name}
 	if pod.Spec.SchedulerName != "" {
@@ -106,32 +101,29 @@ func schedulePod(ctx context.Context, r *reviewer, in *request[pod], where *name
 	return inject(name, whose, field, annotate(injectedAnnotation, &pod.Metadata, name))
 }
 
-// vmiOwner is the VMI that controls a launcher pod.
+// vmiOwner is the VMI that controls a launcher pod, or why there is none.
 func vmiOwner(meta *metadata) (*owner, *decision) {
-	refused := skip("no-vmi-owner", "skipped: the pod is labeled as a virt-launcher pod, but its controller is not a VirtualMachineInstance")
 	if meta.Labels.App != "virt-launcher" {
-		refused = skip("not-a-launcher-pod", "skipped: the pod does not have the label kubevirt.io=virt-launcher")
-		return nil, &refused
+		return nil, skip("not-a-launcher-pod", "skipped: the pod does not have the label kubevirt.io=virt-launcher")
 	}
-	for i := range meta.Owners {
-		if owner := &meta.Owners[i]; owner.Controller {
-			group, _, _ := strings.Cut(owner.APIVersion, "/")
-			if owner.Kind == "VirtualMachineInstance" && group == "kubevirt.io" && owner.Name != "" && owner.UID != "" {
-				return owner, nil
-			}
-			break
+	i := slices.IndexFunc(meta.Owners, func(each owner) bool { return each.Controller })
+	if i >= 0 {
+		owner := &meta.Owners[i]
+		isVMI := owner.Kind == "VirtualMachineInstance" && strings.HasPrefix(owner.APIVersion, "kubevirt.io/")
+		if isVMI && owner.Name != "" && owner.UID != "" {
+			return owner, nil
 		}
 	}
-	return nil, &refused
+	return nil, skip("no-vmi-owner", "skipped: no VirtualMachineInstance controls the pod")
 }
 
 // scheduleVM writes the declared scheduler into a new VM's template.
-func scheduleVM(ctx context.Context, r *reviewer, in *request[virtualMachine], where *namespace) decision {
+func scheduleVM(ctx context.Context, r *reviewer, in *request[virtualMachine], where *namespace) *decision {
 	vm := in.Object
 	template := vm.Spec.Template
 	switch {
 	case in.Operation != "CREATE":
-		return skip("other-operation", "skipped: the policy does not evaluate "+in.Operation)
+		return skip("other-operation", "skipped: the policy does not evaluate %s", in.Operation)
 	case vm.Metadata.DeletionTimestamp != "":
 		return skip("being-deleted", "skipped: the VM is being deleted")
 	case template == nil || template.Spec == nil:
@@ -139,18 +131,18 @@ func scheduleVM(ctx context.Context, r *reviewer, in *request[virtualMachine], w
 	}
 	switch chosen := template.Spec.SchedulerName; {
 	case chosen == defaultScheduler:
-		return skip("owner-opted-out", fmt.Sprintf("skipped: the owner set schedulerName %q", chosen))
+		return skip("owner-opted-out", "skipped: the owner set schedulerName %q", chosen)
 	case chosen != "" && (chosen == vm.Metadata.injected() || chosen == template.Metadata.injected()):
-		return skip("already-injected", fmt.Sprintf("schedulerName is already %q, set by kubevirt-webhook", chosen))
+		return skip("already-injected", "schedulerName is already %q, set by kubevirt-webhook", chosen)
 	case chosen != "":
-		return skip("owner-chose-scheduler", fmt.Sprintf("skipped: the owner set schedulerName %q", chosen))
+		return skip("owner-chose-scheduler", "skipped: the owner set schedulerName %q", chosen)
 	}
 	name, unfit := r.scheduler(where)
 	if unfit != nil {
-		return *unfit
+		return unfit
 	}
-	if refused := byInstancetype(ctx, r, vm, in.Namespace); refused != nil {
-		return *refused
+	if unfit := byInstancetype(ctx, r, vm, in.Namespace); unfit != nil {
+		return unfit
 	}
 	return inject(name, "the VM", change{Path: vmScheduler, New: name},
 		annotate(injectedAnnotation, &vm.Metadata, name), annotate(templateAnnotation, template.Metadata, name))
@@ -162,45 +154,36 @@ func byInstancetype(ctx context.Context, r *reviewer, vm *virtualMachine, namesp
 	if matcher == nil {
 		return nil
 	}
-	const unset = "schedulerName was not set in the VM: its instancetype is not known (%s); its launcher pod is evaluated at creation"
-	from, at := &r.cluster.clusterInstancetypes, key{"", matcher.Name}
-	if strings.EqualFold(matcher.Kind, "VirtualMachineInstancetype") {
-		from, at = &r.cluster.instancetypes, key{namespace, matcher.Name}
+	var found *instancetype
+	var err error
+	switch {
+	case matcher.RevisionName != "" || matcher.Name == "":
+	case strings.EqualFold(matcher.Kind, "VirtualMachineInstancetype"):
+		found, err = r.cluster.instancetypes.cached(ctx, key{namespace, matcher.Name})
+	default:
+		found, err = r.cluster.clusterInstancetypes.cached(ctx, key{"", matcher.Name})
 	}
-	var refused decision
-	if matcher.RevisionName != "" || matcher.Name == "" {
-		refused = skip("instancetype-unresolved", fmt.Sprintf(unset, "it is not named"))
-		return &refused
-	}
-	found, err := from.cached(ctx, at)
 	switch {
 	case err != nil:
-		refused = warn("instancetype-unreadable", "schedulerName was not set, because the VM's instancetype cannot be read: "+err.Error())
+		return warn("instancetype-unreadable", "schedulerName was not set, because the VM's instancetype cannot be read: %v", err)
 	case found == nil:
-		refused = skip("instancetype-unresolved", fmt.Sprintf(unset, matcher.Name+" does not exist"))
+		return skip("instancetype-unresolved", "schedulerName was not set in the VM: its instancetype is not known")
 	case found.Spec.SchedulerName != "":
-		refused = skip("instancetype-sets-scheduler", fmt.Sprintf("the VM's instancetype sets schedulerName %q", found.Spec.SchedulerName))
-	default:
-		return nil
+		return skip("instancetype-sets-scheduler", "the VM's instancetype sets schedulerName %q", found.Spec.SchedulerName)
 	}
-	return &refused
+	return nil
 }
 
 // scheduler is the one for a namespace, or why none must be written now.
 func (r *reviewer) scheduler(where *namespace) (string, *decision) {
-	name := where.Metadata.Annotations[domain+"scheduler-name"]
-	if name == "" {
-		name = r.settings.Scheduling.SchedulerName
-	}
-	var unfit decision
+	name := cmp.Or(where.Metadata.Annotations[domain+"scheduler-name"], r.settings.Scheduling.SchedulerName)
 	if _, declared := r.settings.Schedulers[name]; !declared {
-		unfit = warn("scheduler-undeclared", fmt.Sprintf("schedulerName was not set: the settings do not declare scheduler %q", name))
-	} else if why := r.unavailable(name); why != "" {
-		unfit = warn("scheduler-unavailable", fmt.Sprintf("scheduler %q is unavailable (%s); schedulerName was not set, the VM uses %q", name, why, defaultScheduler))
-	} else {
-		return name, nil
+		return "", warn("scheduler-undeclared", "schedulerName was not set: the settings do not declare scheduler %q", name)
 	}
-	return "", &unfit
+	if why := r.unavailable(name); why != "" {
+		return "", warn("scheduler-unavailable", "scheduler %q is unavailable (%s); schedulerName was not set", name, why)
+	}
+	return name, nil
 }
 
 // unavailable is why a scheduler cannot place pods now; empty: it can.
@@ -232,10 +215,11 @@ func annotate(path []string, meta *metadata, name string) change {
 	return made
 }
 
-func inject(name, whose string, changes ...change) decision {
-	because := reason{"scheduler-injected", "schedulerName is set: " + whose + " sets none"}
+func inject(name, whose string, changes ...change) *decision {
+	decided := skip("scheduler-injected", "schedulerName is set: %s sets none", whose)
 	for i := range changes {
-		changes[i].Reason = because.Code
+		changes[i].Reason = decided.reason.Code
 	}
-	return decision{reason: because, changes: changes, notes: notes{Scheduler: name}}
+	decided.changes, decided.notes.Scheduler = changes, name
+	return decided
 }
