@@ -9,9 +9,11 @@ What runs:
 * kubevirt-webhook (``ours``), with lookups, metrics and audit lines on;
 * ``plain``: Go, net/http and encoding/json, the API's full types;
 * ``partial``: the same with only the needed fields, the best that Go's standard library does;
+* ``peer``: Go, with the same decisions, lookups, metrics and audit lines as kubevirt-webhook; its package comment says
+  what it leaves out;
 * ``controllerruntime``: Go, as kubebuilder teaches it;
 * ``naive``: Python, as tutorials teach it.
 
-None but kubevirt-webhook reads anything else than the review, counts anything or writes a log: what unfairness there
-is favors the others. Every server runs on one core, the load on another.
+None but kubevirt-webhook and ``peer`` reads anything else than the review, counts anything or writes a log: what
+unfairness there is favors the others. Every server runs on one core, the load on another.
 """

@@ -14,7 +14,7 @@ from bench.reviews.load import Pressure
 from bench.reviews.payloads import NAMES
 from bench.reviews.report import ReviewsReport
 from bench.reviews.rounds import Bench, ReviewsPlan
-from bench.reviews.servers import NEWER, ROOT, TITLES, Pythons
+from bench.reviews.servers import NEWER, PEER, ROOT, TITLES, Pythons
 
 # Neighbors of a virtual machine slow one round down and not the next; of five there is a median that they seldom reach.
 _FULL = (5, Pressure(seconds=1.2, warmup=0.3))
@@ -104,10 +104,10 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         + ", ".join(f"{name} {version}" for name, version in libraries.items()),
         **({"Newer Python": f"{newer.version}, whose build may not be optimized"} if newer else {}),
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
-        + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
+        + (f"; needed fields only and same job: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
-        f"HTTP/1.1 keep-alive; pods of {NAMES:,} VMs by turns, all of which kubevirt-webhook holds; it does lookups, "
-        "metrics and an audit line for each review, the others do not",
+        f"HTTP/1.1 keep-alive; pods of {NAMES:,} VMs by turns; kubevirt-webhook and {TITLES[PEER]!r} hold all of these "
+        "VMs, and do lookups, metrics and an audit line for each review, the others do not",
     }
     return ReviewsReport(plan, outcome, machine)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,8 @@ _MODULES: Final = ("sigs.k8s.io/controller-runtime", "k8s.io/api")
 
 # Makes encoding/json decode faster; a toolchain that does not know it fails to build.
 FASTER_JSON: Final = "jsonv2"
+_FASTER: Final = ("partial", "peer")
+PROGRAMS: Final = ("plain", "controllerruntime", "empty", "load", *_FASTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class BuiltServers:
 
     Attributes:
         binaries: directory with a program for each package.
-        faster_json: the program ``partial`` was built with the faster JSON decoder.
+        faster_json: the programs ``partial`` and ``peer`` were built with the faster JSON decoder.
         versions: of Go and of the modules that matter here.
     """
 
@@ -35,8 +37,12 @@ class BuiltServers:
     versions: Mapping[str, str]
 
 
-def build(cache: Path) -> BuiltServers:
+def build(cache: Path, programs: Sequence[str] = PROGRAMS) -> BuiltServers:
     """Build what has changed since the last time; Go knows.
+
+    Args:
+        cache: the directory for the programs.
+        programs: some of `PROGRAMS`.
 
     Raises:
         MissingToolError: there is no Go.
@@ -58,11 +64,11 @@ def build(cache: Path) -> BuiltServers:
     binaries.mkdir(parents=True, exist_ok=True)
     # The repository's state says nothing about these programs, and reading it can fail.
     command = [go, "build", "-trimpath", "-buildvcs=false", "-o", f"{binaries}{os.sep}"]
-    packages = ["./plain", "./controllerruntime", "./empty", "./load"]
-    run("building the Go servers", [*command, *packages], cwd=SOURCES, environment=plain)
-    run(
-        "building the Go server `partial`", [*command, "./partial"], cwd=SOURCES, environment=faster if known else plain
-    )
+    for environment in (plain, faster):
+        packages = [f"./{name}" for name in programs if (name in _FASTER) == (environment is faster)]
+        if packages:
+            used = environment if known else plain
+            run(f"building {' '.join(packages)}", [*command, *packages], cwd=SOURCES, environment=used)
     return BuiltServers(binaries, known, _versions(go, plain))
 
 

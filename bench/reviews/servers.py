@@ -29,11 +29,14 @@ from bench.reviews.payloads import DRAIN, MIGRATION, NAMES, POD, VM, Payload
 
 OURS: Final = "ours"
 NEWER: Final = "newer"
+# Go, with all that kubevirt-webhook does for these reviews: started, asked and counted as it is.
+PEER: Final = "peer"
 TITLES: Final = {
     OURS: "kubevirt-webhook",
     NEWER: "the same on a newer Python",
     "plain": "Go, net/http",
     "partial": "Go, needed fields only",
+    PEER: "Go, same job",
     "controllerruntime": "Go, controller-runtime",
     "naive": "Python, the usual way",
 }
@@ -42,7 +45,7 @@ _PROGRAM: Final = "webhook.cli.main"
 _HERE: Final = Path(__file__).parent
 ROOT: Final = _HERE.parent.parent
 
-_READY_SECONDS: Final = 20.0
+_READY_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 10.0
 
 OUR_PATHS: Final = {
@@ -51,6 +54,8 @@ OUR_PATHS: Final = {
     MIGRATION.name: "/validate/migration/virtualmachineinstancemigrations/enforce",
     DRAIN.name: "/mutate/migration/virtualmachineinstancemigrations/enforce",
 }
+# Without this, Go starts a thread for every core that it sees.
+_ONE_CORE: Final = {"GOMAXPROCS": "1"}
 # As in go/internal/names.
 _OTHER_PATHS: Final = {
     POD.name: "/mutate/pods",
@@ -119,19 +124,22 @@ def lineup(
         pythons: the interpreters of the Python servers.
         binaries: the directory of the Go servers.
         certificate: of all of them.
-        directory: where the cluster is written that kubevirt-webhook reads.
+        directory: where the cluster is written that kubevirt-webhook and its peer read.
         module: the program of kubevirt-webhook's own.
     """
     cluster = _write_cluster(directory / "cluster")
-    *ports, ops, newer_ops = _free_ports(len(keys) + 2)
+    ports = _free_ports(2 * len(keys))
     python = pythons.chosen
     servers = []
-    for key, port in zip(keys, ports, strict=True):
+    for key, port, ops in zip(keys, ports[::2], ports[1::2], strict=True):
         if key == OURS:
-            servers.append(_ours(key, (python, module), (port, ops), certificate, cluster))
+            servers.append(_whole(key, (str(python), "-m", module, "serve"), (port, ops), certificate, cluster))
         elif key == NEWER:
             assert pythons.newer is not None
-            servers.append(_ours(key, (pythons.newer, module), (port, newer_ops), certificate, cluster))
+            serve = (str(pythons.newer), "-m", module, "serve")
+            servers.append(_whole(key, serve, (port, ops), certificate, cluster))
+        elif key == PEER:
+            servers.append(_whole(key, (str(binaries / key),), (port, ops), certificate, cluster))
         elif key == "naive":
             servers.append(_other(key, (str(python), "-m", "bench.reviews.naive"), port, certificate))
         else:
@@ -150,12 +158,13 @@ def _write_cluster(directory: Path) -> Path:
     return directory
 
 
-def _ours(
-    key: str, program: tuple[Path, str], ports: tuple[int, int], certificate: Certificate, cluster: Path
+def _whole(
+    key: str, command: Sequence[str], ports: tuple[int, int], certificate: Certificate, cluster: Path
 ) -> ReviewsServer:
+    """A server that reads the cluster, and has the options of `kubevirt-webhook serve`."""
     port, ops = ports
     argv = (
-        *(str(program[0]), "-m", program[1], "serve"),
+        *command,
         *("--cluster-from", str(cluster)),
         *("--config", str(_HERE / "settings.yaml")),
         *("--listen", f"127.0.0.1:{port}"),
@@ -169,7 +178,7 @@ def _ours(
         address=f"https://127.0.0.1:{port}",
         ready=f"http://127.0.0.1:{ops}/readyz",
         paths=OUR_PATHS,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment=_ONE_CORE | {"PYTHONPATH": str(ROOT)},
         audited=True,
     )
 
@@ -187,8 +196,7 @@ def _other(key: str, command: Sequence[str], port: int, certificate: Certificate
         address=f"https://127.0.0.1:{port}",
         ready=f"https://127.0.0.1:{port}/readyz",
         paths=_OTHER_PATHS,
-        # One core each: without this, Go starts a thread for every core that it sees.
-        environment={"GOMAXPROCS": "1", "PYTHONPATH": str(ROOT)},
+        environment=_ONE_CORE | {"PYTHONPATH": str(ROOT)},
     )
 
 
