@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def _measure(per_second: int, seconds: int) -> int:
-    binary = golang.build(host.cache_directory()).binaries / "empty"
+    binary = golang.build(host.cache_directory(), ["empty"]).binaries / "empty"
     with (
         tempfile.TemporaryDirectory() as name,
         BenchPlane(Path(name), build.ensure(os.environ)) as plane,

@@ -81,7 +81,7 @@ def _servers(names: str) -> list[str]:
 def _measured(options: argparse.Namespace) -> ReviewsReport:
     cores = host.cores()
     cache = host.cache_directory()
-    built = golang.build(cache)
+    built = golang.build(cache, [each for each in golang.PROGRAMS if each in (*options.servers, "load")])
     python, compared = interpreter.choose(options.python)
     _say(f"Python servers run on {python}")
     newer = interpreter.newest(compared, python) if NEWER in options.servers else None

@@ -52,7 +52,7 @@ def main() -> int:
 def _measured(name: str) -> Parts:
     payload = next(each for each in PAYLOADS if each.name == name)
     cores, cache = host.cores(), host.cache_directory()
-    built = golang.build(cache)
+    built = golang.build(cache, ["load"])
     python = interpreter.environment(interpreter.choose(None)[0], ROOT / "requirements.lock", cache)
     with tempfile.TemporaryDirectory(prefix="bench-profile-") as place:
         directory = Path(place)

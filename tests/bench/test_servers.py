@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import copy
 import http.client
 import json
 import re
 import ssl
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -64,20 +63,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServ
     assert peer_lines == ours_lines != []
 
 
-def _put(path: str, value: object) -> Callable[[Json], None]:
-    """Sets a member of the request by its path, whose names are separated by spaces; `_DELETED` takes it away."""
-
-    def put(request: Json) -> None:
-        node: Any = request
-        *parents, last = path.split()
-        for name in parents:
-            node = node[int(name)] if isinstance(node, list) else node.setdefault(name, {})
-        if value is _DELETED:
-            del node[last]
-        else:
-            node[last] = value
-
-    return put
+def _put(request: Json, path: str, value: object) -> None:
+    """Set a member of a request by its path, whose names are separated by spaces; `_DELETED` takes it away."""
+    node: Any = request
+    *parents, last = path.split()
+    for name in parents:
+        node = node[int(name)] if isinstance(node, list) else node.setdefault(name, {})
+    if value is _DELETED:
+        del node[last]
+    else:
+        node[last] = value
 
 
 def _send(running: RunningServer, payload: Payload, method: str, body: str, content_type: str) -> tuple[int, bytes]:
@@ -170,7 +165,7 @@ def test_both_decide_alike(
 ) -> None:
     review = json.loads(payload.file.read_bytes())
     for path, value in changes.items():
-        _put(path, copy.deepcopy(value) if value is not _DELETED else value)(review["request"])
+        _put(review["request"], path, value)
 
     ours, peer = ({**_ask(running, payload, review)["response"]} for running in both)
 

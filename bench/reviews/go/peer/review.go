@@ -22,6 +22,7 @@ const (
 	domain      = "kubevirt-webhook.github.io/"
 	jsonType    = "application/json"
 	maxBody     = 7 << 20
+	maxPooled   = 64 << 10
 	maxInFlight = 64
 
 	// defaultTimeout counts where the API server names none; of any, a tenth is kept for the way back.
@@ -227,7 +228,11 @@ func serve[T any](w http.ResponseWriter, request *http.Request, r *reviewer, at 
 		return http.StatusTooManyRequests, []byte("too many reviews in progress")
 	}
 	body := buffers.Get().(*bytes.Buffer)
-	defer buffers.Put(body)
+	defer func() {
+		if body.Cap() <= maxPooled {
+			buffers.Put(body)
+		}
+	}()
 	body.Reset()
 	body.Grow(int(min(max(request.ContentLength, 0), maxBody)) + bytes.MinRead)
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, request.Body, maxBody)); err != nil {
