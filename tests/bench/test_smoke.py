@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("program", "words", "printed"),
     [
-        (commands, "--vms 4 --nodes 2 --rounds 1", ""),
+        (commands, "--vms 4 --nodes 2 --rounds 1", " MB at most"),
         (complexity, "--only pinned --bytes 2000", "VM, pinned to a revision"),
         (index, "--nodes 60 --rounds 1 --markdown", "60 nodes with "),
         (instancetypes, "--quick", "x ours"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import struct
@@ -10,12 +11,17 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rich.text import Text
 
 from tests.cli.runner import run
-from webhook.cli.console import WIDTH, Paragraph, change_line, fill
+from webhook.cli.console import WIDTH, Paragraph, change_line, fill, print_report
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
@@ -27,6 +33,31 @@ COMMANDS = [
     ("explain", "spread", "shop/web", "--cluster-from", "examples/cluster"),
     ("explain", "reason", "selector-conflict"),
 ]
+
+
+class Found(msgspec.Struct):
+    """What a command has found out."""
+
+    value: Any
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.text()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(), below, max_size=3),
+)
+
+
+@given(value=JSON)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_reports_are_indented_as_json_writes_them(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch("webhook.cli.console.redact", side_effect=lambda plain: plain):
+        print_report(Found(value), "json", lambda _: ())
+
+    assert capsys.readouterr().out == json.dumps({"value": value}, indent=2) + "\n"
 
 
 def on_terminal(*words: str, columns: int = 80, rows: int = 40) -> tuple[str, int]:

@@ -36,6 +36,23 @@ def test_help_imports_nothing_that_is_slow() -> None:
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.parametrize(
+    ("words", "is_done"), [(("drain", "--rolling"), True), (("update",), True), (("vm", "-h"), False)]
+)
+def test_forecasts_load_neither_policies_nor_what_validates_settings(words: tuple[str, ...], is_done: bool) -> None:
+    """That takes as long as all else that they load; and without the collector, which runs again afterwards."""
+    slow = "pydantic webhook.review.endpoints webhook.policies.scheduling webhook.policies.instancetypes.virtualmachines"
+    cluster = ("--cluster-from", "examples/drain")
+    program = (
+        "import gc, sys\nfrom webhook.cli.main import main\n"
+        f"try:\n    main(['explain', *{words + cluster!r}])\nexcept SystemExit:\n    pass\n"
+        f"print(gc.isenabled(), [each for each in '{slow}'.split() if each in sys.modules] == [])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == f"True {is_done}"
+
+
 @pytest.mark.parametrize("package", ["webhook", "certs"])
 @pytest.mark.parametrize("content", ["", "DISTRIBUTION = 'another'\n"])
 def test_a_package_of_another_distribution_is_one_sentence_before_anything_runs(

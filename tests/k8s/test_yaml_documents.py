@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,20 @@ def test_json_is_yaml(value: Any, indent: int | None) -> None:
     document = one(json.dumps(value, indent=indent))
     assert document.value == value
     assert msgspec.json.encode(document.value) == msgspec.json.encode(value)
+
+
+def test_a_line_takes_no_more_memory_in_a_longer_list() -> None:
+    def peak(number: int) -> int:
+        document = one("items:\n" + "- a\n" * number)
+        tracemalloc.start()
+        try:
+            assert document.line_of(["items", number - 1]) == number + 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    assert peak(4000) <= peak(400) + 100
 
 
 @given(VALUES)

@@ -23,11 +23,11 @@ from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.transfers import transfer_of
-from webhook.placement.eligibility import Eligibility, Group
+from webhook.placement.eligibility import Eligibility, Failure, Group
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_request
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
-from webhook.placement.requirements import Elsewhere, Origin, Uncordoned
+from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import no_node
 from webhook.policies.migration.explanation import change_of, few
@@ -112,6 +112,8 @@ _CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
 _MACHINE_NAME: Final = "capk.cluster.x-k8s.io/kubevirt-machine-name"
 _MACHINE_NAMESPACE: Final = "capk.cluster.x-k8s.io/kubevirt-machine-namespace"
 _GUEST_DRAIN_SECONDS: Final = 600
+# What each VM requires for itself, or what depends on the nodes that are drained now.
+_OF_NOW: Final = (Elsewhere, Reachable, Uncordoned)
 _FEW: Final = 3
 
 
@@ -251,6 +253,8 @@ class Planner:
         self._contested: Final[Counter[str]] = Counter()
         self._reviews: Final[dict[Place, QuotaReview]] = {}
         self._rules: Final[dict[Place, MigrationRules]] = {}
+        # The nodes that do not meet what a VM requires, for what VMs that are alike share and no cordon changes.
+        self._failures: Final[dict[Requirement, tuple[Failure, ...]]] = {}
         # The quotas that leave room for fewer target pods at a time than KubeVirt would create, with how many.
         self._narrow: Final[dict[tuple[str, str], int]] = {}
         # The PodDisruptionBudgets that allow fewer evictions at a time than a step has, with how many it has.
@@ -279,7 +283,7 @@ class Planner:
             self._neighbors.track(info.rules)
         for vms in self._vms.values():
             for vmi in vms.values():
-                self._neighbors.track(packing.target_pod(vmi, self._snapshot).rules)
+                self._neighbors.track(self._classes.target_pod(vmi).rules)
         for info, pod in infos:
             position = self._snapshot.index.position(pod.node_name)
             if position is not None:
@@ -444,7 +448,7 @@ class Planner:
 
         ``freed`` is what VMs that shut down free in the quotas of their namespaces.
         """
-        review = [(mover, self._snapshot.index.review(mover.requirements)) for mover in movers]
+        review = list(self._review(movers))
         alone = {mover.place: self._packer.candidates(mover, eligibility) for mover, eligibility in review}
         strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in movers if mover.scheduled}
         placed, packed = self._pack(review)
@@ -484,6 +488,19 @@ class Planner:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
                 self._settle(mover, found[mover.place].to)
         return found
+
+    def _review(self, movers: Iterable[packing.Mover]) -> Iterator[tuple[packing.Mover, Eligibility]]:
+        """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
+        index, now = self._snapshot.index, dict[Requirement, tuple[Failure, ...]]()
+        everything = index.review(())
+        for mover in movers:
+            failures: list[Failure] = []
+            for each in mover.requirements:
+                known = now if type(each) in _OF_NOW else self._failures
+                if each not in known:
+                    known[each] = index.review((each,)).failures
+                failures += known[each]
+            yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
         self, movers: Sequence[packing.Mover], found: dict[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]

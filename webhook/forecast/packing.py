@@ -221,7 +221,7 @@ class Room:
         most: about what kube-scheduler's scores prefer.
         """
         levels = self._levels[MEMORY]
-        for nodes in levels.ascending(requests.get(MEMORY, 0)) if tightly else levels.descending():
+        for nodes in levels.ascending(requests.get(MEMORY, -_PLENTY)) if tightly else levels.descending():
             if found := nodes & candidates:
                 return (found & -found).bit_length() - 1
         raise ValueError("no candidate has any memory")
@@ -276,6 +276,7 @@ class EquivalenceClasses:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot: Final = snapshot
         self._targets: Final[dict[bytes, tuple[migration_targets.Target, Amounts, int]]] = {}
+        self._pods: Final[dict[Place, PodInfo]] = {}
         self._requests: Final[dict[bytes, Amounts]] = {}
         self._nodes: Final[dict[bytes, str]] = {}
         self._like: Final[dict[str, str]] = {}
@@ -317,6 +318,13 @@ class EquivalenceClasses:
         elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
         required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
         return migration_targets.Target(vmi, required, target.gaps, pod, target.requests), requests
+
+    def target_pod(self, vmi: Vmi) -> PodInfo:
+        """The target pod of a VM, by its labels and rules, which no migration changes."""
+        place = place_of(vmi)
+        if place not in self._pods:
+            self._pods[place] = _target_pod(vmi, self.snapshot)
+        return self._pods[place]
 
     def _added(self, pod: LauncherPod) -> dict[str, str] | None:
         """What the migration has added that made a pod, if any has; None: it is gone."""
@@ -393,7 +401,7 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held
     has_quotas = namespace in snapshot.quotas
     usage = migration_targets.usage(target, namespace, Facts(peek=snapshot.peek)) if has_quotas else NO_USAGE
     required = (*target.requirements, *_reachable(vmi, snapshot, hotplugged=False))
-    launcher = Mover(vmi, required, requests, target_pod(vmi, snapshot), usage, source, target.gaps, held)
+    launcher = Mover(vmi, required, requests, classes.target_pod(vmi), usage, source, target.gaps, held)
     if not vmi.attached_volumes:
         return launcher
     attachment = max(attachments_of(vmi, snapshot), key=lambda pod: pod.meta.creation_timestamp or "", default=None)
@@ -418,8 +426,7 @@ def add_amounts(*several: Amounts) -> Amounts:
     return dict(sum(map(Counter, several), Counter()))
 
 
-def target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
-    """The target pod of a VM, by its labels and rules."""
+def _target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
     namespace, spec, pod = vmi.meta.namespace or "", vmi.spec or PlacedVmiSpec(), snapshot.pod_of(vmi)
     labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
     # A webhook may have added constraints to the pod of a VM that has none.

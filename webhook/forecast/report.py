@@ -354,7 +354,8 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
     """
     if limits.per_cluster < 1 or limits.per_node < 1:
         return 0
-    if len(jobs) <= min(limits.per_cluster, limits.per_node) and all(job.at_once is None for job, _ in jobs):
+    is_limited = any(job.at_once is not None for job, _ in jobs)
+    if not is_limited and len(jobs) <= min(limits.per_cluster, limits.per_node):
         return max([0, *(seconds for job, seconds in jobs if not job.is_stuck)])
     waiting: dict[str, deque[tuple[QueuedMigration, int]]] = {}
     for job, seconds in jobs:
@@ -370,7 +371,7 @@ def _makespan(jobs: Sequence[tuple[QueuedMigration, int]], limits: Limits) -> in
             node = slots.popleft()
             # The quotas admit a target pod beside those of the namespace that run, or one alone.
             admitted = (job.at_once is None or inside[job.namespace] < max(1, job.at_once) for job, _ in waiting[node])
-            place = next((at for at, is_admitted in enumerate(admitted) if is_admitted), None)
+            place = next((at for at, is_admitted in enumerate(admitted) if is_admitted), None) if is_limited else 0
             if place is None:
                 denied.append(node)
                 continue

@@ -103,6 +103,12 @@ class Eligibility:
         """How many nodes are eligible."""
         return self.bitset.bit_count()
 
+    def failing(self, failures: Iterable[Failure]) -> Eligibility:
+        """The same nodes at the same moment, of which some fail something more."""
+        more = tuple(failures)
+        eligible = self.bitset & ~bitset_union(failure.nodes for failure in more)
+        return Eligibility(self._nodes, self._everyone, eligible, (*self.failures, *more))
+
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self.bitset if part is None else part.nodes

@@ -237,10 +237,10 @@ class NodeIndex:
     def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
         if old is None:
             self._add_labels(bit, plain_labels(new.labels) if new else _NO_LABELS)
-        elif new is None or old.labels != new.labels:
+        elif new is None or (old.labels is not new.labels and old.labels != new.labels):
             self._change_labels(bit, plain_labels(old.labels), plain_labels(new.labels) if new else _NO_LABELS)
         had, has = old.taints if old else (), new.taints if new else ()
-        for taint in {*had} ^ {*has}:
+        for taint in {*had} ^ {*has} if had is not has else ():
             _flip(self._taints, taint, bit)
         if bool(old and old.unschedulable) != bool(new and new.unschedulable):
             self._unschedulable ^= bit
@@ -251,7 +251,9 @@ class NodeIndex:
         self._change_allocatable(bit, old, new)
 
     def _change_allocatable(self, bit: int, old: Node | None, new: Node | None) -> None:
-        before, after = (node.allocatable if node else None for node in (old, new))
+        before, after = old.allocatable if old else None, new.allocatable if new else None
+        if before is after is not None:
+            return
         if bool(old and before is None) != bool(new and after is None):
             self._unreported ^= bit
         if before == after:
