@@ -292,7 +292,7 @@ class FakeApiServer:
             "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
             "users": [{"name": "us", "user": user or {"token": "t0"}}],
         }
-        file.write_text(json.dumps(document))
+        file.write_text(json.dumps(document, sort_keys=True))
         return str(file)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
