@@ -11,6 +11,8 @@ def test_comments_use_the_words_of_kubernetes() -> None:
     assert [
         f"{path}:{number}: {word}"
         for path in comments.files()
+        # To read a file's tokens takes long, and most files have no such word anywhere.
+        if wording.dialect((comments.ROOT / path).read_text())
         for number, line in comments.comments(path)
         for word in wording.dialect(line)
     ] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 
@@ -19,6 +20,8 @@ from bench.start.__main__ import main as start
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rounds, "_SAMPLE_SECONDS", 0.0)
+    # What is frozen stays: every later search for garbage would visit all collected tests (tests/conftest.py).
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     yield
     if cores:

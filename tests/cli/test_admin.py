@@ -9,6 +9,7 @@ import yaml
 from click.testing import Result
 
 from tests.cli.runner import run
+from tests.e2e.support.manifests import parse as documents
 from webhook.install import plan
 from webhook.settings.file import MAX_BYTES, parse
 
@@ -17,8 +18,8 @@ EXAMPLES = ROOT / "examples"
 
 
 def test_webhooks_by_service_and_by_url() -> None:
-    service = list(yaml.safe_load_all(run("manifests", "webhooks").output))
-    url = list(yaml.safe_load_all(run("manifests", "webhooks", "--url", "https://localhost:8443").output))
+    service = documents(run("manifests", "webhooks").output)
+    url = documents(run("manifests", "webhooks", "--url", "https://localhost:8443").output)
 
     names = [document["metadata"]["name"] for document in service]
     assert names == ["kubevirt-webhook", "zz-kubevirt-webhook", "kubevirt-webhook"]
@@ -31,12 +32,12 @@ def test_an_installation_as_a_tool_applies_it_from_a_repository(tmp_path: Path) 
     settings = tmp_path / "settings.yaml"
     settings.write_text("events: off\n")
     options = ("--config", settings, "--image", "registry.example/webhook:1")
-    made = [*yaml.safe_load_all(run("manifests", "install", "-n", "infra-vms", *options).output)]
+    made = documents(run("manifests", "install", "-n", "infra-vms", *options).output)
 
     text = "events: off\nwebhooks: {service: {namespace: infra-vms}}\n"
     planned = plan.of(ROOT / "manifests", "kubernetes", text, "settings", "registry.example/webhook:1")
     assert made == [*planned.manifests]
-    by_default = [*yaml.safe_load_all(run("manifests", "install", "--image", "i", "--overlay", "openshift").output)]
+    by_default = documents(run("manifests", "install", "--image", "i", "--overlay", "openshift").output)
     assert {one["metadata"].get("namespace", "kubevirt-webhook") for one in by_default} == {"kubevirt-webhook"}
 
 
@@ -48,7 +49,7 @@ def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Callable[[
 
 @pytest.mark.parametrize("name", ["true", "123", "1e3"])
 def test_a_namespace_may_have_a_name_that_yaml_reads_as_something_else(name: str) -> None:
-    made = [*yaml.safe_load_all(run("manifests", "install", "-n", name, "--image", "i").output)]
+    made = documents(run("manifests", "install", "-n", name, "--image", "i").output)
     (settings,) = (one["data"][plan.SETTINGS_KEY] for one in made if one["kind"] == "ConfigMap")
 
     assert parse(settings.encode(), "settings").webhooks.service.namespace == name

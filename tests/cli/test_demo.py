@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,20 +17,20 @@ import pytest
 
 from certs.source import self_signed
 from tests.cli.examples import EXPECTED
+from tests.cli.runner import run
+from tests.waiting import PATIENCE
 from webhook.cli import data
 from webhook.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def demo(*arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webhook", "demo", *arguments]
-    environment = {**os.environ, "PATH": path}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
+demo = partial(run, "demo")
 
 
 def test_shows_every_answer(golden: Callable[[str], None]) -> None:
-    done = demo()
+    command, environment = [sys.executable, "-m", "webhook", "demo"], {**os.environ, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
 
     assert done.returncode == 0, done.stderr
     summary = f"\n{len(EXPECTED)} reviews: {len(EXPECTED)} as expected, 0 different; median "
@@ -49,13 +50,6 @@ def test_shows_every_answer(golden: Callable[[str], None]) -> None:
     assert called.returncode == 0
 
 
-def test_who_finds_the_command_is_not_told_where_it_is() -> None:
-    done = demo(path=f"{Path(sys.executable).parent}:/usr/bin:/bin")
-
-    assert done.returncode == 0, done.stderr
-    assert "PATH" not in done.stdout
-
-
 def test_a_running_server_is_filled(tmp_path: Path) -> None:
     """So that its page shows something."""
     examples = data.directory("examples")
@@ -70,35 +64,36 @@ def test_a_running_server_is_filled(tmp_path: Path) -> None:
         done = demo("--against", address)
         server.terminate()
 
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert f"{len(EXPECTED)} reviews sent to {address}" in done.stdout
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
     assert len(lines) >= len(EXPECTED)
     assert {"patched", "denied", "allowed"} <= {each["decision"] for each in lines}
     stopped = demo("--against", address)
-    assert (stopped.returncode, stopped.stderr.count("\n")) == (2, 1)
+    assert (stopped.exit_code, stopped.stderr.count("\n")) == (2, 1)
     assert stopped.stderr == (
         f"Error: {address}: the server does not answer: connection refused; "
         "check the URL, and that a server listens there\n"
     )
-    assert demo("--against", "http://127.0.0.1:1").returncode == 2
+    assert demo("--against", "http://127.0.0.1:1").exit_code == 2
 
 
-def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from webhook.cli import data, main\n"
-        f"data.directory = lambda name: Path({str(tmp_path)!r})\n"
-        "main.main(['demo'])"
-    )
+def test_an_answer_that_differs_is_exit_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     examples = data.directory("examples")
+    monkeypatch.setattr(data, "directory", lambda _: tmp_path)
+    # Where PATH has the command, its directory is not shown.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     for part in ("cluster", "reviews", "settings.yaml"):
         (tmp_path / part).symlink_to(examples / part)
     (tmp_path / "expected.yaml").write_text("01-launcher-pod.yaml: {decision: denied, reason: other}\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    monkeypatch.setattr("webhook.cli.demo._START_SECONDS", PATIENCE)
 
-    assert done.returncode == 1, done.stderr
+    done = demo()
+
+    assert done.exit_code == 1, done.stderr
     assert "expected denied, other" in done.stdout
     assert "\n1 review: 0 as expected, 1 different; " in done.stdout
+    assert "PATH" not in done.stdout
 
 
 def patch(value: bytes) -> bytes:
@@ -119,7 +114,7 @@ def test_another_server_is_named_and_no_example_is_blamed(status: int, text: byt
     with _https(status, text) as address:
         done = demo("--against", address)
 
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith(f"Error: {address}: ")
     assert done.stderr.endswith("; check the URL, and that kubevirt-webhook answers there\n")
     assert len(done.stderr) < 500
@@ -158,12 +153,12 @@ def _https(status: int, text: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize("limit", ["_START_SECONDS", "_AUDIT_SECONDS"])
 def test_a_server_of_its_own_that_is_too_slow_is_no_fault_of_an_api_server(
-    limit: str, golden: Callable[[str], None]
+    limit: str, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
 ) -> None:
-    program = f"from webhook.cli import demo, main\ndemo.{limit} = 0.0\nmain.main(['demo'])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    for name in ("_START_SECONDS", "_AUDIT_SECONDS"):
+        monkeypatch.setattr(f"webhook.cli.demo.{name}", 0.0 if name == limit else PATIENCE)
+    done = demo()
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "API server" not in done.stderr
     golden(done.stderr)
 

@@ -129,17 +129,12 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
         with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             explained = json.load(answer)
         metrics = server.get("/metrics")
-
-    assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
-    assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
-
-
-def test_makes_a_pair_of_its_own() -> None:
-    with serving(*FILES) as server:
         host, _, port = server.address.removeprefix("https://").rpartition(":")
         certificate = ssl.get_server_certificate((host, int(port)))
 
-    assert "BEGIN CERTIFICATE" in certificate
+    assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
+    assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
+    assert "BEGIN CERTIFICATE" in certificate, "it makes a pair of its own where none is given"
 
 
 def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
@@ -240,10 +235,12 @@ def test_combinations_that_make_no_sense(options: Options, where: str, golden: C
     golden(str(caught.value))
 
 
-def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair, golden: Callable[[str], None]) -> None:
+def test_weak_pair_is_refused_in_one_sentence(
+    tmp_path: Path, pair: Pair, golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
 
-    sentence = rejection(*FILES, *tls(tmp_path))
+    sentence = rejection_here(capfd, *FILES, *tls(tmp_path))
     golden(re.sub(r" \([^()]*\)", " (REASON)", sentence))
 
 
@@ -271,8 +268,10 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
         os.kill(int(plugin_pid), signal.SIGKILL)
 
 
-def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Callable[[str], None]) -> None:
-    golden(rejection("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
+def test_a_pod_is_no_place_for_somebodys_kubeconfig(
+    golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    golden(rejection_here(capfd, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
 
 
 _PROGRAM = """

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
-import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
@@ -293,7 +292,7 @@ class FakeApiServer:
             "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
             "users": [{"name": "us", "user": user or {"token": "t0"}}],
         }
-        file.write_text(yaml.safe_dump(document))
+        file.write_text(json.dumps(document, sort_keys=True))
         return str(file)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -138,6 +138,8 @@ async def counted(paths: Collection[str] = BY_PATH, cluster: Path = CLUSTER) -> 
     servers = [_Server(directory, audit) for directory in (cluster, cases.CLUSTER)]
     # Let the connections begin.
     await asyncio.sleep(0.01)
+    # Leftovers of other tests end now, and not during the counts.
+    gc.collect()
     result = {}
     for path in paths:
         body = _BODIES[path[1:].rpartition("/")[0]]
@@ -164,8 +166,6 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
-    # Leftovers of other tests end now, and not during the count.
-    gc.collect()
     gc.disable()
     sys.setprofile(note)
     try:

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from certs.authority import Authority
@@ -243,7 +242,7 @@ class DoctorWorld:
     def scheduler(self, *profiles: Json, text: str = "") -> None:
         """Its Deployment, and the ConfigMap that it mounts."""
         place, config = "kubevirt-scheduler", configuration(*profiles)
-        data = {"notes.txt": "{", "config.yaml": text or yaml.safe_dump(config)}
+        data = {"notes.txt": "{", "config.yaml": text or json.dumps(config)}
         self.server.put(CONFIG_MAPS, "scheduler", place, data=data)
         volumes = [{"emptyDir": {}}, {"configMap": {"name": "scheduler"}}]
         self.server.put(DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})

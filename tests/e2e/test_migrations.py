@@ -6,11 +6,9 @@ import re
 import time
 from collections.abc import Callable
 
-import pytest
-
 from tests.monitoring.rules import RECORDS
 
-from .conftest import ModuleWebhook, NewTenant, NewWebhook
+from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.kube import Json, KubeObject, eventually
 from .support.messages import Said, parse
@@ -121,28 +119,11 @@ def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
     assert moving.verdicts("Pod") == []
 
 
-LENIENT = {"collision": "warn", "noEligibleNode": "warn", "reservedKeys": "allow", "requireRight": True}
-STRICT = {"requireRight": True, "viaVirtctl": "deny", "maxUnfinished": 2}
 MAY_PIN = {"apiGroups": ["kubevirt-webhook.github.io"], "resources": ["migrationtargets"], "verbs": ["use"]}
 
 
-@pytest.fixture
-def lenient(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
-    return new_tenant(server=module_webhook({"migration": LENIENT}), policies=[MIGRATION])
-
-
-@pytest.fixture
-def strict(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
-    return new_tenant(server=module_webhook({"migration": STRICT}), policies=[MIGRATION])
-
-
-# -- lenient -----------------------------------------------------------------------------------------------------------
-
-
-# -- strict ------------------------------------------------------------------------------------------------------------
-
-
-def test_choosing_nodes_takes_a_right(strict: Tenant) -> None:
+def test_choosing_nodes_takes_a_right(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
+    strict = new_tenant(server=new_webhook({"migration": {"requireRight": True}}), policies=[MIGRATION])
     vm = MigrationMover(strict, guest())
 
     status = refused(lambda: vm.ask(WEST, by=member(strict)))

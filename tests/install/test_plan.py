@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.support.manifests import parse
 from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
@@ -25,7 +26,7 @@ def annotations_of(manifest: Any) -> Any:
 def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
     own = plan.config_map(MANIFESTS, overlay)
     made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:{IMAGE}")
-    rendered = list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
+    rendered = parse((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text())
 
     annotations_of(made.deployment).pop(DIGEST_ANNOTATION)
     assert sorted(made.manifests, key=plan.title) == sorted(rendered, key=plan.title)

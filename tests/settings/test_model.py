@@ -234,43 +234,76 @@ def test_nothing_but_validation_errors_come_out(value: Any) -> None:
     assert isinstance(read(model), Settings)
 
 
+FILES = {"certFile": "c", "keyFile": "k"}
+OFF = {"healthCheck": "off"}
+HEALTH_CHECK = "schedulers.kubevirt.healthCheck"
+NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ")
+
+
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("value", "said", "where"),
     [
-        ("instancetypes.fidelityCheck.sample", -1, "greater_than_equal"),
-        ("instancetypes.fidelityCheck.sample", 1001, "less_than_equal"),
-        ("instancetypes.fidelityCheck.everyMinutes", 0, "greater_than_equal"),
-        ("instancetypes.fidelityCheck.everyMinutes", 1441, "less_than_equal"),
-        ("audit.output", "audit.jsonl", "syntax"),
-        ("audit.maxBytes", 1_000_000, "greater_than_equal"),
-        ("audit.keep", 0, "greater_than_equal"),
-        ("audit.keep", 101, "less_than_equal"),
-        ("events", "yes", "literal_error"),
-        ("driftScan.everyMinutes", -1, "greater_than_equal"),
-        ("driftScan.everyMinutes", 1441, "less_than_equal"),
-        ("driftScan.policyReports", "yes", "bool_type"),
-        ("eviction.coolDownSeconds", -1, "greater_than_equal"),
-        ("webhooks.service.name", "1a", "syntax"),
+        *(
+            (nested(path, value), said, path)
+            for path, value, said in (
+                ("instancetypes.fidelityCheck.sample", -1, "greater_than_equal"),
+                ("instancetypes.fidelityCheck.sample", 1001, "less_than_equal"),
+                ("instancetypes.fidelityCheck.everyMinutes", 0, "greater_than_equal"),
+                ("instancetypes.fidelityCheck.everyMinutes", 1441, "less_than_equal"),
+                ("audit.output", "audit.jsonl", "syntax"),
+                ("audit.maxBytes", 1_000_000, "greater_than_equal"),
+                ("audit.keep", 0, "greater_than_equal"),
+                ("audit.keep", 101, "less_than_equal"),
+                ("events", "yes", "literal_error"),
+                ("driftScan.everyMinutes", -1, "greater_than_equal"),
+                ("driftScan.everyMinutes", 1441, "less_than_equal"),
+                ("driftScan.policyReports", "yes", "bool_type"),
+                ("eviction.coolDownSeconds", -1, "greater_than_equal"),
+                ("webhooks.service.name", "1a", "syntax"),
+                ("server.listen", "", "syntax"),
+                ("explain.listen", "nonsense", "syntax"),
+                ("tls.secretName", "A", "syntax"),
+                ("tls.caExpirationSeconds", 604_800, "too-short"),
+                ("tls.keyFile", "x", "counterpart-missing"),
+                ("tls.clientNames", ["x"], "counterpart-missing"),
+                ("tls.mode", "mounted", "mode-and-files"),
+                *((HEALTH_CHECK, text, "syntax") for text in NO_HEALTH_CHECKS),
+                *((HEALTH_CHECK, other, "string_type") for other in (True, 1, ["off"])),
+            )
+        ),
+        # What becomes part of a match condition must not end it.
+        *(
+            (nested("eviction.requesters", [text]), "syntax", "eviction.requesters.0")
+            for text in ("", 'x"] || true', "a b", "-a")
+        ),
+        ({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}, "too-short", "eviction.maxCoolDownSeconds"),
+        ({"eviction": {"coolDownSeconds": 7200}}, "too-short", "eviction.max_cool_down_seconds"),
+        # Listeners differ.
+        *((nested("explain.listen", f"0.0.0.0:{port}"), "address-in-use", "explain") for port in (8443, 8080)),
+        ({"server": {"listen": "a:1", "opsListen": "a:1"}}, "address-in-use", "server.opsListen"),
+        ({"tls": {"certFile": "x"}}, "counterpart-missing", "tls.key_file"),
+        ({"tls": {"clientCaFile": "x"}}, "counterpart-missing", "tls.client_names"),
+        *(({"tls": {**FILES, "mode": mode}}, "mode-and-files", "tls.mode") for mode in ("managed", "self-signed")),
+        ({"schedulers": {"kubevirt": {}}}, "missing", HEALTH_CHECK),
+        (
+            {"schedulers": {"default-scheduler": OFF, "kubevirt": OFF}},
+            *("default-scheduler", "schedulers.default-scheduler.[key]"),
+        ),
+        ({"schedulers": {"a": OFF, "b": OFF}}, "undeclared", "scheduling"),
     ],
 )
-def test_mistakes(path: str, value: Any, said: str) -> None:
-    assert mistakes(nested(path, value)) == [(said, tuple(path.split(".")))]
+def test_mistakes(value: Any, said: str, where: str) -> None:
+    assert [(code, ".".join(map(str, loc))) for code, loc in mistakes(value)] == [(said, where)]
+
+
+def test_listeners_on_any_free_port_do_not_clash() -> None:
+    made = snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}, "explain": {"listen": "a:0"}})
+    assert (made.server.ops_listen, made.explain.listen) == ("a:0", "a:0")
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])
 def test_on_and_off(given: object, on: bool) -> None:
     assert snapshot({"events": given}).events is on
-
-
-# What becomes part of a match condition must not end it.
-@pytest.mark.parametrize("requester", ["", 'x"] || true', "a b", "-a"])
-def test_requesters_are_fit_for_a_condition(requester: str) -> None:
-    assert mistakes({"eviction": {"requesters": [requester]}}) == [("syntax", ("eviction", "requesters", 0))]
-
-
-def test_the_longest_cool_down_is_no_less_than_the_first() -> None:
-    for section in ({"coolDownSeconds": 60, "maxCoolDownSeconds": 59}, {"coolDownSeconds": 7200}):
-        assert mistakes({"eviction": section})[0][0] == "too-short"
 
 
 NAMES = [("a", True), ("a-1", True), ("1a", True), ("a" * 63, True), ("a" * 64, False), ("", False)]
@@ -344,34 +377,6 @@ def test_what_is_a_host_can_be_looked_up(text: str) -> None:
         text.encode("idna")
 
 
-def test_addresses_are_checked() -> None:
-    assert snapshot({"server": {"listen": "[::]:1"}}).server.listen == "[::]:1"
-    assert mistakes({"server": {"listen": ""}}) == [("syntax", ("server", "listen"))]
-
-
-@pytest.mark.parametrize("taken", ["0.0.0.0:8443", "0.0.0.0:8080"])
-def test_explanations_have_a_listener_of_their_own(taken: str) -> None:
-    assert mistakes({"explain": {"listen": taken}}) == [("address-in-use", ("explain",))]
-    assert mistakes({"explain": {"listen": "nonsense"}}) == [("syntax", ("explain", "listen"))]
-    anywhere = {"listen": "a:0"}
-    assert snapshot({"server": anywhere, "explain": anywhere}).explain.listen == "a:0"
-
-
-def test_the_listeners_differ() -> None:
-    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [("address-in-use", ("server", "opsListen"))]
-    assert snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}}).server.ops_listen == "a:0"
-
-
-@pytest.mark.parametrize("given", ["certFile", "keyFile"])
-def test_a_certificate_has_a_key(given: str) -> None:
-    ((code, _),) = mistakes({"tls": {given: "x"}})
-
-    assert code == "counterpart-missing"
-
-
-FILES = {"certFile": "c", "keyFile": "k"}
-
-
 @pytest.mark.parametrize(
     ("tls", "mode"),
     [
@@ -385,22 +390,6 @@ FILES = {"certFile": "c", "keyFile": "k"}
 )
 def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
     assert snapshot({"tls": tls}).tls.mode == mode
-
-
-@pytest.mark.parametrize(
-    ("tls", "code", "key"),
-    [
-        ({"mode": "mounted"}, "mode-and-files", "mode"),
-        ({**FILES, "mode": "managed"}, "mode-and-files", "mode"),
-        ({**FILES, "mode": "self-signed"}, "mode-and-files", "mode"),
-        ({"caExpirationSeconds": 604_800}, "too-short", "caExpirationSeconds"),
-        ({"clientCaFile": "x"}, "counterpart-missing", "client_names"),
-        ({"clientNames": ["x"]}, "counterpart-missing", "clientNames"),
-        ({"secretName": "A"}, "syntax", "secretName"),
-    ],
-)
-def test_certificates_that_make_no_sense(tls: dict[str, Any], code: str, key: str) -> None:
-    assert mistakes({"tls": tls}) == [(code, ("tls", key))]
 
 
 def layers(**section: Any) -> LayersSettings:
@@ -500,21 +489,6 @@ def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> N
     assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
 
 
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        *(
-            ({"healthCheck": text}, "syntax")
-            for text in ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ")
-        ),
-        *(({"healthCheck": other}, "string_type") for other in (True, 1, ["off"])),
-        ({}, "missing"),
-    ],
-)
-def test_health_checks_that_are_none(section: dict[str, Any], said: str) -> None:
-    assert mistakes({"schedulers": {"kubevirt": section}}) == [(said, ("schedulers", "kubevirt", "healthCheck"))]
-
-
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
 def test_schedulers_names(name: str, good: bool) -> None:
     value = {"schedulers": {name: {"healthCheck": "pods"}}, "scheduling": {"schedulerName": name}}
@@ -522,12 +496,6 @@ def test_schedulers_names(name: str, good: bool) -> None:
         assert snapshot(value).scheduling.schedulers[name].name == name
     else:
         assert [loc for _, loc in mistakes(value)] == [("schedulers", name, "[key]"), ("scheduling", "schedulerName")]
-
-
-def test_default_scheduler_is_nobody_s_choice() -> None:
-    value = {"schedulers": {"default-scheduler": {"healthCheck": "off"}, "kubevirt": {"healthCheck": "off"}}}
-
-    assert mistakes(value) == [("default-scheduler", ("schedulers", "default-scheduler", "[key]"))]
 
 
 @pytest.mark.parametrize(
@@ -556,12 +524,6 @@ def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) 
     made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
 
     assert made.scheduling.scheduler_name == "a"
-
-
-def test_the_default_scheduler_name_is_checked_too() -> None:
-    assert mistakes({"schedulers": {"a": {"healthCheck": "off"}, "b": {"healthCheck": "off"}}}) == [
-        ("undeclared", ("scheduling",))
-    ]
 
 
 def test_a_section_follows_the_namespaces_own_choices() -> None:

@@ -16,9 +16,22 @@ from webhook.kubevirt.releases.capabilities import KNOWN
 FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
 
 
+# What reviews share, by its shape and content.
+Shared = dict[tuple[Struct, bytes], Json]
+
+
 @cache
+def evaluated() -> tuple[list[tuple[VectorCase, dict[str, list[str]]]], Shared]:
+    """All cases with their failures, and what they shared."""
+    shared: Shared = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structs, "_kept", shared)
+        patch.setattr(structs, "MAX_OBJECTS", 10_000)
+        return [(case, failures(case)) for file in FILES for case in read(file)], shared
+
+
 def results() -> list[tuple[VectorCase, dict[str, list[str]]]]:
-    return [(case, failures(case)) for file in FILES for case in read(file)]
+    return evaluated()[0]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -33,14 +46,8 @@ def test_every_known_release_has_answered() -> None:
     assert answered == set(KNOWN)
 
 
-def test_what_reviews_share_stays_as_it_was_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[tuple[Struct, bytes], Json] = {}
-    monkeypatch.setattr(structs, "_kept", kept)
-    monkeypatch.setattr(structs, "MAX_OBJECTS", 10_000)
-
-    for case in read(FILE):
-        failures(case)
-
-    assert len(kept) > 100
-    for (shape, content), value in kept.items():
+def test_what_reviews_share_stays_as_it_was_decoded() -> None:
+    _, shared = evaluated()
+    assert len(shared) > 100
+    for (shape, content), value in shared.items():
         assert value == decode(shape, msgspec.msgpack.decode(content))

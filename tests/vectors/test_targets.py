@@ -33,7 +33,7 @@ def test_a_difference_is_seen(part: str) -> None:
     given = [case.given for case in cases()]
     mixed = [
         VectorCase(case.id, case.given | {part: other[part]}, case.expected)
-        for case, other in zip(cases(), given[1:], strict=False)
+        for case, other in zip(cases()[::2], given[1::2], strict=False)
         if bool(case.given.get("sourcePods")) == bool(other.get("sourcePods"))
     ]
     assert sum(bool(failures(case)) for case in mixed) > len(mixed) // 4

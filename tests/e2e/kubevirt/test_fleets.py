@@ -44,7 +44,6 @@ GROUP = [name for name in NODES if ZONES[name] == ZONES[NODES[0]]]
 GI = 2**30
 CPU_MANAGER = ("cpumanager", "kubevirt.io/cpumanager")
 IMPORTER = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
-MARKED = "Eviction triggered evacuation"
 REJECTED = "migrationRejectedByResourceQuota"
 # Of these, more than one outcome is in agreement with what the plan says: that it is not known.
 UNDECIDED = {report.MIGRATES_IF_PACKED, report.MAY_NOT_FIT, report.MAY_NOT_ATTACH, report.WAITS_FOR_QUOTA}

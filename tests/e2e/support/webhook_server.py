@@ -249,7 +249,9 @@ class WebhookServer:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have the labels."""
-        families = text_string_to_metric_families(self.ops("/metrics")[1])
+        # Tests ask for one metric hundreds of times, and to parse all of them takes longer than to make them.
+        text = "\n".join(line for line in self.ops("/metrics")[1].splitlines() if line.startswith(name))
+        families = text_string_to_metric_families(f"{text}\n")
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         assert samples, f"there is no metric {name}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())

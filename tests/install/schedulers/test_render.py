@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.support.manifests import parse
 from tests.install.manifests import MANIFESTS
 from webhook.errors import InputError
 from webhook.install.schedulers import render
@@ -19,9 +20,7 @@ FIELDS = {
     "LoadVariationRiskBalancing": {"metricProvider", "safeVarianceMargin", "safeVarianceSensitivity"},
     "TargetLoadPacking": {"metricProvider", "defaultRequests", "defaultRequestsMultiplier", "targetUtilization"},
 }
-UPSTREAM: dict[str, dict[str, list[Any]]] = yaml.safe_load(
-    (MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text()
-)
+(UPSTREAM,) = parse((MANIFESTS.parent / "tests" / "data" / "scheduler-roles.yaml").read_text())
 
 
 def rendered(variant: Variant, place: render.Place = "second", prometheus: str = "") -> Any:
@@ -88,7 +87,7 @@ def upstream(version: str) -> list[Any]:
 
 
 def shipped_rules(variant: str = "spread") -> list[Any]:
-    documents = yaml.safe_load_all((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text())
+    documents = parse((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text())
     (role,) = (one for one in documents if one["kind"] == "ClusterRole")
     rules: list[Any] = role["rules"]
     return rules
