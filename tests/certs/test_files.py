@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from certs.files import FileWatcher, client_authorities
-from certs.source import CertificateError, self_signed
+from certs.pem import CertificateError
+from certs.source import self_signed
 from tests.golden_files import Golden
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from certs.files import client_authorities
-from certs.source import CertificateError
+from certs.pem import CertificateError
 from tests.cli.runner import run
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import device, pipe

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from certs.rotation import NotNow, Rotation
-from certs.source import Pair
-from certs.state import CA_CRT, CA_KEY
+from certs.pem import Pair
+from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation
 from tests import builders
 from tests.certs.memory import TERMS, CertsClock, KeptObject
 from webhook import names
 from webhook.install.registration import configurations
 from webhook.k8s.client.api import ApiConnectionError
-from webhook.server.runtime.certificates import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret
+from webhook.server.runtime.certificates import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret, make_plan
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubevirt-webhook"
 SECRETS = "/api/v1/namespaces/ns/secrets"
@@ -103,9 +102,8 @@ def installed() -> ApiOfBundles:
 async def test_a_rotation_through_the_api_server() -> None:
     api = installed()
     clock, served = CertsClock(), list[Pair]()
-    rotation = Rotation(
-        CaSecret(api, "ns", "ca"), CaBundles(api, manifests()), TERMS, served.append, clock=clock, log=KeptObject()
-    )
+    stores = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
+    rotation = Rotation(*stores, TERMS, served.append, plan=make_plan, clock=clock, log=KeptObject())
     for _ in range(6):
         await rotation.step()
     assert len(served) == 1

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from certs.pem import Pair
 from certs.rotation import NotNow, WebhookConfiguration
-from certs.source import Pair, self_signed
+from certs.source import self_signed
 from tests import builders
 from tests.certs.memory import KeptObject
 from tests.waiting import until
@@ -96,7 +97,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     following.cancel()
 
     assert {metric.name: metric.read() for metric in certificates.metrics()} == {
-        EXPIRY: {"serving": second.leaf.not_valid_after_utc.timestamp()},
+        EXPIRY: {"serving": second.not_after.timestamp()},
         MATCH: {},
         ROTATED: {},
         RELOADS: certificates.reloads,
