@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -145,6 +146,13 @@ def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
         except ValueError:
             continue
     return tuple(result)
+
+
+def check_client_authorities(path: Path, pem: bytes) -> None:
+    """Whether a file of the CAs of clients holds any; else a `CertificateError`, which names the file."""
+    if not parse_bundle(pem):
+        fix = "use the CA of the API server's client certificate"
+        raise CertificateError(f"{path} contains no certificate in PEM; {fix}")
 
 
 def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -> bool:

@@ -45,14 +45,3 @@ def _digest(path: Path) -> str:
         return hashlib.sha256(read_pem(path)).hexdigest()
     except CertificateError as error:
         return f"unreadable: {error}"
-
-
-def client_authorities(path: Path) -> bytes:
-    """The CAs of clients in a PEM file; a `CertificateError` where it cannot be read or holds none."""
-    from certs.authority import parse_bundle  # noqa: PLC0415 - a server follows files without cryptography
-
-    pem = read_pem(path)
-    if not parse_bundle(pem):
-        fix = "use the CA of the API server's client certificate"
-        raise CertificateError(f"{path} contains no certificate in PEM; {fix}")
-    return pem

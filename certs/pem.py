@@ -5,9 +5,7 @@ Without cryptography, which takes 11 MB of a process: a server imports this, and
 
 from __future__ import annotations
 
-import asyncio
 import os
-import ssl
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
-_HANDSHAKE_SECONDS: Final = 5.0
 
 
 class CertificateError(ValueError):
@@ -60,23 +57,6 @@ def read_pem(path: Path) -> bytes:
     if len(data) > _MAX_BYTES:
         raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
     return data
-
-
-async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
-    """Dial a port of a name or IP address, and complete a TLS handshake as a client makes it that trusts a bundle.
-
-    Raises:
-        ssl.SSLCertVerificationError: the certificate is not accepted for the host; ``verify_message`` says why.
-        OSError, TimeoutError: nothing answers, or not with TLS.
-        ValueError: the bundle is not ASCII.
-    """
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Go, whatever is in the bundle is trusted by itself.
-    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trust.load_verify_locations(cadata=pem.decode("ascii"))
-    async with asyncio.timeout(_HANDSHAKE_SECONDS):
-        _, writer = await asyncio.open_connection(address, port, ssl=trust, server_hostname=host)
-    writer.transport.abort()
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.pem import CertificateError, Pair, read_pem
+from certs.pem import CertificateError, Pair
 
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
 BACKDATED: Final = timedelta(minutes=5)
@@ -88,16 +88,21 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
+def check_files(certificate: Path, key: Path, content: tuple[bytes, bytes], now: datetime | None = None) -> Pair:
     """The pair in two PEM files, valid now: a certificate with its chain, and its key, which is not encrypted.
 
+    Args:
+        certificate: the file of the certificate, for messages.
+        key: the file of its key, for messages.
+        content: what the two files hold.
+        now: the time at which it must be valid; None: the present.
+
     Raises:
-        CertificateError: a file cannot be read or holds something else, the key is not the certificate's or of a kind
-            that the API server cannot use, or the certificate has expired.
+        CertificateError: a file holds something else, the key is not the certificate's or of a kind that the API server
+            cannot use, or the certificate has expired.
     """
-    crt, secret_pem = read_pem(certificate), read_pem(key)
     try:
-        pair = pair_of(crt, secret_pem)
+        pair = pair_of(*content)
     except ValueError:
         fix = "use the file that begins with the certificate"
         raise CertificateError(f"{certificate} contains no certificate in PEM; {fix}") from None
@@ -112,7 +117,7 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
         raise CertificateError(f"Go's TLS does not support the type of the key in {key}; use ECDSA P-256")
     if pair.not_after <= (now or datetime.now(UTC)):
         raise CertificateError(f"the certificate in {certificate} expired at {pair.not_after}; renew it")
-    if public_bytes(secret.public_key()) != public_bytes(x509.load_pem_x509_certificate(crt).public_key()):
+    if public_bytes(secret.public_key()) != public_bytes(x509.load_pem_x509_certificate(pair.certificate).public_key()):
         raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; use its key")
     return pair
 

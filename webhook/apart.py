@@ -12,6 +12,9 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +31,15 @@ class ProcessFailed(Exception):  # noqa: N818 - an event
     """The process ended without an answer, as it does where the pod is short of memory; the message says how."""
 
 
+def begin(function: str, *arguments: object) -> Callable[[], Any]:
+    """Begin what `call` does in a thread; what is returned waits for its end, and returns or raises as `call`."""
+    # The variables as they are now, whatever is done to them meanwhile.
+    executor, command = ThreadPoolExecutor(1), partial(_run, _environment(), function, *arguments)
+    future = executor.submit(command)
+    executor.shutdown(wait=False)
+    return future.result
+
+
 def call(function: str, *arguments: object) -> Any:
     """What a function returns, in a process of its own, which is this program; it blocks until then.
 
@@ -40,8 +52,15 @@ def call(function: str, *arguments: object) -> Any:
         CertificateError: as the function raises it.
         ProcessFailed: the process ended without an answer, or has not answered in 60 s.
     """
-    # The same program, whatever is in the directory from which the server was started.
-    environment = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    return _run(_environment(), function, *arguments)
+
+
+def _environment() -> dict[str, str]:
+    """Runs the same program, whatever is in the directory from which the server was started."""
+    return {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+
+
+def _run(environment: dict[str, str], function: str, *arguments: object) -> Any:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "webhook.apart"],

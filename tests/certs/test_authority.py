@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import asyncio
-import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.authority import Authority, bundle, parse_bundle, verifies
-from certs.pem import CertificateError, Pair, verify_server_certificate
+from certs.pem import CertificateError, Pair
 from certs.source import certificate_builder, common_name, self_signed
 from tests.certs.memory import HOST, START
 from tests.golden_files import Golden
@@ -153,40 +150,3 @@ def test_bundles_are_read_whatever_stands_between(cas: list[Authority], noise: l
 def test_no_bundle_breaks_anything(data: bytes) -> None:
     assert parse_bundle(data) == ()
     assert parse_bundle(b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----") == ()
-
-
-@pytest.fixture
-def served() -> Authority:
-    return Authority.new(["service.test"], datetime.now(UTC), WEEK)
-
-
-@pytest.fixture
-async def port(served: Authority, tmp_path: Path) -> AsyncIterator[int]:
-    pair = served.issue(["service.test"], datetime.now(UTC), WEEK)
-    (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair")
-
-    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1]
-
-
-async def test_another_bundle_refuses_it_and_so_does_another_name(port: int, served: Authority) -> None:
-    await verify_server_certificate("127.0.0.1", port, "service.test", served.pem)
-    for host, bundle_ in (("service.test", authority("service.test").pem), ("other.test", served.pem)):
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await verify_server_certificate("127.0.0.1", port, host, bundle_)
-
-
-@pytest.mark.parametrize(("pem", "kind"), [(b"\xff", ValueError), (b"no certificate", OSError)])
-async def test_a_bundle_that_is_none(port: int, pem: bytes, kind: type[Exception]) -> None:
-    with pytest.raises(kind):
-        await verify_server_certificate("127.0.0.1", port, "service.test", pem)
-
-
-async def test_nobody_is_there(served: Authority) -> None:
-    with pytest.raises(OSError, match="1"):
-        await verify_server_certificate("127.0.0.1", 1, "service.test", served.pem)

@@ -104,6 +104,7 @@ class SettingsFile:
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         parse: makes settings of a content; in a thread of its own, except for the first time.
+        first: the settings of the file, read a moment ago; None: they are read now.
         interval: between polls, in seconds.
 
     Attributes:
@@ -115,7 +116,7 @@ class SettingsFile:
         ValidationFailed: the process that validates ended without an answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - three of them are told what happens
         self,
         path: str | os.PathLike[str],
         *,
@@ -123,6 +124,7 @@ class SettingsFile:
         on_reloaded: Callable[[Settings, Settings], None] = lambda _old, _new: None,
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
         parse: Callable[[bytes, str], Settings] = parse,
+        first: Settings | None = None,
         interval: float = POLL_SECONDS,
     ) -> None:
         self._path = os.fspath(path)
@@ -131,7 +133,7 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._parse = parse
-        self.current = parse(read_bytes(path), self._path)
+        self.current = first or parse(read_bytes(path), self._path)
         self._at_start = self.current
         self.problem: InputError | None = None
         self._restart_needed: list[str] = []

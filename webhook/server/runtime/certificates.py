@@ -22,7 +22,8 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from certs.files import POLL_SECONDS, FileWatcher
-from certs.pem import CertificateError, Pair, verify_server_certificate
+from certs.handshake import verify_server_certificate
+from certs.pem import CertificateError, Pair, read_pem
 from certs.rotation import (
     KEYS,
     Bundles,
@@ -281,12 +282,13 @@ def _context(client_ca: Path | None, setting: str) -> ReloadableTLSContext:
 
 
 def _from_files(certificate: Path, key: Path) -> Pair:
-    pair: Pair = apart.call("certs.source:from_files", certificate, key)
+    pair: Pair = apart.call("certs.source:check_files", certificate, key, (read_pem(certificate), read_pem(key)))
     return pair
 
 
 def _client_authorities(path: Path) -> bytes:
-    pem: bytes = apart.call("certs.files:client_authorities", path)
+    pem = read_pem(path)
+    apart.call("certs.authority:check_client_authorities", path, pem)
     return pem
 
 
