@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -99,11 +100,18 @@ def installed() -> ApiOfBundles:
     return api
 
 
-async def test_a_rotation_through_the_api_server() -> None:
+async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned by a process of its own, as a server has it."""
     api = installed()
     clock, served = CertsClock(), list[Pair]()
     stores = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
     rotation = Rotation(*stores, TERMS, served.append, plan=make_plan, clock=clock, log=KeptObject())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nonexistent")
+        await rotation.step()
+    assert (rotation.failures, api.objects.keys()) == (1, installed().objects.keys())
+    (why,) = rotation.waiting_for()
+    assert why.startswith("the serving certificate: the next step was not planned: ")
     for _ in range(6):
         await rotation.step()
     assert len(served) == 1
