@@ -116,7 +116,7 @@ class SettingsFile:
         ValidationFailed: the process that validates ended without an answer.
     """
 
-    def __init__(  # noqa: PLR0913 - three of them are told what happens
+    def __init__(  # noqa: PLR0913 - four of them are callbacks
         self,
         path: str | os.PathLike[str],
         *,
