@@ -5,14 +5,13 @@ It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a sto
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import re
-import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
@@ -22,13 +21,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from certs import source
-from certs.source import CertificateError, Pair
+from certs.pem import CertificateError, Pair
 
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _EVERY_IP: Final = ("0.0.0.0/0", "::/0")
 # A top-level domain that never exists (RFC 2606): where it is the only name allowed, none is.
 _NO_NAME: Final = "invalid"
-_HANDSHAKE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        return Pair(bundle([certificate]), source.private_pem(key), self.pem)
+        return source.pair_of(bundle([certificate]), source.private_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
         """Why nothing can be issued at this time, as a clause; empty if it can. Without hosts, no constraint counts."""
@@ -150,6 +148,13 @@ def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
     return tuple(result)
 
 
+def check_client_authorities(path: Path, pem: bytes) -> None:
+    """Whether a file of the CAs of clients holds any; else a `CertificateError`, which names the file."""
+    if not parse_bundle(pem):
+        fix = "use the CA of the API server's client certificate"
+        raise CertificateError(f"{path} contains no certificate in PEM; {fix}")
+
+
 def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -> bool:
     """Whether a client that trusts a bundle accepts a leaf for a host at a given time."""
     roots = parse_bundle(trusted)
@@ -163,23 +168,6 @@ def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -
     except VerificationError:
         return False
     return True
-
-
-async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
-    """Dial a port of a name or IP address, and complete a TLS handshake as a client makes it that trusts a bundle.
-
-    Raises:
-        ssl.SSLCertVerificationError: the certificate is not accepted for the host; ``verify_message`` says why.
-        OSError, TimeoutError: nothing answers, or not with TLS.
-        ValueError: the bundle is not ASCII.
-    """
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Go, whatever is in the bundle is trusted by itself.
-    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trust.load_verify_locations(cadata=pem.decode("ascii"))
-    async with asyncio.timeout(_HANDSHAKE_SECONDS):
-        _, writer = await asyncio.open_connection(address, port, ssl=trust, server_hostname=host)
-    writer.transport.abort()
 
 
 def _name(serial: int) -> x509.Name:

@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from certs.authority import parse_bundle
-from certs.source import CertificateError, read_pem
+from certs.pem import CertificateError, read_pem
 
 POLL_SECONDS: Final = 5.0
 
@@ -33,6 +32,10 @@ class FileWatcher:
         self._evaluated = now
         return True
 
+    def retry(self) -> None:
+        """Report the change again: it could not be taken up, for no fault of the files."""
+        self._evaluated = ()
+
     def _digests(self) -> tuple[str, ...]:
         return tuple(map(_digest, self._paths))
 
@@ -42,12 +45,3 @@ def _digest(path: Path) -> str:
         return hashlib.sha256(read_pem(path)).hexdigest()
     except CertificateError as error:
         return f"unreadable: {error}"
-
-
-def client_authorities(path: Path) -> bytes:
-    """The CAs of clients in a PEM file; a `CertificateError` where it cannot be read or holds none."""
-    pem = read_pem(path)
-    if not parse_bundle(pem):
-        fix = "use the CA of the API server's client certificate"
-        raise CertificateError(f"{path} contains no certificate in PEM; {fix}")
-    return pem

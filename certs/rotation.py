@@ -3,21 +3,32 @@
 Every replica does the same: it reads all caBundles, then the Secret, and takes the next step. It writes only over what
 it has read, so that a replica that was asleep cannot undo what others did meanwhile: the write to a caBundle that has
 changed since is rejected, and one that has not changed is as old as the Secret that was read after it.
+
+Which step is next, `certs.state.plan` says, in a process of its own. A plan stands until something else is read, or its
+time is over, so that replicas without anything to do need no such process.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
-from cryptography import x509
+from certs.pem import CertificateError, Pair
 
-from certs.authority import parse_bundle, verifies
-from certs.source import CertificateError, Pair
-from certs.state import KEYS, RENEWED_AT, CaState, Observation, Terms, plan_next_state
+# The keys of the Secret.
+CA_CRT: Final = "ca.crt"
+CA_KEY: Final = "ca.key"
+NEXT_CRT: Final = "next.crt"
+NEXT_KEY: Final = "next.key"
+RETIRED: Final = "retired.json"
+ROTATED: Final = "rotated"
+KEYS: Final = (CA_CRT, CA_KEY, NEXT_CRT, NEXT_KEY, RETIRED, ROTATED)
+
+# The part of its lifetime after which a CA or leaf certificate is renewed.
+RENEWED_AT: Final = 2 / 3
 
 
 class RotationEvent:
@@ -79,6 +90,99 @@ class WebhookConfiguration:
 Configurations = Mapping[str, WebhookConfiguration | None]
 
 
+@dataclass(frozen=True)
+class Terms:
+    """The hosts and lifetimes of certificates.
+
+    Attributes:
+        hosts: the names that the API server connects to.
+        authority: the lifetime of a CA.
+        leaf: the lifetime of a serving certificate.
+        skew: the tolerated difference between the replicas' clocks.
+    """
+
+    hosts: tuple[str, ...]
+    authority: timedelta
+    leaf: timedelta
+    skew: timedelta = timedelta(minutes=5)
+
+    @property
+    def overlap(self) -> timedelta:
+        """How long a CA is trusted after its last signature."""
+        return self.leaf + self.skew
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a plan depends on, but for the wall clock.
+
+    Attributes:
+        terms: for which hosts and how long certificates are made.
+        bundles: caBundles (PEM, maybe empty) by entry by configuration, as read before the Secret; None: it does not
+            exist.
+        secret: the Secret's values by key; None: it does not exist.
+        is_rotation_requested: the annotation of the Secret requests a new CA.
+        signer: PEM of the CA of the replica's leaf certificate; empty if it has had none.
+        is_serving: the leaf certificate is valid.
+        has_leaf: the leaf certificate is valid, and not yet to be renewed.
+        may_create: whether the replica may create a CA without a request.
+        promotable: PEM of the incoming CA that has been in every caBundle for long enough to sign; empty: none.
+        removable: PEM of the retired CAs that the replica has known for long enough to remove them.
+    """
+
+    terms: Terms
+    bundles: Mapping[str, Mapping[str, bytes] | None]
+    secret: Mapping[str, bytes] | None
+    is_rotation_requested: bool
+    signer: bytes
+    is_serving: bool
+    has_leaf: bool
+    may_create: bool
+    promotable: bytes
+    removable: frozenset[bytes]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do in a situation: write the Secret, or else serve with a new leaf certificate and write caBundles.
+
+    Attributes:
+        until: when another plan may be due in the same situation, in UTC.
+        problems: a clause about each invalid part of the Secret.
+        retired: PEM of the retired CAs in the Secret.
+        published: PEM of the incoming CA if every caBundle has it; else None.
+        secret: the values to write by key; None: nothing is to be written.
+        makes_ca: they contain a new CA.
+        changes: the events of writing them, with their fields.
+        leaf: the pair to serve with from now on; None: the present one stays.
+        signer_name: the common name of its CA.
+        problem: why there is no leaf certificate, as a clause; empty if none is due.
+        is_rejected: one is due, and the caBundles do not verify it.
+        bundles: the caBundles to write, by entry by configuration.
+        authority_end: when the CA that signs expires.
+        rotated: when it began to sign.
+    """
+
+    until: datetime
+    problems: tuple[str, ...] = ()
+    retired: tuple[bytes, ...] = ()
+    published: bytes | None = None
+    secret: Mapping[str, bytes] | None = None
+    makes_ca: bool = False
+    changes: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    leaf: Pair | None = None
+    signer_name: str = ""
+    problem: str = ""
+    is_rejected: bool = False
+    bundles: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    authority_end: datetime | None = None
+    rotated: datetime | None = None
+
+
+# `certs.state.plan`, wherever it runs; it may raise `NotNow`.
+Planner = Callable[[Situation, datetime, datetime], Awaitable[Plan]]
+
+
 class SecretStore(Protocol):
     """The Secret. Every method raises `NotNow` if the API server does not execute the request."""
 
@@ -128,6 +232,7 @@ class Rotation:
         bundles: the webhook configurations.
         terms: for which hosts and how long certificates are made.
         serve: serves with a new pair; if it raises, the previous pair is kept.
+        plan: makes plans.
         clock: the source of time, and of sleep.
         log: the logger for events.
         jitter: returns a number between two numbers.
@@ -140,6 +245,7 @@ class Rotation:
         terms: Terms,
         serve: Callable[[Pair], None],
         *,
+        plan: Planner,
         clock: _Clock,
         log: _Log,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -148,16 +254,19 @@ class Rotation:
         self._bundles: Final = bundles
         self._terms: Final = terms
         self._serve: Final = serve
+        self._plan: Final = plan
         self._clock: Final = clock
         self._log: Final = log
         self._jitter: Final = jitter
         self._grace: Final = min(GRACE_SECONDS, terms.leaf.total_seconds() / 2)
         self._pair: Pair | None = None
-        self._signer: x509.Certificate | None = None
+        self._signer = b""
         self._renew = datetime.min.replace(tzinfo=UTC)
-        self._known: dict[x509.Certificate, float] = {}
+        self._known: dict[bytes, float] = {}
         self._made: float | None = None
-        self._published: tuple[x509.Certificate, float] | None = None
+        self._published: tuple[bytes, float] | None = None
+        # The last plan, in which situation and when it was made.
+        self._planned: tuple[Situation, datetime, Plan] | None = None
         self._logged: dict[str, object] = {}
         self._missing: tuple[str, ...] = ()
         self._problem = "not created yet"
@@ -205,107 +314,86 @@ class Rotation:
         stored = await self._store.read()
         self.found = configurations
         self._missing = tuple(name for name, configuration in configurations.items() if configuration is None)
-        state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
+        plan = await self._plan_for(self._situation(stored, now), now)
         self._log_once(RotationEvent.MISSING, gone=stored is None and self._pair is not None)
-        self._log_once(RotationEvent.INVALID, why=problems if stored and stored.data else ())
-        self._remember(state)
-        if await self._advance_secret(state, stored, now, repair=bool(problems and stored)):
+        self._log_once(RotationEvent.INVALID, why=plan.problems)
+        self._remember(plan)
+        if plan.secret is not None:
+            await self._write_secret(plan, plan.secret, stored)
             return BUSY_SECONDS
-        issued = self._issue_leaf(state, now)
-        written = await self._write_ca_bundles(state)
-        self.authority_end = state.issuer.certificate.not_valid_after_utc if state.issuer else None
-        self.rotated = state.rotated
+        issued = self._take_leaf(plan, now)
+        written = await self._write_ca_bundles(plan)
+        self.authority_end, self.rotated = plan.authority_end, plan.rotated
         if issued or written:
             return BUSY_SECONDS
         self._log_once(RotationEvent.CONFIGURATIONS_MISSING, names=self._missing)
         self._logged.pop(RotationEvent.RETRYING, None)
         return min(QUIET_SECONDS, self._terms.leaf.total_seconds() / 20)
 
-    def _is_serving(self, now: datetime) -> bool:
-        """Whether there is a leaf certificate that is valid."""
-        leaf = self._pair.leaf if self._pair else None
-        return leaf is not None and leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc
-
-    def _published_bundles(self) -> set[bytes]:
-        return {pem for each in self.found.values() if each for pem in each.bundles.values()}
-
-    async def _advance_secret(
-        self, state: CaState, stored: StoredSecret | None, now: datetime, *, repair: bool
-    ) -> bool:
-        """Write the next state of the Secret; whether there was one to write."""
-        serving = self._is_serving(now)
-        observed = Observation(
-            now,
-            self._published_bundles(),
-            serving_ca=self._signer if serving else None,
-            has_leaf=serving and now < self._renew,
+    def _situation(self, stored: StoredSecret | None, now: datetime) -> Situation:
+        clock = self._clock.now()
+        is_serving = self._pair is not None and self._pair.is_valid(now)
+        published = self._published
+        return Situation(
+            self._terms,
+            {name: dict(each.bundles) if each else None for name, each in self.found.items()},
+            dict(stored.data) if stored else None,
             is_rotation_requested=bool(stored and stored.is_rotation_requested),
-            may_create=self._made is None or self._clock.now() - self._made >= self._grace,
-            may_promote=self._published is not None and self._clock.now() - self._published[1] >= SPREAD_SECONDS,
-            may_retire=lambda each: self._clock.now() - self._known[each.certificate] >= self._grace,
+            signer=self._signer,
+            is_serving=is_serving,
+            has_leaf=is_serving and now < self._renew,
+            may_create=self._made is None or clock - self._made >= self._grace,
+            promotable=published[0] if published and clock - published[1] >= SPREAD_SECONDS else b"",
+            removable=frozenset(pem for pem, since in self._known.items() if clock - since >= self._grace),
         )
-        planned_state = plan_next_state(state, self._terms, observed)
-        if planned_state == state and not repair:
-            return False
-        made = planned_state.incoming is not None and planned_state.incoming != state.incoming
-        data = planned_state.encode()
+
+    async def _plan_for(self, situation: Situation, now: datetime) -> Plan:
+        """The last plan while it stands, else another one."""
+        if self._planned:
+            former, made, plan = self._planned
+            if situation == former and made <= now < plan.until:
+                return plan
+        plan = await self._plan(situation, now, self._now())
+        self._planned = situation, now, plan
+        return plan
+
+    async def _write_secret(self, plan: Plan, data: Mapping[str, bytes], stored: StoredSecret | None) -> None:
+        """Write the next state of the Secret."""
         if stored is None:
             done = await self._store.create(data)
-        elif data == {key: stored.data[key] for key in KEYS if key in stored.data} and not made:
-            return False
         else:
-            done = await self._store.replace(data, stored.version, answered=made)
+            done = await self._store.replace(data, stored.version, answered=plan.makes_ca)
         if done:
-            if made:
+            if plan.makes_ca:
                 self._made = self._clock.now()
-            self._log_change(state, planned_state)
-        return True
+            for event, fields in plan.changes:
+                self._log.info(event, **fields)
 
-    def _issue_leaf(self, state: CaState, now: datetime) -> bool:
-        """Serve with a new leaf certificate, if one is due and every caBundle verifies it."""
-        issuer = state.issuer
-        if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
-            self._problem = why if issuer else "the new CA is not in every caBundle yet"
-            return False
-        same = self._signer == issuer.certificate
-        if same and self._is_serving(now) and now < self._renew:
-            return False
-        published = {name: each.bundles.values() for name, each in self.found.items() if each}
-        lacking = [
-            name for name, pems in published.items() if any(issuer.certificate not in parse_bundle(pem) for pem in pems)
-        ]
-        if lacking and not same:
-            self._problem = f"the caBundles of {', '.join(lacking)} lack the CA"
-            return False
-        pair = issuer.issue(self._terms.hosts, now, self._terms.leaf)
-        made = pair.leaf
-        checked = {pair.authority} if same else {pair.authority, *self._published_bundles()}
-        if not all(verifies(each, made, host, self._now()) for each in checked for host in self._terms.hosts):
-            self._problem = "the caBundles do not verify the new certificate; the previous one is kept"
+    def _take_leaf(self, plan: Plan, now: datetime) -> bool:
+        """Serve with the new leaf certificate, if there is one."""
+        if plan.problem:
+            self._problem = plan.problem
+        if plan.is_rejected:
             self._log_once(RotationEvent.RETRYING, why=self._problem)
+        pair = plan.leaf
+        # The clock may have jumped while the plan was made.
+        if pair is None or not pair.is_valid(self._now()):
             return False
         self._serve(pair)
         # The lifetime may be limited by that of the CA.
-        life = (made.not_valid_after_utc - now) * RENEWED_AT
-        self._pair, self._signer = pair, issuer.certificate
+        life = (pair.not_after - now) * RENEWED_AT
+        self._pair, self._signer = pair, pair.authority
         self._renew = now + life * self._jitter(0.9, 1.0)
-        expires, ca = made.not_valid_after_utc.isoformat(), _common_name(issuer.certificate)
-        self._log.info(RotationEvent.LEAF_ISSUED, expires=expires, ca=ca)
+        self._log.info(RotationEvent.LEAF_ISSUED, expires=pair.not_after.isoformat(), ca=plan.signer_name)
         return True
 
-    async def _write_ca_bundles(self, state: CaState) -> bool:
+    async def _write_ca_bundles(self, plan: Plan) -> bool:
         """Write the Secret's CAs into every caBundle that does not contain the same CAs."""
-        wanted = state.trust_bundle()
-        certificates = set(parse_bundle(wanted))
-        if not certificates:
-            return False
         failures: list[str] = []
         changed = False
-        for name, configuration in self.found.items():
-            bundles = configuration.bundles if configuration else {}
-            entries = {entry: wanted for entry, pem in bundles.items() if set(parse_bundle(pem)) != certificates}
-            if configuration is None or not entries:
-                continue
+        for name, entries in plan.bundles.items():
+            configuration = self.found[name]
+            assert configuration
             try:
                 if await self._bundles.write(name, configuration.version, entries):
                     self._log.info(RotationEvent.BUNDLES_WRITTEN, configuration=name, entries=sorted(entries))
@@ -321,24 +409,14 @@ class Rotation:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _remember(self, state: CaState) -> None:
+    def _remember(self, plan: Plan) -> None:
         """Record when each retired CA was first read, and when the incoming one was first in every caBundle."""
         now = self._clock.now()
-        incoming = state.incoming.certificate if state.incoming else None
-        if incoming is None or any(incoming not in parse_bundle(each) for each in self._published_bundles()):
+        if plan.published is None:
             self._published = None
-        elif self._published is None or self._published[0] != incoming:
-            self._published = (incoming, now)
-        self._known = {each.certificate: self._known.get(each.certificate, now) for each in state.retired}
-
-    def _log_change(self, old: CaState, new: CaState) -> None:
-        if new.incoming and new.incoming != old.incoming:
-            self._log.info(RotationEvent.CA_CREATED, ca=_common_name(new.incoming.certificate))
-        if new.issuer and new.issuer != old.issuer:
-            self._log.info(RotationEvent.CA_PROMOTED, ca=_common_name(new.issuer.certificate))
-        before, after = ({each.certificate for each in state.retired if not each.leaving} for state in (old, new))
-        if before - after:
-            self._log.info(RotationEvent.CAS_REMOVED, cas=sorted(map(_common_name, before - after)))
+        elif self._published is None or self._published[0] != plan.published:
+            self._published = (plan.published, now)
+        self._known = {pem: self._known.get(pem, now) for pem in plan.retired}
 
     def _log_once(self, event: str, **fields: object) -> None:
         """Log a lasting condition once, and again when it changes; it has ended where all fields are empty."""
@@ -347,7 +425,3 @@ class Rotation:
         elif self._logged.get(event) != fields:
             self._logged[event] = fields
             self._log.warning(event, **fields)
-
-
-def _common_name(certificate: x509.Certificate) -> str:
-    return certificate.subject.rfc4514_string().removeprefix("CN=")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -17,33 +14,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from certs.pem import CertificateError, Pair
+
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
 BACKDATED: Final = timedelta(minutes=5)
-_MAX_BYTES: Final = 4 * 1024 * 1024
 
 
-class CertificateError(ValueError):
-    """A certificate or key that cannot be used; the text is one sentence."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A serving certificate and its private key.
-
-    Attributes:
-        certificate: PEM; the leaf first, then what leads to its issuer.
-        key: PEM, unencrypted.
-        authority: PEM of what a client must trust; the certificate itself where it is self-signed, empty if unknown.
-    """
-
-    certificate: bytes
-    key: bytes
-    authority: bytes = b""
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        """The serving certificate, the first one in the file; a `ValueError` where that holds none in PEM."""
-        return x509.load_pem_x509_certificate(self.certificate)
+def pair_of(certificate: bytes, key: bytes, authority: bytes = b"") -> Pair:
+    """A pair of PEM, of which only the leaf is read; a `ValueError` where there is none."""
+    leaf = x509.load_pem_x509_certificate(certificate)
+    return Pair(certificate, key, authority, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
 
 def common_name(text: str) -> x509.Name:
@@ -98,7 +78,7 @@ def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedel
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = server_builder(hosts, _SERVER, key, start, start + life).sign(key, hashes.SHA256())
     pem = certificate.public_bytes(serialization.Encoding.PEM)
-    return Pair(pem, private_pem(key), pem)
+    return pair_of(pem, private_pem(key), pem)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -108,16 +88,21 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
+def check_files(certificate: Path, key: Path, content: tuple[bytes, bytes], now: datetime | None = None) -> Pair:
     """The pair in two PEM files, valid now: a certificate with its chain, and its key, which is not encrypted.
 
+    Args:
+        certificate: the file of the certificate, for messages.
+        key: the file of its key, for messages.
+        content: what the two files hold.
+        now: the time at which it must be valid; None: the present.
+
     Raises:
-        CertificateError: a file cannot be read or holds something else, the key is not the certificate's or of a kind
-            that the API server cannot use, or the certificate has expired.
+        CertificateError: a file holds something else, the key is not the certificate's or of a kind that the API server
+            cannot use, or the certificate has expired.
     """
-    pair = Pair(read_pem(certificate), read_pem(key))
     try:
-        leaf = pair.leaf
+        pair = pair_of(*content)
     except ValueError:
         fix = "use the file that begins with the certificate"
         raise CertificateError(f"{certificate} contains no certificate in PEM; {fix}") from None
@@ -130,33 +115,11 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
         raise CertificateError(f"{key} contains no private key in PEM; use the key of the certificate") from None
     if not _usable(secret):
         raise CertificateError(f"Go's TLS does not support the type of the key in {key}; use ECDSA P-256")
-    if leaf.not_valid_after_utc <= (now or datetime.now(UTC)):
-        raise CertificateError(f"the certificate in {certificate} expired at {leaf.not_valid_after_utc}; renew it")
-    if public_bytes(secret.public_key()) != public_bytes(leaf.public_key()):
+    if pair.not_after <= (now or datetime.now(UTC)):
+        raise CertificateError(f"the certificate in {certificate} expired at {pair.not_after}; renew it")
+    if public_bytes(secret.public_key()) != public_bytes(x509.load_pem_x509_certificate(pair.certificate).public_key()):
         raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; use its key")
     return pair
-
-
-def read_pem(path: Path) -> bytes:
-    """The content of a regular file that is not too large for certificates; a `CertificateError` where it is none.
-
-    From a named pipe or a device nothing is read: that could block indefinitely.
-    """
-    try:
-        with open(path, "rb", opener=_open_at_once) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
-            data = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
-    if len(data) > _MAX_BYTES:
-        raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
-    return data
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # `open` closes what its opener has opened where that is a directory; os.fdopen does not.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _usable(key: object) -> bool:

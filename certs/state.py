@@ -1,4 +1,4 @@
-"""What the Secret holds, and which change of it comes next. Pure, but for the keys that are made.
+"""What the Secret holds, and what a replica does next. Pure, but for the keys that are made.
 
 A CA is first `incoming`: published, without a leaf. Once every caBundle has it, it becomes the `issuer`, and the issuer
 before it is `retired`: trusted until no leaf of it can be valid any more. Then it is `leaving`, and is forgotten once
@@ -10,29 +10,32 @@ unless the Secret holds nothing yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
 
-from certs.authority import Authority, bundle, is_bound, parse_bundle
-from certs.source import CertificateError
-
-CA_CRT: Final = "ca.crt"
-CA_KEY: Final = "ca.key"
-NEXT_CRT: Final = "next.crt"
-NEXT_KEY: Final = "next.key"
-RETIRED: Final = "retired.json"
-ROTATED: Final = "rotated"
-KEYS: Final = (CA_CRT, CA_KEY, NEXT_CRT, NEXT_KEY, RETIRED, ROTATED)
+from certs.authority import Authority, bundle, is_bound, parse_bundle, verifies
+from certs.pem import CertificateError
+from certs.rotation import (
+    CA_CRT,
+    CA_KEY,
+    KEYS,
+    NEXT_CRT,
+    NEXT_KEY,
+    RENEWED_AT,
+    RETIRED,
+    ROTATED,
+    Plan,
+    RotationEvent,
+    Situation,
+    Terms,
+)
 
 # A Secret that is deleted repeatedly must not let caBundles grow without a limit.
 MOST_RETIRED: Final = 16
-
-# The part of its lifetime after which a CA or leaf certificate is renewed.
-RENEWED_AT: Final = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -42,28 +45,6 @@ class Retired:
     certificate: x509.Certificate
     until: datetime
     leaving: bool = False
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The hosts and lifetimes of certificates.
-
-    Attributes:
-        hosts: the names that the API server connects to.
-        authority: the lifetime of a CA.
-        leaf: the lifetime of a serving certificate.
-        skew: the tolerated difference between the replicas' clocks.
-    """
-
-    hosts: tuple[str, ...]
-    authority: timedelta
-    leaf: timedelta
-    skew: timedelta = timedelta(minutes=5)
-
-    @property
-    def overlap(self) -> timedelta:
-        """How long a CA is trusted after its last signature."""
-        return self.leaf + self.skew
 
 
 @dataclass(frozen=True)
@@ -193,8 +174,7 @@ def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
     issuer, hosts = state.issuer, () if observed.has_leaf else terms.hosts
     if issuer is None or issuer.unusable(hosts, observed.now):
         return True
-    start, end = issuer.certificate.not_valid_before_utc, issuer.certificate.not_valid_after_utc
-    return observed.now >= start + (end - start) * RENEWED_AT
+    return observed.now >= _renewal(issuer)
 
 
 def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted: Iterable[x509.Certificate]) -> CaState:
@@ -240,3 +220,121 @@ def _time(text: str) -> datetime:
     if time.tzinfo is None:
         raise ValueError("the time has no time zone")
     return time
+
+
+# How long a plan stands at most: while it has nothing to do, and while what it has to do fails.
+_QUIET: Final = timedelta(hours=1)
+_FAILING: Final = timedelta(minutes=1)
+
+
+def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
+    """What a replica does next in a situation.
+
+    Args:
+        situation: what the replica has read, and what it has by itself.
+        now: the wall clock before the Secret was read, in UTC.
+        later: the wall clock after it was read.
+    """
+    terms, data = situation.terms, situation.secret or {}
+    state, problems = CaState.decode(data, now + terms.overlap)
+    bundles = {pem for entries in situation.bundles.values() if entries for pem in entries.values()}
+    trusted = [set(parse_bundle(pem)) for pem in bundles]
+    incoming = state.incoming
+    known = Plan(
+        until=now,
+        problems=problems if data else (),
+        retired=tuple(_pem(each.certificate) for each in state.retired),
+        published=incoming.pem if incoming and all(incoming.certificate in each for each in trusted) else None,
+    )
+    (signer,) = parse_bundle(situation.signer) or (None,)
+    observed = Observation(
+        now,
+        bundles,
+        serving_ca=signer if situation.is_serving else None,
+        has_leaf=situation.has_leaf,
+        is_rotation_requested=situation.is_rotation_requested,
+        may_create=situation.may_create,
+        may_promote=incoming is not None and incoming.pem == situation.promotable,
+        may_retire=lambda each: _pem(each.certificate) in situation.removable,
+    )
+    next_state = plan_next_state(state, terms, observed)
+    if next_state != state or (problems and situation.secret is not None):
+        makes_ca, encoded = next_state.incoming is not None and next_state.incoming != incoming, next_state.encode()
+        if makes_ca or situation.secret is None or encoded != {key: data[key] for key in KEYS if key in data}:
+            changes = tuple(_changes(state, next_state))
+            return replace(known, until=now + _FAILING, secret=encoded, makes_ca=makes_ca, changes=changes)
+    result = _serve(known, state, situation, now, later)
+    wanted = state.trust_bundle()
+    certificates = set(parse_bundle(wanted))
+    written = {
+        name: {entry: wanted for entry, pem in entries.items() if set(parse_bundle(pem)) != certificates}
+        for name, entries in situation.bundles.items()
+        if entries and certificates
+    }
+    written = {name: entries for name, entries in written.items() if entries}
+    until = now + (_FAILING if result.leaf or written else _QUIET)
+    if result.is_rejected:
+        until = now
+    return replace(
+        result,
+        until=min([until, *(each for each in _times(state, trusted) if each > now)]),
+        bundles=written,
+        authority_end=state.issuer.certificate.not_valid_after_utc if state.issuer else None,
+        rotated=state.rotated,
+    )
+
+
+def _serve(known: Plan, state: CaState, situation: Situation, now: datetime, later: datetime) -> Plan:
+    """The plan, with a new leaf certificate, if one is due and every caBundle verifies it."""
+    issuer, terms = state.issuer, situation.terms
+    if issuer is None or (why := issuer.unusable(terms.hosts, now)):
+        return replace(known, problem=why if issuer else "the new CA is not in every caBundle yet")
+    same = situation.signer == issuer.pem
+    if same and situation.has_leaf:
+        return known
+    published = {name: entries.values() for name, entries in situation.bundles.items() if entries}
+    lacking = [
+        name for name, pems in published.items() if any(issuer.certificate not in parse_bundle(pem) for pem in pems)
+    ]
+    if lacking and not same:
+        return replace(known, problem=f"the caBundles of {', '.join(lacking)} lack the CA")
+    pair = issuer.issue(terms.hosts, now, terms.leaf)
+    leaf = x509.load_pem_x509_certificate(pair.certificate)
+    checked = {pair.authority} if same else {pair.authority, *(pem for pems in published.values() for pem in pems)}
+    if not all(verifies(each, leaf, host, later) for each in checked for host in terms.hosts):
+        why = "the caBundles do not verify the new certificate; the previous one is kept"
+        return replace(known, problem=why, is_rejected=True)
+    return replace(known, leaf=pair, signer_name=_common_name(issuer.certificate))
+
+
+def _times(state: CaState, trusted: Iterable[set[x509.Certificate]]) -> Iterator[datetime]:
+    """When another plan may be due, though nothing else has changed."""
+    for certificate in state.all_certificates().union(*trusted):
+        yield from (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    if state.issuer:
+        yield _renewal(state.issuer)
+    yield from (each.until for each in state.retired)
+
+
+def _changes(old: CaState, new: CaState) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The events of a change of the Secret, with their fields."""
+    if new.incoming and new.incoming != old.incoming:
+        yield RotationEvent.CA_CREATED, {"ca": _common_name(new.incoming.certificate)}
+    if new.issuer and new.issuer != old.issuer:
+        yield RotationEvent.CA_PROMOTED, {"ca": _common_name(new.issuer.certificate)}
+    before, after = ({each.certificate for each in state.retired if not each.leaving} for state in (old, new))
+    if before - after:
+        yield RotationEvent.CAS_REMOVED, {"cas": sorted(map(_common_name, before - after))}
+
+
+def _renewal(issuer: Authority) -> datetime:
+    start, end = issuer.certificate.not_valid_before_utc, issuer.certificate.not_valid_after_utc
+    return start + (end - start) * RENEWED_AT
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return bundle([certificate])
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    return certificate.subject.rfc4514_string().removeprefix("CN=")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,24 @@ from typing import Any
 from cryptography import x509
 
 from certs.authority import Authority, bundle, parse_bundle, verifies
-from certs.rotation import GRACE_SECONDS, NotNow, Rotation, StoredSecret, WebhookConfiguration
-from certs.source import Pair, self_signed
-from certs.state import CA_CRT, CA_KEY, NEXT_KEY, RETIRED, ROTATED, CaState, Terms
+from certs.pem import Pair
+from certs.rotation import (
+    CA_CRT,
+    CA_KEY,
+    GRACE_SECONDS,
+    NEXT_KEY,
+    RETIRED,
+    ROTATED,
+    NotNow,
+    Plan,
+    Rotation,
+    Situation,
+    StoredSecret,
+    Terms,
+    WebhookConfiguration,
+)
+from certs.source import self_signed
+from certs.state import CaState, plan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400.0
@@ -188,12 +204,30 @@ class RotatingReplica:
         self.leaf: x509.Certificate | None = None
         self.pairs: list[Pair] = []
         self.log = KeptObject()
+        self.plans = self._failures = 0
         self.rotation = Rotation(
-            self, _Bundles(world), terms, self._serve, clock=world.clock, log=self.log, jitter=lambda _, high: high
+            self,
+            _Bundles(world),
+            terms,
+            self._serve,
+            plan=self._plan,
+            clock=world.clock,
+            log=self.log,
+            jitter=lambda _, high: high,
         )
 
     async def step(self) -> float:
-        return await self.rotation.step()
+        before, planned = self.plans, self.rotation._planned
+        seconds = await self.rotation.step()
+        if planned and self.plans == before and self.rotation.failures == self._failures:
+            # No other plan was needed: it would be the same but for keys and times.
+            situation, _, stood = planned
+            fresh = plan(situation, self.world.clock.date, self.world.clock.date)
+            parts = ("problems", "retired", "published", "makes_ca", "problem", "bundles", "rotated")
+            assert [getattr(fresh, part) for part in parts] == [getattr(stood, part) for part in parts]
+            assert ((fresh.secret or {}).keys(), bool(fresh.leaf)) == ((stood.secret or {}).keys(), bool(stood.leaf))
+        self._failures = self.rotation.failures
+        return seconds
 
     @property
     def leaf_end(self) -> datetime:
@@ -203,7 +237,13 @@ class RotatingReplica:
 
     def _serve(self, pair: Pair) -> None:
         self.pairs.append(pair)
-        self.leaf = pair.leaf
+        self.leaf = x509.load_pem_x509_certificate(pair.certificate)
+
+    async def _plan(self, situation: Situation, now: datetime, later: datetime) -> Plan:
+        """As a process of its own makes it: what goes in and comes out is a copy."""
+        self.plans += 1
+        made: Plan = pickle.loads(pickle.dumps(plan(*pickle.loads(pickle.dumps((situation, now, later))))))
+        return made
 
     # -- the Secret ----------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from certs.files import FileWatcher, client_authorities
-from certs.source import CertificateError, self_signed
+from certs.authority import check_client_authorities
+from certs.files import FileWatcher
+from certs.pem import CertificateError, read_pem
+from certs.source import self_signed
 from tests.golden_files import Golden
 
 
@@ -20,6 +22,8 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     assert not followed.has_changed(), "the key may come a moment later"
     key.write_text("2")
     assert [followed.has_changed() for _ in range(3)] == [False, True, False]
+    followed.retry()
+    assert [followed.has_changed() for _ in range(2)] == [True, False]
 
 
 def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
@@ -51,12 +55,10 @@ def test_files_that_go_and_come_back(tmp_path: Path) -> None:
 
 def test_authorities_of_clients(tmp_path: Path, golden: Golden) -> None:
     pair = self_signed(["localhost"])
-    (tmp_path / "ca").write_bytes(pair.certificate)
-    assert client_authorities(tmp_path / "ca") == pair.certificate
-    (tmp_path / "empty").write_bytes(b"nothing")
+    check_client_authorities(tmp_path / "ca", pair.certificate)
     with pytest.raises(CertificateError) as refused:
-        client_authorities(tmp_path / "empty")
+        check_client_authorities(tmp_path / "empty", b"nothing")
     golden(str(refused.value))
     with pytest.raises(CertificateError) as refused:
-        client_authorities(tmp_path / "none")
+        read_pem(tmp_path / "none")
     golden(str(refused.value))

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from certs.authority import verifies
-from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
-from certs.source import CertificateError, Pair, self_signed
-from certs.state import CA_KEY, MOST_RETIRED
+from certs.pem import CertificateError, Pair
+from certs.rotation import CA_KEY, GRACE_SECONDS, RETRY_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
+from certs.source import self_signed
+from certs.state import MOST_RETIRED
 from tests.certs import memory
 from tests.certs.memory import DAY, NAMES, CertsWorld, settled
 from tests.golden_files import Golden
@@ -38,11 +39,34 @@ async def test_first_start_of_many_at_once() -> None:
 
 async def test_nothing_is_written_while_nothing_changes() -> None:
     world = await settled(3)
-    before = world.writes
+    await world.settle()
+    before, plans = world.writes, [replica.plans for replica in world.replicas]
+    assert max(plans) <= 7
+    for name in NAMES:
+        found = world.configurations[name]
+        assert found
+        world.overwrite(name, found.bundles)
+    await world.settle()
+    assert [replica.plans for replica in world.replicas] == plans, "nor planned, though versions have changed"
     world.clock.advance(DAY)
     await world.settle()
     assert world.writes == before
     assert [len(replica.pairs) for replica in world.replicas] == [1, 1, 1]
+    assert [replica.plans - former for replica, former in zip(world.replicas, plans, strict=True)] == [1, 1, 1]
+
+
+async def test_what_fails_is_tried_again_by_the_same_plan() -> None:
+    """A permission that is missing costs no process every two seconds."""
+    world = CertsWorld()
+    replica = world.start()
+    world.at = memory.reject("create secret")
+    for _ in range(20):
+        assert await replica.step() == RETRY_SECONDS
+        world.clock.advance(RETRY_SECONDS)
+    assert (replica.plans, replica.rotation.failures) == (1, 20)
+    world.at = lambda _: None
+    await world.settle()
+    assert replica.leaf
 
 
 async def test_order_of_a_rotation() -> None:

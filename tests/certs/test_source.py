@@ -10,7 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from certs.source import CertificateError, certificate_builder, common_name, from_files, self_signed
+from certs.pem import CertificateError, Pair, read_pem
+from certs.source import certificate_builder, check_files, common_name, self_signed
 from tests.golden_files import Golden
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -18,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def test_self_signed_is_p256_for_all_hosts() -> None:
     pair = self_signed(["localhost", "127.0.0.1", "::1"], NOW, timedelta(days=1))
-    leaf = pair.leaf
+    leaf = x509.load_pem_x509_certificate(pair.certificate)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     key = leaf.public_key()
 
@@ -35,6 +36,10 @@ def write(tmp_path: Path, name: str, data: bytes) -> Path:
     path = tmp_path / name
     path.write_bytes(data)
     return path
+
+
+def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
+    return check_files(certificate, key, (read_pem(certificate), read_pem(key)), now)
 
 
 def test_from_files(tmp_path: Path) -> None:

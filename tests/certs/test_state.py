@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import Authority, bundle, parse_bundle
+from certs.rotation import KEYS, RETIRED, ROTATED, Terms
 from certs.source import certificate_builder, common_name
-from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, CaState, Observation, Retired, Terms, plan_next_state
+from certs.state import MOST_RETIRED, CaState, Observation, Retired, plan_next_state
 from tests.certs.memory import HOST, START, TERMS
 from tests.golden_files import Golden
 

@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from certs.source import Pair, self_signed
+from certs.pem import Pair
+from certs.source import self_signed
 from tests.admission.audit_schema import STRICT
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.waiting import PATIENCE

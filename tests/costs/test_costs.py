@@ -9,17 +9,28 @@ import asyncio
 import copy
 import json
 import shutil
+import sys
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from certs.authority import Authority
+from certs.rotation import RotationEvent
+from certs.source import self_signed
+from certs.state import CaState
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.costs import calls, table
 from tests.costs.table import imported
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.placement.index import NodeIndex
 from webhook.review.endpoints import BY_PATH
+from webhook.server.runtime.certificates import host_of
 from webhook.settings.file import default_settings
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
@@ -67,6 +78,43 @@ def test_serve_imports_no_more_than_it_did() -> None:
     assert not table.is_more(sum(now.values()), table.committed()["modules"]), now
 
 
-def test_serve_in_a_pod_imports_none_of_the_kubernetes_client() -> None:
-    """Its models alone are 768 modules and 39 MB."""
-    assert not [package for package in imported() if package.startswith("kubernetes")]
+# What a server does without, or leaves to a process of its own; the models of the Kubernetes client alone take 39 MB,
+# cryptography 11, and pydantic 9.
+ABSENT = ("_cffi_backend", "cryptography", "jinja2", "jwt", "kubernetes", "opentelemetry", "pydantic", "rich")
+
+
+def test_serve_in_a_pod_imports_none_of_what_it_can_do_without() -> None:
+    assert not [package for package in imported() if package.startswith(ABSENT)]
+
+
+@pytest.mark.parametrize("mode", ["managed", "mounted", "self-signed"])
+async def test_a_replica_has_loaded_none_of_it_once_it_serves(mode: str, tmp_path: Path) -> None:
+    """With a certificate, issued by the CA in the Secret where it is managed."""
+    pair = self_signed(["localhost"])
+    (tmp_path / "crt").write_bytes(pair.certificate)
+    (tmp_path / "key").write_bytes(pair.key)
+    (tmp_path / "settings.yaml").write_text("{}")
+    server, settings = FakeApiServer(), default_settings()
+    secrets = Resource("", "v1", "secrets", "Secret", True, Object)
+    server.serve(secrets)
+    hosts, now = [host_of(None, settings)], datetime.now(UTC)
+    data = CaState(Authority.new(hosts, now, timedelta(days=365)), rotated=now).encode()
+    encoded = {key: b64encode(value).decode() for key, value in data.items()}
+    server.put(secrets, settings.tls.secret_name, settings.webhooks.service.namespace, data=encoded)
+    arguments = ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--config", str(tmp_path / "settings.yaml")]
+    arguments += ["--tls-cert", str(tmp_path / "crt"), "--tls-key", str(tmp_path / "key")] * (mode == "mounted")
+    async with running(server):
+        arguments += ["--kubeconfig", server.kubeconfig(tmp_path / "kubeconfig"), "--tls", mode]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "webhook", "serve"), *arguments, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            assert process.stderr
+            events = set[str]()
+            while not events >= {"serving", *([RotationEvent.LEAF_ISSUED] if mode == "managed" else [])}:
+                events.add(json.loads(await process.stderr.readline())["event"])
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+        finally:
+            process.kill()
+            await process.wait()
+    assert [name for name in ("_ssl", "cryptography", "pydantic", "_cffi_backend") if name in maps] == ["_ssl"]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.files import client_authorities
-from certs.source import CertificateError
+from certs.pem import CertificateError, read_pem
 from tests.cli.runner import run
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import device, pipe
@@ -56,7 +55,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
             read()
         assert str(path) in str(refused.value)
     with pytest.raises(CertificateError):
-        client_authorities(path)
+        read_pem(path)
     assert path not in [each.readlink() for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)]
     every_command_refuses(path)
 

@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from certs.source import Pair, self_signed
+from certs.pem import Pair
+from certs.source import self_signed
 from tests import builders
 from tests.builders import known, vmi
 from tests.review.memory import KeptInMemory, MemoryCluster

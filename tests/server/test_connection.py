@@ -18,7 +18,8 @@ import msgspec
 import pytest
 
 from certs.authority import Authority
-from certs.source import Pair, self_signed
+from certs.pem import Pair
+from certs.source import self_signed
 from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster

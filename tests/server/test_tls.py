@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from certs.source import Pair, self_signed
+from certs.pem import Pair
+from certs.source import self_signed
 from webhook.server.tls import ReloadableTLSContext
 
 

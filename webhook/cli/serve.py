@@ -40,6 +40,15 @@ def serve(**options: Any) -> None:
     Without --tls and --tls-cert, the server uses a self-signed certificate, for local tests. Audit lines go to standard
     output, logs to standard error.
     """
+    from webhook import apart
+
+    # While it runs, so do the imports. Another process would not find what a descriptor of this one is.
+    path, settings = options["config_file"], None
+    if path is None:
+        settings = apart.begin("webhook.settings.file:default_settings")
+    elif not str(path).startswith(("/dev/", "/proc/")):
+        settings = apart.begin("webhook.settings.file:load", path)
+
     import asyncio
 
     import uvloop
@@ -50,7 +59,7 @@ def serve(**options: Any) -> None:
         from webhook.server.runtime.serve import run
 
     with logs.configured(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Options(**options)))
+        runner.run(run(Options(**options), settings))
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from certs.authority import parse_bundle, verify_server_certificate
+from certs.authority import parse_bundle
+from certs.handshake import verify_server_certificate
 from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, warning

@@ -13,13 +13,17 @@ import time
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-import jwt
 import msgspec
 
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import UNDECODABLE, Transport, await_answer, decode
+
+if TYPE_CHECKING:
+    # With cryptography it takes 11 MB, and most API servers send no token.
+    import jwt
 
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 KEYS_PATH: Final = "/openid/v1/jwks"
@@ -40,7 +44,6 @@ Result: TypeAlias = Literal[
 ]
 # Those of service account tokens (pkg/serviceaccount/jwt.go and externaljwt of Kubernetes), all of public keys.
 _ALGORITHMS: Final = frozenset({"RS256", "ES256", "ES384", "ES512"})
-_JWS: Final = jwt.PyJWS()
 
 
 class _Header(msgspec.Struct):
@@ -154,8 +157,10 @@ class SenderVerifier:
             self._wanted.set()
         if key is None:
             return "no-key"
+        import jwt  # noqa: PLC0415 - as it is for the keys, of which this is one
+
         try:
-            _JWS.decode(token, key, [key.algorithm_name])
+            _jws().decode(token, key, [key.algorithm_name])
         except (RecursionError, jwt.InvalidTokenError):
             return "invalid-signature"
         return "verified" if issuer == self._issuer else "invalid-signature"
@@ -193,14 +198,24 @@ class SenderVerifier:
         if isinstance(keys, Unavailable):
             return keys.why
         self._issuer = discovery.issuer
-        usable = filter(None, map(_signing_key, keys.keys[:_MAX_KEYS]))
+        # In a thread, since the first ones take an import.
+        usable = await asyncio.to_thread(lambda: [*filter(None, map(_signing_key, keys.keys[:_MAX_KEYS]))])
         self._keys = {str(key.key_id or ""): key for key in usable}
         self._read_at = time.monotonic()
         return ""
 
 
+@cache
+def _jws() -> jwt.PyJWS:
+    import jwt  # noqa: PLC0415 - as above
+
+    return jwt.PyJWS()
+
+
 def _signing_key(key: dict[str, Any]) -> jwt.PyJWK | None:
     """A key of the set (RFC 7517); None where it is of another kind, or malformed."""
+    import jwt  # noqa: PLC0415 - only where tokens come
+
     try:
         found = jwt.PyJWK(key)
     except (jwt.PyJWTError, TypeError, ValueError):

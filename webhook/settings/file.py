@@ -8,27 +8,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-import webhook
+from webhook import apart
 from webhook.errors import InputError, InputErrors
 from webhook.k8s.yaml_documents import read_file
 from webhook.settings.model import Settings
-from webhook.text import shorten
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
-# Some 2 s are needed for a file as large as a ConfigMap that is full of mistakes.
-_VALIDATION_SECONDS: Final = 60.0
 
 # The sections whose changes take effect at the next start: those of several keys are reported by key.
 _AT_START: Final = ("server", "tls", "explain", "metrics", "page")
@@ -70,28 +63,12 @@ def parse_apart(data: bytes, where: str) -> Settings:
         InputErrors: all errors in the content.
         ValidationFailed: the process ended without an answer.
     """
-    # The same program, whatever is in the directory from which the server was started.
-    environment = {**os.environ, "PYTHONPATH": str(Path(webhook.__file__).parents[1]), "PYTHONSAFEPATH": "1"}
     try:
-        done = subprocess.run(  # noqa: S603 - this program
-            [sys.executable, "-m", "webhook.settings.file", where],
-            input=data,
-            capture_output=True,
-            check=False,
-            env=environment,
-            timeout=_VALIDATION_SECONDS,
-            # Ctrl-C is for this process alone.
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        settings = apart.call("webhook.settings.file:parse", data, where)
+    except apart.ProcessFailed as error:
         raise ValidationFailed(f"{where} was not validated: {error}") from error
-    if done.returncode:
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
-        raise ValidationFailed(f"{where} was not validated: exit status {done.returncode}; {shorten(last, 200)}")
-    answer = pickle.loads(done.stdout)  # noqa: S301 - from a process of this program
-    if isinstance(answer, Settings):
-        return answer
-    raise InputErrors(InputError(*mistake) for mistake in answer)
+    assert isinstance(settings, Settings)
+    return settings
 
 
 def default_settings(parse: Callable[[bytes, str], Settings] = parse) -> Settings:
@@ -127,6 +104,7 @@ class SettingsFile:
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         parse: makes settings of a content; in a thread of its own, except for the first time.
+        first: the settings of the file, read a moment ago; None: they are read now.
         interval: between polls, in seconds.
 
     Attributes:
@@ -138,7 +116,7 @@ class SettingsFile:
         ValidationFailed: the process that validates ended without an answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - four of them are callbacks
         self,
         path: str | os.PathLike[str],
         *,
@@ -146,6 +124,7 @@ class SettingsFile:
         on_reloaded: Callable[[Settings, Settings], None] = lambda _old, _new: None,
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
         parse: Callable[[bytes, str], Settings] = parse,
+        first: Settings | None = None,
         interval: float = POLL_SECONDS,
     ) -> None:
         self._path = os.fspath(path)
@@ -154,7 +133,7 @@ class SettingsFile:
         self._on_restart_needed = on_restart_needed
         self._interval = interval
         self._parse = parse
-        self.current = parse(read_bytes(path), self._path)
+        self.current = first or parse(read_bytes(path), self._path)
         self._at_start = self.current
         self.problem: InputError | None = None
         self._restart_needed: list[str] = []
@@ -224,12 +203,3 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return read_file(path, MAX_BYTES, "a settings file is not larger")
     except InputError as error:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
-
-
-if __name__ == "__main__":
-    # As `parse_apart` runs it; what is pickled are the settings, or the arguments of each mistake's `InputError`.
-    try:
-        answer: object = parse(sys.stdin.buffer.read(), sys.argv[1])
-    except InputErrors as error:
-        answer = [(mistake.what, mistake.where, mistake.fix) for mistake in error.mistakes]
-    sys.stdout.buffer.write(pickle.dumps(answer))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from certs.rotation import NotNow, Rotation
-from certs.source import Pair
-from certs.state import CA_CRT, CA_KEY
+from certs.pem import Pair
+from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation
 from tests import builders
 from tests.certs.memory import TERMS, CertsClock, KeptObject
 from webhook import names
 from webhook.install.registration import configurations
 from webhook.k8s.client.api import ApiConnectionError
-from webhook.server.runtime.certificates import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret
+from webhook.server.runtime.certificates import FIELD_MANAGER, ROTATE_ANNOTATION, CaBundles, CaSecret, make_plan
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubevirt-webhook"
 SECRETS = "/api/v1/namespaces/ns/secrets"
@@ -100,12 +100,18 @@ def installed() -> ApiOfBundles:
     return api
 
 
-async def test_a_rotation_through_the_api_server() -> None:
+async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned by a process of its own, as a server has it."""
     api = installed()
     clock, served = CertsClock(), list[Pair]()
-    rotation = Rotation(
-        CaSecret(api, "ns", "ca"), CaBundles(api, manifests()), TERMS, served.append, clock=clock, log=KeptObject()
-    )
+    stores = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
+    rotation = Rotation(*stores, TERMS, served.append, plan=make_plan, clock=clock, log=KeptObject())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", "/nonexistent")
+        await rotation.step()
+    assert (rotation.failures, api.objects.keys()) == (1, installed().objects.keys())
+    (why,) = rotation.waiting_for()
+    assert why.startswith("the serving certificate: the next step was not planned: ")
     for _ in range(6):
         await rotation.step()
     assert len(served) == 1

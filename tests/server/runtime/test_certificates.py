@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from certs.pem import Pair
 from certs.rotation import NotNow, WebhookConfiguration
-from certs.source import Pair, self_signed
+from certs.source import self_signed
 from tests import builders
 from tests.certs.memory import KeptObject
 from tests.waiting import until
@@ -96,7 +98,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     following.cancel()
 
     assert {metric.name: metric.read() for metric in certificates.metrics()} == {
-        EXPIRY: {"serving": second.leaf.not_valid_after_utc.timestamp()},
+        EXPIRY: {"serving": second.not_after.timestamp()},
         MATCH: {},
         ROTATED: {},
         RELOADS: certificates.reloads,
@@ -104,6 +106,40 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     }
     assert certificates.authority == second.certificate
     assert certificates.waiting_for() == ()
+
+
+async def test_a_change_that_cannot_be_checked_is_tried_again(
+    tmp_path: Path, quickly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that checks it ends without an answer, for example since the pod is short of memory."""
+    first, second = self_signed(["localhost"]), self_signed(["localhost"])
+    write(tmp_path, first)
+    ca, broken = tmp_path / "ca", tmp_path / "python"
+    ca.write_bytes(first.certificate)
+    broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
+    broken.chmod(0o755)
+    log = CertificatesLog()
+    tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
+    certificates = Certificates(tls, "localhost", log)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "executable", str(broken))
+        with pytest.raises(InputError, match="--client-ca: exit status 3; no memory"):
+            Certificates(tls, "localhost", log)
+        with pytest.raises(InputError, match="the serving certificate: exit status 3; no memory"):
+            Certificates(settings(tmp_path, mode="self-signed").tls, "localhost", log)
+        following = asyncio.create_task(certificates.follow())
+        write(tmp_path, second)
+        ca.write_bytes(b"nothing")
+        for what in ("certificate", "client CA"):
+            event = f"changed {what} {ServerEvent.NOT_CHECKED}"
+            while len(log.said(event)) < 2:
+                await asyncio.sleep(0.01)
+        assert await served(certificates) == der(first)
+        assert certificates.reloads == {"accepted": 0, "rejected": 0}
+    await until(lambda: certificates.reloads == {"accepted": 1, "rejected": 1})
+    following.cancel()
+
+    assert await served(certificates) == der(second)
 
 
 async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:

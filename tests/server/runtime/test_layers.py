@@ -12,7 +12,7 @@ import trustme
 from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
-from certs.source import Pair
+from certs.source import pair_of
 from tests.server.listening import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import body
@@ -113,7 +113,7 @@ async def test_the_listener_follows_the_serving_certificate(
     assert other.listener is listener
     leaf = authority.issue_cert("localhost")
     before = other._parts[0]
-    certificates._use(Pair(leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes()))
+    certificates._use(pair_of(leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes()))
     assert other._parts[0] != before
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.source import Pair
+from certs.pem import Pair
 from tests import builders
 from tests.cli.test_serve import EXAMPLES, FILES, Serving, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.waiting import PATIENCE

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import Authority
-from certs.source import Pair, self_signed
+from certs.pem import Pair
+from certs.source import self_signed
 from tests.server.listening import Unanswering
 from webhook.server.edge import serving
 from webhook.server.runtime.certificates import probe

@@ -14,19 +14,28 @@ import ssl
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from certs.authority import verify_server_certificate
-from certs.files import POLL_SECONDS, FileWatcher, client_authorities
-from certs.rotation import Bundles, NotNow, Rotation, StoredSecret, WebhookConfiguration
-from certs.source import CertificateError, Pair, from_files, self_signed
-from certs.state import KEYS, Terms
-from webhook import names
+from certs.files import POLL_SECONDS, FileWatcher
+from certs.handshake import verify_server_certificate
+from certs.pem import CertificateError, Pair, read_pem
+from certs.rotation import (
+    KEYS,
+    Bundles,
+    NotNow,
+    Plan,
+    Rotation,
+    Situation,
+    StoredSecret,
+    Terms,
+    WebhookConfiguration,
+)
+from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
@@ -87,11 +96,11 @@ class Certificates:
         self.on_clients: Callable[[], None] = lambda: None
         try:
             if tls.mode == "mounted":
-                self._use(from_files(*self._files))
+                self._use(_from_files(*self._files))
             elif tls.mode == "self-signed":
                 hosts = dict.fromkeys(["localhost", "127.0.0.1", "::1", host])
-                self._use(self_signed(list(hosts)))
-        except CertificateError as error:
+                self._use(apart.call("certs.source:self_signed", list(hosts)))
+        except (CertificateError, apart.ProcessFailed) as error:
             raise InputError(str(error), "the serving certificate") from None
 
     def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
@@ -119,7 +128,7 @@ class Certificates:
         """Let a rotation supply the pair."""
         seconds = self._settings.ca_expiration_seconds, self._settings.leaf_expiration_seconds
         terms = Terms((self._host,), *(timedelta(seconds=each) for each in seconds))
-        self.rotation = Rotation(secret, bundles, terms, self._use, clock=REAL_TIME, log=self._log)
+        self.rotation = Rotation(secret, bundles, terms, self._use, plan=make_plan, clock=REAL_TIME, log=self._log)
         return self.rotation
 
     async def follow(self) -> None:
@@ -127,10 +136,10 @@ class Certificates:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             if self._followed is not None and await asyncio.to_thread(self._followed.has_changed):
-                await self._try_take(lambda: self._use(from_files(*self._files)), "certificate")
+                await self._try_take(lambda: self._use(_from_files(*self._files)), "certificate", self._followed)
             clients = self._followed_clients
             have_changed = clients is not None and await asyncio.to_thread(clients.has_changed)
-            if have_changed and await self._try_take(self._use_clients, "client CA"):
+            if clients and have_changed and await self._try_take(self._use_clients, "client CA", clients):
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
@@ -182,7 +191,7 @@ class Certificates:
         """The Unix times at which the serving certificate, and the managed CA, expire; those that there are."""
         result = {}
         if self._pair:
-            result["serving"] = self._pair.leaf.not_valid_after_utc.timestamp()
+            result["serving"] = self._pair.not_after.timestamp()
         if self.rotation and self.rotation.authority_end:
             result["ca"] = self.rotation.authority_end.timestamp()
         return result
@@ -191,9 +200,13 @@ class Certificates:
         """By webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0."""
         return {name: float(match) for name, match in self._probed.matches.items()} if self._probed else {}
 
-    async def _try_take(self, take: Callable[[], None], what: str) -> bool:
+    async def _try_take(self, take: Callable[[], None], what: str, followed: FileWatcher) -> bool:
         try:
             await asyncio.to_thread(take)
+        except apart.ProcessFailed as error:
+            self._log.warning(f"changed {what} {ServerEvent.NOT_CHECKED}", why=str(error))
+            followed.retry()
+            return False
         except CertificateError as error:
             self.reloads["rejected"] += 1
             self._log.error(f"changed {what} {ServerEvent.CHANGE_INVALID}", why=str(error))
@@ -215,7 +228,7 @@ class Certificates:
     def _use_clients(self) -> None:
         assert self._client_ca
         try:
-            self._tls.trust(client_authorities(self._client_ca))
+            self._tls.trust(_client_authorities(self._client_ca))
         except ssl.SSLError:
             raise CertificateError(f"OpenSSL does not accept {self._client_ca}; use a valid CA certificate") from None
 
@@ -261,11 +274,31 @@ def host_of(url: str | None, settings: Settings) -> str:
 def _context(client_ca: Path | None, setting: str) -> ReloadableTLSContext:
     """A TLS context without a pair that accepts the certificates of a file's CAs, if there is one."""
     try:
-        return ReloadableTLSContext(client_ca=client_authorities(client_ca) if client_ca else b"")
-    except CertificateError as error:
+        return ReloadableTLSContext(client_ca=_client_authorities(client_ca) if client_ca else b"")
+    except (CertificateError, apart.ProcessFailed) as error:
         raise InputError(str(error), setting) from None
     except ssl.SSLError:
         raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
+
+
+def _from_files(certificate: Path, key: Path) -> Pair:
+    pair: Pair = apart.call("certs.source:check_files", certificate, key, (read_pem(certificate), read_pem(key)))
+    return pair
+
+
+def _client_authorities(path: Path) -> bytes:
+    pem = read_pem(path)
+    apart.call("certs.authority:check_client_authorities", path, pem)
+    return pem
+
+
+async def make_plan(situation: Situation, now: datetime, later: datetime) -> Plan:
+    """`certs.state.plan` in a process of its own; `NotNow` where that ends without an answer."""
+    try:
+        plan: Plan = await asyncio.to_thread(apart.call, "certs.state:plan", situation, now, later)
+    except apart.ProcessFailed as error:
+        raise NotNow(f"the next step was not planned: {error}") from error
+    return plan
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

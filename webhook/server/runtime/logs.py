@@ -33,6 +33,7 @@ class ServerEvent:
     CALLABLE_AGAIN: Final = "the API server can call the server again"
     # After the name of what has changed on disk.
     CHANGE_INVALID: Final = "is invalid; keeping the previous one"
+    NOT_CHECKED: Final = "was not checked; keeping the previous one, and retrying"
 
 
 # A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).

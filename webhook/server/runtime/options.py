@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook import apart
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
@@ -111,6 +112,7 @@ class SettingsFollower:
     Args:
         path: the settings file; None: the default settings, which do not change.
         log: the logger for events.
+        first: returns the settings of the file, or the default settings; None: they are read now.
 
     Attributes:
         file: the file as it is followed; None without a file.
@@ -118,9 +120,13 @@ class SettingsFollower:
         subscribers: functions that get each new snapshot.
     """
 
-    def __init__(self, path: Path | None, log: Any) -> None:
+    def __init__(self, path: Path | None, log: Any, first: Callable[[], Settings] | None = None) -> None:
         self._log: Final = log
-        self._fixed: Final = None if path else default_settings(parse_apart)
+        try:
+            at_start = first() if first else None
+        except apart.ProcessFailed as error:
+            raise InputError(f"the settings were not validated: {error}", str(path or "")) from error
+        self._fixed: Final = None if path else at_start or default_settings(parse_apart)
         self.file: Final = (
             SettingsFile(
                 path,
@@ -128,6 +134,7 @@ class SettingsFollower:
                 on_reloaded=self._log_reload,
                 on_restart_needed=lambda keys: log.warning(ServerEvent.RESTART_NEEDED, keys=keys),
                 parse=parse_apart,
+                first=at_start,
             )
             if path
             else None

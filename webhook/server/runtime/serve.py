@@ -66,8 +66,12 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 
-async def run(options: Options) -> None:
+async def run(options: Options, settings: Callable[[], Settings] | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
+
+    Args:
+        options: the command line.
+        settings: returns the settings of the file, or the default settings; None: they are read now.
 
     Raises:
         InputError: something that the user gave cannot be used.
@@ -78,12 +82,12 @@ async def run(options: Options) -> None:
     _return_large_blocks()
     stop = Stop()
     with suppress(Stopped):
-        await stop.run(_serve(options, stop, log))
+        await stop.run(_serve(options, stop, log, settings))
 
 
-async def _serve(options: Options, stop: Stop, log: Any) -> None:
+async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Settings] | None) -> None:
     async with AsyncExitStack() as ends:
-        settings = SettingsFollower(options.config_file, log)
+        settings = SettingsFollower(options.config_file, log, first)
         at_start = options.apply_to(settings.current())
         server = at_start.server
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)

@@ -1,0 +1,64 @@
+"""Pairs of certificate and key as they are read, handed over and served: PEM, and what a server must know of them.
+
+Without cryptography, which takes 11 MB of a process: a server imports this, and has the rest of `certs` done elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class CertificateError(ValueError):
+    """A certificate or key that cannot be used; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A serving certificate and its private key; `certs.source.pair_of` makes one.
+
+    Attributes:
+        certificate: PEM; the leaf first, then what leads to its issuer.
+        key: PEM, unencrypted.
+        authority: PEM of what a client must trust; the certificate itself where it is self-signed, empty if unknown.
+        not_before: when the leaf begins to be valid, in UTC.
+        not_after: when the leaf expires, in UTC.
+    """
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authority: bytes
+    not_before: datetime
+    not_after: datetime
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether the leaf is valid at a time."""
+        return self.not_before <= now < self.not_after
+
+
+def read_pem(path: Path) -> bytes:
+    """The content of a regular file that is not too large for certificates; a `CertificateError` where it is none.
+
+    From a named pipe or a device nothing is read: that could block indefinitely.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
+            data = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
+    if len(data) > _MAX_BYTES:
+        raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # `open` closes what its opener has opened where that is a directory; os.fdopen does not.
+    return os.open(path, flags | os.O_NONBLOCK)
