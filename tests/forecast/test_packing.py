@@ -19,6 +19,7 @@ from webhook.forecast.report import limits_of
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import ClusterConfig
+from webhook.placement import demand
 from webhook.placement.nodes import MEMORY
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, RuntimeClass
 from webhook.policies.common import migration_targets
@@ -134,7 +135,9 @@ def test_reviews_are_those_of_the_index(world: ClusterObjects) -> None:
     planner = drain.Planner(snapshot, limits_of(world.kubevirt, ()))
     for cordoned in "n0", "n1":
         index = snapshot.index
-        index.put(msgspec.structs.replace(index.get(cordoned), unschedulable=True))  # type: ignore[type-var]
+        node = index.get(cordoned)
+        assert node is not None
+        index.put(msgspec.structs.replace(node, unschedulable=True))
         for mover, eligibility in planner._review(map(planner._mover, snapshot.vmis.values())):
             expected = index.review(mover.requirements)
             assert (eligibility.bitset, eligibility.failures) == (expected.bitset, expected.failures)
@@ -156,7 +159,7 @@ def test_vms_that_are_alike_are_looked_at_once(plan: Callable[[ClusterObjects], 
         world = clusters.large(number, updates={"workloadUpdateMethods": ["LiveMigrate"]})
         with (
             patch.object(migration_targets, "of", wraps=migration_targets.of) as targets,
-            patch.object(packing, "pod_requests", wraps=packing.pod_requests) as requests,
+            patch.object(packing, "pod_requests", wraps=demand.pod_requests) as requests,
         ):
             assert plan(world).moves >= number
         return [targets.call_count, requests.call_count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -72,6 +73,14 @@ def test_a_heartbeat_discards_only_the_unions_behind_it() -> None:
     levels.flip(950, 1 << 950)
 
     assert kept - len(levels._unions) == 1
+
+
+def test_amounts_are_indexed_for_each_resource_and_not_for_each_node() -> None:
+    amounts = {"cpu": 1, "memory": 2, "example.com/gpu": 3}
+    with patch("webhook.placement.index.NumberIndex", wraps=NumberIndex) as made:
+        NodeIndex([Node(f"n{number}", {}, allocatable=amounts) for number in range(20)])
+
+    assert made.call_count == len(amounts)
 
 
 # Numbers in several spellings, at both ends of 64 bits, beyond them, and invalid ones.

@@ -453,6 +453,7 @@ class Planner:
         strays = {mover.place: self._strays(mover) & ~alone[mover.place].nodes for mover in movers if mover.scheduled}
         placed, packed = self._pack(review)
         turns = {place: turn for turn, place in enumerate(placed, 1)}
+        departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
         found = {}
         for mover, eligibility in review:
             place = mover.place
@@ -473,7 +474,7 @@ class Planner:
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
-            if departure := Departure.of(self._snapshot.views[node]):
+            if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
             code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0))
@@ -509,6 +510,8 @@ class Planner:
 
         Target pods without a node count while they are pending, and VMs that shut down count until they have.
         """
+        if not self._snapshot.quotas:
+            return
         waiting: dict[str, list[PodUsage]] = {}
         for mover in movers:
             if found[mover.place].code in (*report.PENDING, report.NO_ATTACHMENT):
@@ -652,6 +655,8 @@ class Planner:
 
     def _count_disruptions(self, pods: Iterable[LauncherPod]) -> None:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
+        if not self._snapshot.objects.budgets:
+            return
         found = map(self._snapshot.budgets_of, pods)
         counts = Counter((*place_of(each[0]), each[0].allowed) for each in found if len(each) == 1)
         for key, number in counts.items():

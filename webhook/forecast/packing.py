@@ -126,7 +126,7 @@ class Packer:
         for _ in range(rounds):
             left = []
             for mover, eligibility in waiting:
-                nodes = self.candidates(mover, eligibility).nodes
+                nodes = eligibility.bitset and self.candidates(mover, eligibility).nodes
                 if not nodes:
                     left.append((mover, eligibility))
                     continue

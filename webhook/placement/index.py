@@ -240,8 +240,9 @@ class NodeIndex:
         elif new is None or (old.labels is not new.labels and old.labels != new.labels):
             self._change_labels(bit, plain_labels(old.labels), plain_labels(new.labels) if new else _NO_LABELS)
         had, has = old.taints if old else (), new.taints if new else ()
-        for taint in {*had} ^ {*has} if had is not has else ():
-            _flip(self._taints, taint, bit)
+        if had is not has:
+            for taint in {*had} ^ {*has}:
+                _flip(self._taints, taint, bit)
         if bool(old and old.unschedulable) != bool(new and new.unschedulable):
             self._unschedulable ^= bit
         if bool(old and old.is_being_emptied) != bool(new and new.is_being_emptied):
@@ -259,7 +260,9 @@ class NodeIndex:
         if before == after:
             return
         for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
-            levels = self._levels.setdefault(resource, NumberIndex())
+            levels = self._levels.get(resource)
+            if levels is None:
+                levels = self._levels[resource] = NumberIndex()
             levels.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
             if not self._levels[resource].nodes:
