@@ -319,6 +319,8 @@ def test_from_the_first_installation_to_the_last_object(
 
     with NodesController(kube), PodWatcher(kube) as watcher:
         assert command(cluster, "install", "--image=one").stdout.endswith("installed\n")
+        # The pods are said to be ready before the one that writes the CA is.
+        replica.wait_ready()
         installed = objects(kube)
         assert command(cluster, "install").stdout.endswith("\nno changes\n")
         assert objects(kube) == installed
