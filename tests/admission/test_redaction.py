@@ -156,6 +156,7 @@ places = st.recursive(
     | st.sampled_from([KEY, f"#cloud-config\n{SECRET}", f"https://u:{SECRET}@host/"]),
     lambda inner: (
         st.lists(inner, min_size=1, max_size=3)
+        | st.lists(inner, min_size=1, max_size=3).map(tuple)  # as reports have them
         | st.dictionaries(st.sampled_from(["spec", "volumes", "annotations", "x"]), inner, min_size=1)
     ),
 )

@@ -67,7 +67,10 @@ _QUICK: Final = MAX_VALUES
 
 
 def redact(value: Any) -> Any:
-    """Plain JSON with every secret replaced, itself where it holds none; names and references stay readable."""
+    """Plain JSON, with tuples or lists, and every secret replaced; itself where it holds none.
+
+    Names and references stay readable.
+    """
     return _Walk(inf, inf).value(value, 0)
 
 
@@ -132,7 +135,7 @@ class _Walk:
         """The value without secrets; itself where there are none."""
         if isinstance(value, str):
             return self.text(value)
-        if not isinstance(value, dict | list) or not value:
+        if not isinstance(value, dict | list | tuple) or not value:
             return value
         self._values -= len(value)
         if self._values < 0:
@@ -140,9 +143,9 @@ class _Walk:
         if depth >= MAX_DEPTH:
             return TOO_DEEP
         return (
-            self._redact_list(value, depth, headers)
-            if isinstance(value, list)
-            else self._redact_dict(value, depth, headers)
+            self._redact_dict(value, depth, headers)
+            if isinstance(value, dict)
+            else self._redact_list(value, depth, headers)
         )
 
     def free(self, entries: dict[str, Any], depth: int) -> Any:
@@ -169,7 +172,7 @@ class _Walk:
         """A key that people chose: an object that is not as its kind has it may have anything there."""
         return key if len(key) < _SHORT_KEY else self.text(key)
 
-    def _redact_list(self, items: list[Any], depth: int, headers: bool) -> list[Any]:
+    def _redact_list(self, items: Sequence[Any], depth: int, headers: bool) -> Sequence[Any]:
         shown, flag = [], False
         is_same = True
         for item in items:
