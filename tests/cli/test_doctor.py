@@ -29,6 +29,8 @@ def without_dates(text: str) -> str:
 def world(tmp_path: Path) -> Iterator[DoctorWorld]:
     with in_thread(cluster(tmp_path)) as found:
         found.expect_reviews()
+        # On a busy machine a command takes longer than a scheduler may be silent.
+        found.lease(seconds=3600)
         found.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
         found.server.kubeconfig(tmp_path / "kubeconfig")
         # As these settings want them: they exclude more namespaces than the tests' own do.

@@ -234,9 +234,9 @@ class DoctorWorld:
         metadata, status = {"labels": labels, "ownerReferences": owners}, {"phase": "Running"}
         self.server.put(PODS, f"virt-launcher-{name}", namespace, metadata=metadata, spec=spec, status=status)
 
-    def lease(self, ago: float = 2.0) -> None:
+    def lease(self, ago: float = 2.0, seconds: int = 15) -> None:
         renewed = datetime.fromtimestamp(self.clock.wall() - ago, UTC).isoformat()
-        spec = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed}
+        spec = {"holderIdentity": "one", "leaseDurationSeconds": seconds, "renewTime": renewed}
         self.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
 
     def scheduler(self, *profiles: Json, text: str = "") -> None:
