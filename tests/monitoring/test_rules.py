@@ -30,10 +30,10 @@ def rules_file(directory: Path, groups: Any) -> Path:
     return file
 
 
-def verdict(prometheus: Path, directory: Path, groups: Any) -> subprocess.CompletedProcess[str]:
-    """The output of promtool for the cases of all alerts."""
+def verdict(prometheus: Path, directory: Path, groups: Any, alert: str) -> subprocess.CompletedProcess[str]:
+    """The output of promtool for the cases of an alert; without a name, of all alerts."""
     severities = {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}
-    cases = promtool_tests(severities)
+    cases = [one for one in promtool_tests(severities) if one["name"].startswith(f"{alert} " if alert else "")]
     rules, file = rules_file(directory, groups), directory / "tests.json"
     file.write_text(json.dumps({"rule_files": [rules.name], "evaluation_interval": "1m", "tests": cases}))
     return promtool(prometheus, "test", "rules", file)
@@ -48,16 +48,15 @@ def test_promtool_accepts_the_rules(prometheus: Path, tmp_path: Path) -> None:
 def test_every_alert_fires_and_stays_quiet(prometheus: Path, tmp_path: Path) -> None:
     assert CASES.keys() == ALERTS.keys()
     assert all(case.fires and case.quiet for case in CASES.values())
-    done = verdict(prometheus, tmp_path, GROUPS)
+    done = verdict(prometheus, tmp_path, GROUPS, "")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("expression", ["vector(1) < 0", "vector(1)"])
-def test_an_alert_that_never_fires_or_always_does_is_noticed(prometheus: Path, tmp_path: Path, expression: str) -> None:
-    rules = [{**rule, "expr": expression} for rule in ALERTS.values()]
-    done = verdict(prometheus, tmp_path, [{"name": "changed", "rules": rules}])
-    assert done.returncode == 1
-    assert {*re.findall(r'expr: "ALERTS\{alertname=\\"(\w+)', done.stdout + done.stderr)} == ALERTS.keys()
+@pytest.mark.parametrize("alert", list(ALERTS))
+def test_an_alert_that_never_fires_or_always_does_is_noticed(prometheus: Path, tmp_path: Path, alert: str) -> None:
+    for expression in ("vector(1) < 0", "vector(1)"):
+        rule = {**ALERTS[alert], "expr": expression}
+        assert verdict(prometheus, tmp_path, [{"name": "changed", "rules": [rule]}], alert).returncode == 1
 
 
 @pytest.mark.parametrize("alert", list(ALERTS))
