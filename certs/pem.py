@@ -1,10 +1,11 @@
-"""Pairs of certificate and key as they are read, handed over and served: PEM, and what a server must know of them.
+"""Certificates and keys in PEM: read from files, followed while they change, and handed over as a pair.
 
 Without cryptography, which takes 11 MB of a process: a server imports this, and has the rest of `certs` done elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+# Between two looks at files that are in use.
+POLL_SECONDS: Final = 5.0
 _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -62,3 +65,39 @@ def read_pem(path: Path) -> bytes:
 def _open_at_once(path: str, flags: int) -> int:
     # `open` closes what its opener has opened where that is a directory; os.fdopen does not.
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+class FileWatcher:
+    """Files that are followed by content: watching for events misses a mounted Secret's change of links.
+
+    A change counts once two looks in a row have seen it, so that half a write, or a certificate whose key comes a
+    moment later, is nothing.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        self._paths: Final = paths
+        self._seen = self._evaluated = self._digests()
+
+    def has_changed(self) -> bool:
+        """Whether the files have settled on a content that is not the last one; reads them, so call it in a thread."""
+        now = self._digests()
+        settled = now == self._seen
+        self._seen = now
+        if not settled or now == self._evaluated:
+            return False
+        self._evaluated = now
+        return True
+
+    def retry(self) -> None:
+        """Report the change again: it could not be taken up, for no fault of the files."""
+        self._evaluated = ()
+
+    def _digests(self) -> tuple[str, ...]:
+        return tuple(map(_digest, self._paths))
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(read_pem(path)).hexdigest()
+    except CertificateError as error:
+        return f"unreadable: {error}"

@@ -21,9 +21,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from certs.files import POLL_SECONDS, FileWatcher
 from certs.handshake import verify_server_certificate
-from certs.pem import CertificateError, Pair, read_pem
+from certs.pem import POLL_SECONDS, CertificateError, FileWatcher, Pair, read_pem
 from certs.rotation import (
     KEYS,
     Bundles,

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import check_client_authorities
-from certs.files import FileWatcher
-from certs.pem import CertificateError, read_pem
+from certs.pem import CertificateError, FileWatcher, read_pem
 from certs.source import self_signed
 from tests.golden_files import Golden
 
