@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.attacks.counting import no_collection
 from tests.looks import CANARY, LOOKS
 from webhook import text as texts
 from webhook.admission import credentials, redaction
@@ -158,11 +159,12 @@ def steps(text: str, *, prose: bool) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
-    sys.setprofile(seen)
-    try:
-        credentials._Scrubber(text, prose=prose).scrub()
-    finally:
-        sys.setprofile(None)
+    with no_collection():
+        sys.setprofile(seen)
+        try:
+            credentials._Scrubber(text, prose=prose).scrub()
+        finally:
+            sys.setprofile(None)
     return count
 
 

@@ -7,9 +7,11 @@ compares: ``x in a_list``. So texts can be made to count how often they are comp
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -22,6 +24,18 @@ Cost: TypeAlias = Counter[tuple[str, int]]
 
 class EndlessError(BaseException):
     """A function runs so many lines that a test should not wait for its end."""
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """While something is counted: what the collector finalizes then was left by others, such as a test's generators."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
@@ -44,11 +58,12 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
+    with no_collection():
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
     cost: Cost = Counter()
     for code, of_code in hits.values():
         for line, count in of_code.items():

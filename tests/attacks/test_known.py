@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 from base64 import b64decode
 from typing import Any
 
@@ -55,6 +57,23 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
 
     lines(review, BOUND)
     return answers[0]
+
+
+def test_what_other_tests_left_behind_is_no_cost() -> None:
+    finalized: list[str] = []
+
+    class Leftover:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            finalized.append("counted" if sys.gettrace() else "not counted")
+
+    Leftover()
+    # Enough containers for the collector of every generation to begin, were it not held back.
+    lines(lambda: [[[]] for _ in range(200_000)])
+    gc.collect()
+    assert finalized == ["not counted"]
 
 
 def test_eight_thousand_times_the_same_cpu_feature() -> None:

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from bench.instancetypes import cases
+from tests.attacks.counting import no_collection
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
@@ -166,13 +167,12 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
-    gc.disable()
-    sys.setprofile(note)
-    try:
-        await server.ask(path, body)
-    finally:
-        sys.setprofile(before)
-        gc.enable()
+    with no_collection():
+        sys.setprofile(note)
+        try:
+            await server.ask(path, body)
+        finally:
+            sys.setprofile(before)
     named: Counter[str] = Counter()
     for code, times in codes.items():
         module = _module(code.co_filename)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tests import builders
+from tests.attacks.counting import no_collection
 from tests.fuzz import oracle
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.world import PARAMETERS, STATES, FuzzWorld
@@ -150,11 +151,12 @@ def _counted(act: Callable[[], bytes]) -> tuple[bytes, int]:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
-    sys.setprofile(called)
-    try:
-        return act(), count
-    finally:
-        sys.setprofile(before)
+    with no_collection():
+        sys.setprofile(called)
+        try:
+            return act(), count
+        finally:
+            sys.setprofile(before)
 
 
 def settings(data: bytes) -> str:
