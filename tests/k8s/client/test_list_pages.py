@@ -15,7 +15,7 @@ from tests.golden_files import Golden
 from webhook.facts import ListKey
 from webhook.k8s.client import list_pages
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
-from webhook.k8s.client.list_pages import KEPT_BYTES, PAGE_BYTES, decode_items, pages
+from webhook.k8s.client.list_pages import KEPT_BYTES, PAGE_BYTES, TURN_BYTES, decode_items, pages
 from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import PENDING_PODS
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
@@ -91,6 +91,22 @@ async def test_objects_that_are_too_deep_hide_no_other_and_not_themselves(
     server.answer(PENDING_PODS.path(), lambda _: web.Response(text="[" * 5000), times=9)
     with pytest.raises(msgspec.DecodeError):
         await names_of(transport)
+
+
+async def test_other_tasks_get_their_turn_while_a_page_is_decoded() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    items = [msgspec.Raw(b'{"metadata": {"annotations": {"a": "%s"}}}' % (b"x" * (TURN_BYTES // 4)))] * 40
+    task = asyncio.create_task(others())
+    await decode_items(items, msgspec.json.Decoder(PENDING_PODS.view).decode)
+    task.cancel()
+    assert turns >= 10
 
 
 async def test_an_object_that_only_its_own_decoder_finds_too_deep_hides_no_other() -> None:

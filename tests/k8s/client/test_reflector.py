@@ -27,6 +27,7 @@ from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import (
     CURRENT_SECONDS,
+    QUIET_SECONDS,
     ByteLimitedStore,
     LineBuffer,
     ObjectName,
@@ -709,6 +710,21 @@ class TestRestoredEtcd:
         trouble = await copy.reflector.verify()
         assert isinstance(trouble, Unavailable) is (is_future is None)
         assert bool(copy.restores) is bool(is_future)
+
+    async def test_a_quiet_watch_has_the_api_server_ask_etcd_for_its_progress(self, copy: ReflectedCopy) -> None:
+        """Without that it would send no bookmark where etcd notifies it once in ten minutes."""
+        copy.clock.time += QUIET_SECONDS / 2
+        await copy.reflector.verify()
+        assert copy.asked("progress") == []
+        copy.clock.time += QUIET_SECONDS / 2
+        await copy.reflector.verify()
+        # A list without resourceVersion, of one name: consistent and small.
+        assert copy.asked("progress") == [{"fieldSelector": "metadata.name=kubevirt-webhook"}]
+        copy.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(copy.server.version)}}})
+        await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0)
+        await copy.reflector.verify()
+        assert len(copy.asked("progress")) == 1
+        assert copy.names == ["a"]
 
     async def test_no_answer_is_no_verdict(self, copy: ReflectedCopy) -> None:
         # aiohttp repeats a GET once on a connection that it has kept.

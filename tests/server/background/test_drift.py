@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -301,6 +302,31 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
     assert (record.decision, record.reasons[0].code) == ("would-patch", "scheduler-injected")
     assert record.created == "2026-11-21T15:00:00Z"
     assert ("spec", "schedulerName") in [change.path for change in record.changes]
+
+
+async def test_reviews_get_their_turn_after_each_object(case: ScannerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    made: list[int] = []
+    candidate = drift.make_candidate
+
+    def make(*arguments: Any) -> Any:
+        made.append(turns[-1])
+        return candidate(*arguments)
+
+    async def others() -> None:
+        for turn in itertools.count():
+            turns.append(turn)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(drift, "make_candidate", make)
+    for number in range(30):
+        case.pod(f"virt-launcher-{number}-abcde")
+    async with working(others()):
+        await asyncio.sleep(0)
+        await case.drift_scan.look()
+    assert len(made) == len(set(made)) == 30
+    # So that neither the answer nor its decoding is one long turn.
+    assert {asked.query["limit"] for asked in case.server.requests(UNSTRUCTURED_PODS.path("demo"))} == {"20"}
 
 
 async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:

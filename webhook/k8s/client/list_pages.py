@@ -25,6 +25,8 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
+# Into plain JSON that is half a millisecond, as long as a review.
+TURN_BYTES: Final = 64 * 1024
 
 # After a page that did not work. The next ones grow again.
 _SHRINK: Final = 4
@@ -128,13 +130,23 @@ async def raw_pages(
 
 
 async def decode_items(items: Sequence[msgspec.Raw], decode: Callable[[bytes | msgspec.Raw], V]) -> list[V]:
-    """Decode objects of a page; raises `msgspec.DecodeError` or `UnicodeDecodeError`."""
-    try:
-        return [decode(item) for item in items]
-    except RecursionError:
-        # The list and its items are two levels.
-        flat = await asyncio.to_thread(lambda: [flatten(bytes(item), _LEVELS - 2) for item in items])
-        return [decode(item) for item in flat]
+    """Decode objects of a page, with a turn for other tasks after each `TURN_BYTES`, since reviews wait meanwhile.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: one cannot be decoded.
+    """
+    decoded, left = [], TURN_BYTES
+    for item in items:
+        try:
+            decoded.append(decode(item))
+        except RecursionError:
+            # The list and its items are two levels.
+            decoded.append(decode(await asyncio.to_thread(flatten, bytes(item), _LEVELS - 2)))
+        left -= len(memoryview(item))
+        if left <= 0:
+            await asyncio.sleep(0)
+            left = TURN_BYTES
+    return decoded
 
 
 # What is read for one list, of a namespace and of all; and what is kept of it, as JSON. Honest lists are far below: a

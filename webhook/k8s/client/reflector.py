@@ -18,6 +18,11 @@ etcd has reached the resourceVersion of a watch again, such a watch brings neith
   exactly this version, which is never answered from a watch cache (``Cacher.ShouldDelegateExactRV``, "Not Recursive"):
   200 or 410 means that etcd has reached it; etcd's "future revision" (504 with the cause ResourceVersionTooLarge, a
   plain 500 before Kubernetes 1.34) that it has not.
+* Bookmarks come each minute, but only when the API server's watch cache knows that etcd has passed the version at which
+  a watch began (``cacheWatcher.process``). Of a kind whose objects do not change it learns that from etcd's progress
+  notifications, each 5 s where kubeadm has set up etcd and each 10 min by etcd's default, or because it answers a
+  consistent list (KEP-2340, since Kubernetes 1.31). So a watch that has brought nothing for `QUIET_SECONDS` has
+  `Reflector.verify` send one.
 * After that nothing in the store counts, until a list has replaced it that is older than what was seen. An API server
   that was not restarted with its etcd lists from its own watch cache, which is in the lost future, too: its list is
   kept, and is not trusted either.
@@ -223,6 +228,8 @@ _SILENT_WATCHES: Final = 2
 # An informer that has heard nothing for so long is cut off. API servers send a bookmark every minute.
 CURRENT_SECONDS: Final = 150.0
 _VERIFY_SECONDS: Final = 5.0
+# Half the time between two bookmarks.
+QUIET_SECONDS: Final = 30.0
 
 # Said by servers that are starting or overloaded, and by load balancers: nothing about the resourceVersion.
 _TRANSIENT: Final = frozenset({429, 502, 503})
@@ -311,6 +318,7 @@ class Reflector(Generic[V]):
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.resource: Final = resource
+        self._some_namespace = "default" if resource.namespaced else ""
         self._title = f"{resource.plural} ({field_selector})" if field_selector else resource.plural
         self._transport = transport
         self._query = {"fieldSelector": field_selector} if field_selector else {}
@@ -391,14 +399,13 @@ class Reflector(Generic[V]):
         if not reached and self._is_trusted and self._version is not None and not is_behind(self._version, version):
             self.distrust()
             self._report_restore(f"{self._title} were at resourceVersion {version}, which etcd has not reached")
+        elif self.staleness(self._clock.now()) >= QUIET_SECONDS:
+            # What it says does not matter: it is consistent, so the API server asks etcd how far it is.
+            await self._list_one_name({})
         return None
 
     async def _has_reached(self, version: str) -> bool | Unavailable:
-        namespace = "default" if self.resource.namespaced else ""
-        # An object of this name need not exist: only the version counts.
-        query = {"fieldSelector": "metadata.name=kubevirt-webhook", "resourceVersionMatch": "Exact"}
-        request = self._transport.get(self.resource.path(namespace), query | {"resourceVersion": version})
-        answer = await api.await_answer(request, _VERIFY_SECONDS)
+        answer = await self._list_one_name({"resourceVersionMatch": "Exact", "resourceVersion": version})
         if isinstance(answer, Unavailable):
             return answer
         status, body = answer
@@ -407,7 +414,12 @@ class Reflector(Generic[V]):
             return True
         if decode_status(body).is_of_future_version:
             return False
-        return api.explain("list", self.resource, namespace, status, body)
+        return api.explain("list", self.resource, self._some_namespace, status, body)
+
+    async def _list_one_name(self, query: dict[str, str]) -> tuple[int, bytes] | Unavailable:
+        """A list of an object that need not exist: only what the API server does for it counts."""
+        path, one = self.resource.path(self._some_namespace), {"fieldSelector": "metadata.name=kubevirt-webhook"}
+        return await api.await_answer(self._transport.get(path, one | query), _VERIFY_SECONDS)
 
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""

@@ -286,10 +286,10 @@ V = TypeVar("V", bound=Object)
 RESULTS: Final = ("finished", "failed")
 
 _TICK_SECONDS: Final = 1.0
-# Between two pages and between two objects: a slow scan takes nothing from reviews.
+# Between two pages and between two objects: a slow scan takes nothing from reviews, nor does a small page.
 _PAUSE_SECONDS: Final = 0.1
 _BREATH_SECONDS: Final = 0.005
-_PAGE_LIMIT: Final = 100
+_PAGE_LIMIT: Final = 20
 _LIST_SECONDS: Final = 60.0
 _EVALUATE_SECONDS: Final = 10.0
 
@@ -406,6 +406,8 @@ class DriftScanner:
                 async for page in listed:
                     for item in page.items or ():
                         yield item
+                        # A candidate has been made of it.
+                        await asyncio.sleep(0)
                     await self._clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
             if not (isinstance(error, ApiError) and error.status == 404):
