@@ -623,6 +623,15 @@ def test_limits_are_raised_where_their_owner_reads_them() -> None:
     (change,) = planner.plan(msgspec.structs.replace(world, kubevirt=kubevirt), ["a"]).changes
     assert change.change == "raise the limits in spec.liveMigrationConfig of HyperConverged openshift-cnv/hco"
 
+    # Its API has no field for the selectors, so that they come from its annotation, and go there.
+    world = snapshot([node("a", zone="x"), node("b")], [vm("web", "a")])
+    kubevirt = dataclasses.replace(world.kubevirt, owner=owner, node_selectors={"zone": "x"})
+    (change,) = planner.plan(msgspec.structs.replace(world, kubevirt=kubevirt), ["a"]).changes
+    assert change.change == (
+        "remove zone=x from developerConfiguration.nodeSelectors in the annotation kubevirt.kubevirt.io/jsonpatch of "
+        "HyperConverged openshift-cnv/hco, which overwrites changes of the KubeVirt object"
+    )
+
 
 def changes(*vms: Any, nodes: Sequence[Any] = TWO, **options: Any) -> list[str]:
     return [change.change for change in plan(nodes, vms, **options).changes]

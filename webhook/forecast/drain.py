@@ -725,7 +725,7 @@ def rank(
         for text in (*map(_BY_CODE.__getitem__, codes), _SOME_IN_A_BATCH):
             own[text] = text.replace("spec.workload", "workload").replace("of KubeVirt", f"of {owner.title}")
     for each in blocked:
-        for change in _changes(each, drained, evicts):
+        for change in _changes(each, drained, owner, evicts):
             freed.setdefault(own.get(change, change), set()).add(place_of(each.vmi))
     for change, places in _another_node(blocked):
         freed.setdefault(change, set()).update(places)
@@ -733,10 +733,12 @@ def rank(
     return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
 
 
-def _changes(blocked: Blocked, drained: frozenset[str], evicts: bool) -> Iterator[str]:
+def _changes(
+    blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None, evicts: bool
+) -> Iterator[str]:
     """The single changes after which this VM would not block."""
     if blocked.code == report.NO_ELIGIBLE_NODE:
-        yield from _openings(blocked, drained)
+        yield from _openings(blocked, drained, owner)
     if blocked.code == report.NOT_MIGRATABLE:
         condition = blocked.vmi.condition(_MIGRATABLE)
         if known := _BY_REASON.get((condition.reason if condition else None) or ""):
@@ -748,7 +750,7 @@ def _changes(blocked: Blocked, drained: frozenset[str], evicts: bool) -> Iterato
         yield change
 
 
-def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
+def _openings(blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None) -> Iterator[str]:
     """The changes of a requirement that open a node with room."""
     alone = blocked.alone
     if alone is None:
@@ -764,7 +766,7 @@ def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
             others = [name for name in reached if name not in drained | {blocked.vmi.node_name}]
             if others:
                 yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
-        elif change := change_of(opening.failure):
+        elif change := change_of(opening.failure, owner):
             yield change
 
 

@@ -63,6 +63,13 @@ class HyperConverged(NamedTuple):
             " changes of the KubeVirt object, and the annotation raises its condition TaintedConfiguration"
         )
 
+    def remove(self, path: str, said: str) -> str:
+        """How an item goes from a field below ``spec.configuration``, which can be there by the annotation only."""
+        return (
+            f"remove {said} from {path} in the annotation {_JSON_PATCH} of {self.title}, which overwrites changes of the"
+            " KubeVirt object"
+        )
+
     def field(self, path: str) -> str:
         """The field of HyperConverged that sets one below ``spec.configuration``; empty: its API has none."""
         first, _, rest = path.partition(".")

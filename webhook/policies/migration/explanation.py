@@ -17,6 +17,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
+from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
@@ -25,7 +26,7 @@ from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, read, read_configuration
 from webhook.text import pluralize
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
@@ -251,6 +252,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
         )
         for each in contradictions(target.requirements)
     )
+    configuration = read_configuration(asked.facts)
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
     if asked.reader.reads_quotas:
         quota = migration_targets.review_quota(target, asked.namespace, asked.facts)
@@ -268,7 +270,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, nodes, eligibility),
         reasons=_reasons(eligibility),
-        openings=_openings(eligibility),
+        openings=_openings(eligibility, configuration.owner if configuration else None),
         groups=tuple(
             NodeGroupReport(
                 tuple(failure.lacking for failure in group.failures), Nodes(group.count, eligibility.names(group))
@@ -431,11 +433,11 @@ def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
     )
 
 
-def _openings(eligibility: Eligibility) -> tuple[OpeningReport, ...]:
+def _openings(eligibility: Eligibility, owner: HyperConverged | None) -> tuple[OpeningReport, ...]:
     only = {group.failures[0]: group for group in eligibility.groups() if len(group.failures) == 1}
     reports = []
     for opening in eligibility.openings():
-        change = change_of(opening.failure)
+        change = change_of(opening.failure, owner)
         if change:
             reached = Nodes(opening.count, eligibility.names(only[opening.failure]))
             reports.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
@@ -443,8 +445,11 @@ def _openings(eligibility: Eligibility) -> tuple[OpeningReport, ...]:
     return tuple(opening for _, opening in sorted(reports, key=lambda each: each[0] == Origin.ADDED))
 
 
-def change_of(failure: Failure) -> str | None:
-    """The change that would remove a failure; None: there is none, except another VM."""
+def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
+    """The change that would remove a failure; None: there is none, except another VM.
+
+    The ``owner`` overwrites the KubeVirt object, so that its configuration is changed there.
+    """
     required = failure.requirement
     if failure.taint:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
@@ -453,7 +458,9 @@ def change_of(failure: Failure) -> str | None:
         Origin.ADDED: f"remove {said} from addedNodeSelector",
         Origin.VM: f"remove {said} from the VM's nodeSelector",
         Origin.AFFINITY: "change the VM's node affinity",
-        Origin.CLUSTER: f"remove {said} from KubeVirt's configuration",
+        Origin.CLUSTER: owner.remove("developerConfiguration.nodeSelectors", said)
+        if owner
+        else f"remove {said} from KubeVirt's configuration",
         Origin.SCHEDULABLE: "get virt-handler working",
         Origin.CORDONED: "uncordon",
         Origin.RESOURCES: f"offer {required.amount_text} {required.resource} on more nodes"
