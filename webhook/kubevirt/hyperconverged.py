@@ -66,8 +66,8 @@ class HyperConverged(NamedTuple):
     def remove(self, path: str, said: str) -> str:
         """How an item goes from a field below ``spec.configuration``, which can be there by the annotation only."""
         return (
-            f"remove {said} from {path} in the annotation {_JSON_PATCH} of {self.title}, which overwrites changes of the"
-            " KubeVirt object"
+            f"remove {said} from {path} in the annotation {_JSON_PATCH} of {self.title}, which overwrites changes of"
+            " the KubeVirt object"
         )
 
     def field(self, path: str) -> str:
