@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hack.controlplane.build import version_of
-from tests.e2e.support.commands import LOOPBACK
+from tests.e2e.support.commands import LOOPBACK, WITH_ACCOUNTS
 from tests.e2e.support.kube import Json, KubeObject, eventually
 from tests.e2e.support.objects import CRDS, create_once, established, has_condition, obj
 from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
@@ -47,6 +47,8 @@ def aggregation(front: Pki) -> list[str]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={pem}",
         f"--proxy-client-key-file={pem}",
+        # KubeVirt takes a pod without a token's volume for one with other hotplugged volumes, and replaces it.
+        WITH_ACCOUNTS,
     ]
 
 

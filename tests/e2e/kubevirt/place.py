@@ -114,7 +114,9 @@ def domain(pod: Mapping[str, Any]) -> str | None:
 
 
 def make_place(real: RunningKubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
-    return Place(real, real.plane.admin.make_namespace("real-", labels, annotations))
+    namespace = real.plane.admin.make_namespace("real-", labels, annotations)
+    real.plane.admin.wait("v1/serviceaccounts", "default", namespace, until=bool, what="the account of its pods")
+    return Place(real, namespace)
 
 
 def differences(place: Place, name: str) -> list[str]:

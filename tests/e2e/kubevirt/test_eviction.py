@@ -229,9 +229,8 @@ def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     }
     assert (step.other_pods, step.blocked_pods) == (0, ())
     with cordoned(place, [DRAINED]):
-        # KubeVirt replaces such a pod as long as virt-handler has not mounted its volumes.
-        said = "cannot evict hotplug pod"
-        eventually(lambda: any(said in place.evict(pod).message for pod in _attachments(place, DRAINED)), what=said)
+        for pod in _attachments(place, DRAINED):
+            assert "cannot evict hotplug pod" in place.evict(pod).message
         evict_all(place)
         eventually(lambda: place.get(VMIS, "near")["status"]["nodeName"] == "node-2", what="the one to move")
         assert len(_attachments(place, "node-2")) == 1

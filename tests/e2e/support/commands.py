@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 LOOPBACK = "127.0.0.1"
 
@@ -51,6 +51,10 @@ def etcd(binary: Path, data: Path, port: int, peer_port: int) -> list[str]:
     ]
 
 
+# Pods get a token, as in a cluster; a namespace takes pods as soon as it has its account.
+WITH_ACCOUNTS: Final = "--enable-admission-plugins=ServiceAccount"
+
+
 def apiserver(
     binary: Path, port: int, etcd_port: int, *, ca: Path, serving: Path, service_accounts: Path, extra: Sequence[str]
 ) -> list[str]:
@@ -69,7 +73,8 @@ def apiserver(
         f"--service-account-signing-key-file={service_accounts}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
-        "--disable-admission-plugins=ServiceAccount",  # no controller makes the service accounts that it requires
+        # Where no controller manager makes the accounts that this plugin requires, it is off.
+        *([] if WITH_ACCOUNTS in extra else ["--disable-admission-plugins=ServiceAccount"]),
         "--enable-admission-plugins=PodNodeSelector",  # for namespaces that say so by an annotation
         "--allow-privileged=true",
         "--shutdown-delay-duration=0",
