@@ -37,13 +37,7 @@ from .support.sizes import (
 )
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
-from .support.workloads import (
-    VMIS,
-    VMS,
-    scheduler_of,
-    vm,
-    vmi_of,
-)
+from .support.workloads import VMIS, VMS, scheduler_of, vm, vmi_of
 
 
 def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:

@@ -38,13 +38,7 @@ from webhook.placement.target_pods import (
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually
-from .support.migrations import (
-    HOSTNAME,
-    REQUIRED,
-    guest,
-    source_of,
-    target_of,
-)
+from .support.migrations import HOSTNAME, REQUIRED, guest, source_of, target_of
 from .support.objects import ZONE, ensure_namespace, launcher_pod, make_node, obj
 from .support.placing import looked_at
 from .support.plane import ControlPlane

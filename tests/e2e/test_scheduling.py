@@ -18,17 +18,7 @@ from .support.objects import launcher_pod
 from .support.sizes import DEFAULTS, LARGE, is_ours, marks_of, matchers_of, named, offer
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, SCHEDULING, WebhookServer
-from .support.workloads import (
-    MARK,
-    OLD_VMS,
-    PODS,
-    VMIS,
-    VMS,
-    launcher_of,
-    scheduler_of,
-    vm,
-    vmi_of,
-)
+from .support.workloads import MARK, OLD_VMS, PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
 
 
 def scheduler_marks_of(found: Mapping[str, Any]) -> list[str | None]:

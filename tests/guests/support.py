@@ -21,14 +21,7 @@ from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS, vm
 from tests.node.support import IMAGE, NodeInstallation
-from webhook.names import (
-    DEFAULT_INSTANCETYPE_ANNOTATION,
-    EVICTION,
-    INSTANCETYPES,
-    MIGRATION,
-    SCHEDULING,
-    policy_label,
-)
+from webhook.names import DEFAULT_INSTANCETYPE_ANNOTATION, EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, policy_label
 
 IMAGES = "GUESTS_IMAGES"
 NAMESPACE = "guests"
