@@ -28,7 +28,6 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
 
 
 def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """All commands by their whole names."""
     yield " ".join(path), command
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -45,8 +45,6 @@ def vm(name: str, namespace: str, template: Any = None, **spec: Any) -> dict[str
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Callable[..., Path]:
-    """The example cluster with more objects."""
-
     def make(*objects: dict[str, Any]) -> Path:
         for file in EXAMPLES.glob("*.yaml"):
             (tmp_path / file.name).write_text(file.read_text())

@@ -163,7 +163,6 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
 
 
 def rejection(*arguments: str) -> str:
-    """Of a process."""
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     return sentence_of(done.returncode, done.stderr)

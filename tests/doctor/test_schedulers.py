@@ -184,7 +184,6 @@ async def profile_of(
 
 
 def score(**plugins: Any) -> Change:
-    """The scheduler's profile."""
     return lambda it: it.scheduler({"schedulerName": "kubevirt", "plugins": plugins})
 
 

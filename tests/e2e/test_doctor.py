@@ -47,8 +47,6 @@ CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 
 class Installed:
-    """A cluster with the objects of KubeVirt and of kubevirt-webhook, and one replica behind an address."""
-
     def __init__(self, plane: LentPlane, directory: Path, balancer: Balancer) -> None:
         self.plane = plane
         self.admin = plane.admin
@@ -149,11 +147,9 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
     served = [finding for finding in findings if finding["subject"] == installed.url]
     assert [finding["code"] for finding in served] == ["served-trusted"]
 
-
-def test_people_read_one_line_a_finding(installed: Installed) -> None:
+    # For people, one line a finding.
     words = ("doctor", "--strict", f"--config={installed.settings}", f"--url={installed.url}")
     done = command(installed.plane, *words, check=False)
-
     assert done.exit_code == 3
     assert done.stdout.splitlines()[-1].endswith(" ok")
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout

@@ -118,7 +118,6 @@ class Reviewer(Repeated):
         self._tenant = tenant
 
     def step(self) -> None:
-        """Ask once."""
         self.answers.append(stored(self._tenant, self._tenant.owner))
 
 
@@ -265,6 +264,3 @@ def written(tenant: Tenant) -> set[str]:
     response = tenant.server.ask("/mutate/instancetypes/virtualmachineinstances/enforce", asked)["response"]
     assert response["allowed"], response
     return {operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))}
-
-
-FORMER, NEXT = "1.8.4", "1.9.0"

@@ -119,7 +119,6 @@ def test_openshift_must_be_told_where_kubevirt_is(golden: Golden) -> None:
 
 
 def opened(text: str) -> tuple[list[Any], list[Any]]:
-    """The ports of the Service, and the rules of the NetworkPolicy."""
     by_kind = {one["kind"]: one["spec"] for one in planned(f"{HEALTH_CHECK}{text}\n").before if "spec" in one}
     return by_kind["Service"]["ports"], by_kind["NetworkPolicy"]["ingress"]
 
