@@ -86,7 +86,6 @@ def _send(running: RunningServer, payload: Payload, method: str, body: str, cont
 
 
 def _ask(running: RunningServer, payload: Payload, review: Json) -> Json:
-    """The answer, with the patch as JSON."""
     status, body = _send(running, payload, "POST", json.dumps(review), _JSON)
     assert status == 200, body
     answer: Json = json.loads(body)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from click.testing import Result
 
+from tests.cli.runner import Ended, Refused
+from tests.golden_files import Golden
+
 
 @pytest.fixture
-def ended(golden: Callable[[str], None]) -> Callable[[Result, int], None]:
+def ended(golden: Golden) -> Ended:
     """Holds a command to an exit status, and to the output of the golden file."""
 
     def check(result: Result, status: int) -> None:
@@ -18,7 +19,7 @@ def ended(golden: Callable[[str], None]) -> Callable[[Result, int], None]:
 
 
 @pytest.fixture
-def refused(golden: Callable[[str], None]) -> Callable[[Result], None]:
+def refused(golden: Golden) -> Refused:
     """Holds a command to the one sentence of the golden file, and exit status 2."""
 
     def check(result: Result) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
@@ -17,6 +17,10 @@ from tests.waiting import PATIENCE
 from webhook.cli.main import main
 
 T = TypeVar("T")
+# A command with some of its arguments; the fixtures `ended` and `refused` of tests/cli/conftest.py.
+Command = Callable[..., Result]
+Ended = Callable[[Result, int], None]
+Refused = Callable[[Result], None]
 
 
 def run(*arguments: str | Path, stdin: str | None = None) -> Result:
@@ -24,7 +28,6 @@ def run(*arguments: str | Path, stdin: str | None = None) -> Result:
 
 
 def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """All commands by their whole names."""
     yield " ".join(path), command
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli.runner import Refused, run
 from tests.e2e.support.manifests import parse as documents
+from tests.golden_files import Golden
 from webhook.install import plan
 from webhook.settings.file import MAX_BYTES, parse
 
@@ -41,7 +40,7 @@ def test_an_installation_as_a_tool_applies_it_from_a_repository(tmp_path: Path) 
     assert {one["metadata"].get("namespace", "kubevirt-webhook") for one in by_default} == {"kubevirt-webhook"}
 
 
-def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Callable[[Result], None]) -> None:
+def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Refused) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("webhooks: {service: {namespace: other}}\n")
     refused(run("manifests", "install", "-n", "infra-vms", "--image", "i", "--config", settings))
@@ -88,11 +87,11 @@ def test_a_settings_file_is_not_to_be_split(tmp_path: Path) -> None:
     assert run("manifests", "install", "--image", "i", "--config", settings).stderr == said
 
 
-def test_url_must_be_https(refused: Callable[[Result], None]) -> None:
+def test_url_must_be_https(refused: Refused) -> None:
     refused(run("manifests", "webhooks", "--url", "http://localhost"))
 
 
-def test_show_is_valid_settings(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_show_is_valid_settings(tmp_path: Path, golden: Golden) -> None:
     shown = run("config", "show", "--config", EXAMPLES / "settings.yaml").output
     again = tmp_path / "settings.yaml"
     again.write_text(shown)
@@ -111,7 +110,7 @@ def test_schemas() -> None:
     assert set(config["properties"]) >= {"server", "tls", "schedulers", "scheduling", "webhooks", "kubevirt"}
 
 
-def test_check_tells_every_mistake(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_check_tells_every_mistake(tmp_path: Path, golden: Golden) -> None:
     wrong = tmp_path / "settings.yaml"
     wrong.write_text("scheduling:\n  schedulrName: kubevirt\n  clusterWide: perhaps\nwebhook: {}\n")
     result = run("config", "check", wrong)

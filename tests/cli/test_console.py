@@ -36,8 +36,6 @@ COMMANDS = [
 
 
 class Found(msgspec.Struct):
-    """What a command has found out."""
-
     value: Any
 
 

@@ -5,7 +5,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +18,7 @@ import pytest
 from certs.source import self_signed
 from tests.cli.examples import EXPECTED
 from tests.cli.runner import run
+from tests.golden_files import Golden
 from tests.waiting import PATIENCE
 from webhook.cli import data
 from webhook.errors import InputError
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 demo = partial(run, "demo")
 
 
-def test_shows_every_answer(golden: Callable[[str], None]) -> None:
+def test_shows_every_answer(golden: Golden) -> None:
     command, environment = [sys.executable, "-m", "webhook", "demo"], {**os.environ, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
 
@@ -153,7 +154,7 @@ def _https(status: int, text: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize("limit", ["_START_SECONDS", "_AUDIT_SECONDS"])
 def test_a_server_of_its_own_that_is_too_slow_is_no_fault_of_an_api_server(
-    limit: str, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    limit: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     for name in ("_START_SECONDS", "_AUDIT_SECONDS"):
         monkeypatch.setattr(f"webhook.cli.demo.{name}", 0.0 if name == limit else PATIENCE)
@@ -163,9 +164,7 @@ def test_a_server_of_its_own_that_is_too_slow_is_no_fault_of_an_api_server(
     golden(done.stderr)
 
 
-def test_installation_without_its_data(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, golden: Callable[[str], None]
-) -> None:
+def test_installation_without_its_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, golden: Golden) -> None:
     monkeypatch.setattr(data, "_PACKAGE", tmp_path / "webhook")
 
     with pytest.raises(InputError) as caught:

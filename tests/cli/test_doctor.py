@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.cli.runner import in_thread, run
+from tests.cli.runner import Command, Ended, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.doctor.world import NS, DoctorWorld, cluster
+from tests.golden_files import Golden
 from webhook.doctor.installation import CONFIG_MAPS
 
 SETTINGS = """\
@@ -44,7 +45,7 @@ def doctor(tmp_path: Path, world: DoctorWorld) -> Callable[..., Result]:
     return partial(run, "doctor", "--kubeconfig", tmp_path / "kubeconfig")
 
 
-def test_people_get_lines_in_columns_and_no_failure(doctor: Callable[..., Result]) -> None:
+def test_people_get_lines_in_columns_and_no_failure(doctor: Command) -> None:
     result = doctor()
 
     assert result.exit_code == 0
@@ -57,7 +58,7 @@ def test_people_get_lines_in_columns_and_no_failure(doctor: Callable[..., Result
     assert doctor("--strict").exit_code == 3
 
 
-def test_programs_get_json(doctor: Callable[..., Result], tmp_path: Path) -> None:
+def test_programs_get_json(doctor: Command, tmp_path: Path) -> None:
     result = doctor("--config", tmp_path / "settings.yaml", "-o", "json")
 
     report = json.loads(result.output)
@@ -66,9 +67,7 @@ def test_programs_get_json(doctor: Callable[..., Result], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_failures_come_first_and_fail(
-    world: DoctorWorld, doctor: Callable[..., Result], options: tuple[str, ...]
-) -> None:
+def test_failures_come_first_and_fail(world: DoctorWorld, doctor: Command, options: tuple[str, ...]) -> None:
     world.deployment(ready=0)
 
     result = doctor(*options)
@@ -77,17 +76,17 @@ def test_failures_come_first_and_fail(
     assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
 
 
-def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, doctor: Callable[..., Result]) -> None:
+def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, doctor: Command) -> None:
     world.namespace("a", labels={"kubevirt-webhook.github.io/\x1b[31m": "x"})
 
     assert "\x1b" not in doctor().output
 
 
-def test_a_url_that_can_t_be_one(doctor: Callable[..., Result], ended: Callable[[Result, int], None]) -> None:
+def test_a_url_that_can_t_be_one(doctor: Command, ended: Ended) -> None:
     ended(doctor("--url", "http://localhost"), 2)
 
 
-def test_a_server_elsewhere(doctor: Callable[..., Result]) -> None:
+def test_a_server_elsewhere(doctor: Command) -> None:
     result = doctor("--url", "https://localhost:1/", "-o", "json")
 
     assert result.exit_code == 1
@@ -98,14 +97,14 @@ def test_a_server_elsewhere(doctor: Callable[..., Result]) -> None:
     ]
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+def test_a_cluster_that_is_not_there(tmp_path: Path, ended: Ended) -> None:
     server = FakeApiServer()
     server.url = "http://127.0.0.1:1"
 
     ended(run("doctor", "--kubeconfig", server.kubeconfig(tmp_path / "nobody")), 2)
 
 
-def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Callable[..., Result]) -> None:
+def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Command) -> None:
     world.opt_in("a", scheduling="yes")
     world.opt_in("b", scheduling="no")
 
@@ -122,7 +121,7 @@ def dump(world: DoctorWorld, tmp_path: Path) -> Path:
     return world.write(tmp_path / "dump")
 
 
-def test_files_instead_of_a_cluster(dump: Path, golden: Callable[[str], None]) -> None:
+def test_files_instead_of_a_cluster(dump: Path, golden: Golden) -> None:
     result = run("doctor", "--cluster-from", dump)
 
     assert result.exit_code == 0
@@ -153,7 +152,7 @@ def test_files_and_a_cluster_exclude_each_other(dump: Path, options: tuple[str, 
     assert "exclude each other" in result.output
 
 
-def test_files_without_settings(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_files_without_settings(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "node.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: a}}")
 
     result = run("doctor", "--cluster-from", tmp_path / "node.yaml")
@@ -163,9 +162,7 @@ def test_files_without_settings(tmp_path: Path, golden: Callable[[str], None]) -
 
 
 @pytest.mark.parametrize("data", ["3", "{settings.yaml: 3}", "[a]"])
-def test_settings_of_a_wrong_type_in_the_files_are_not_missing(
-    tmp_path: Path, data: str, golden: Callable[[str], None]
-) -> None:
+def test_settings_of_a_wrong_type_in_the_files_are_not_missing(tmp_path: Path, data: str, golden: Golden) -> None:
     """ "Add it to them" would be answered: it is there."""
     metadata = "{name: kubevirt-webhook, namespace: kubevirt-webhook}"
     (tmp_path / "a.yaml").write_text(f"{{apiVersion: v1, kind: ConfigMap, metadata: {metadata}, data: {data}}}")

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.cli.expanding import BOTH, CLUSTER, EXAMPLES, KUBEVIRT, MATCHED, example, expand
-from tests.cli.runner import in_thread, run
+from tests.cli.runner import Command, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
+from tests.golden_files import Golden
 from tests.kubevirt.malformed_objects import WHOLE, anything, replaced
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from tests.lookups import among
@@ -52,7 +53,7 @@ class TestExamples:
         ]
         assert "not-shown" not in result.output
 
-    def test_inferred(self, golden: Callable[[str], None]) -> None:
+    def test_inferred(self, golden: Golden) -> None:
         told = json.loads(example("inferred", "--explain", "-o", "json").stdout)
 
         named = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.medium", "inferredFromVolume": "root"}
@@ -65,7 +66,7 @@ class TestExamples:
         assert told["object"]["spec"]["domain"]["cpu"]["cores"] == 4
         golden(example("inferred", "--explain").stdout.replace(str(EXAMPLES), "EXAMPLES"))
 
-    def test_conflicting(self, golden: Callable[[str], None]) -> None:
+    def test_conflicting(self, golden: Golden) -> None:
         result = example("conflicting")
 
         assert (result.exit_code, result.stdout) == (1, "")
@@ -107,14 +108,14 @@ def test_mode_expand_is_the_vm_itself() -> None:
     assert "  spec.template.spec.domain.cpu.sockets  = 2    ← instancetype u1" in text
 
 
-def test_mode_expand_infers_nothing_and_says_so(golden: Callable[[str], None]) -> None:
+def test_mode_expand_infers_nothing_and_says_so(golden: Golden) -> None:
     result = expand(vm(preference={"inferFromVolume": "v"}), options=("--mode", "expand"))
 
     assert result.exit_code == 1
     golden(result.stderr)
 
 
-def test_what_is_missing_is_said_in_kubevirts_words(golden: Callable[[str], None]) -> None:
+def test_what_is_missing_is_said_in_kubevirts_words(golden: Golden) -> None:
     result = expand(BOTH)
 
     assert result.exit_code == 1
@@ -143,11 +144,11 @@ def test_all_causes_are_listed() -> None:
     assert expanded[1].startswith("  VM field(s) spec.template.spec.domain.resources.requests.cpu, ")
 
 
-def test_a_cause_with_its_field(golden: Callable[[str], None]) -> None:
+def test_a_cause_with_its_field(golden: Golden) -> None:
     golden(expand(vm(instancetype={"kind": "x"})).stderr)
 
 
-def test_a_vmi_gets_defaults_only(golden: Callable[[str], None]) -> None:
+def test_a_vmi_gets_defaults_only(golden: Golden) -> None:
     metadata = {"name": "a", "annotations": {"kubevirt.io/cluster-instancetype-name": "u1"}}
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
     vmi |= {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}
@@ -163,7 +164,7 @@ def test_a_vmi_gets_defaults_only(golden: Callable[[str], None]) -> None:
     golden(refused.stderr)
 
 
-def test_the_clusters_settings(golden: Callable[[str], None]) -> None:
+def test_the_clusters_settings(golden: Golden) -> None:
     text = expand(vm(), KUBEVIRT, options=("--explain",)).stdout
     early = expand(vm(), {**KUBEVIRT, "status": {}}, options=("--explain",)).stdout
 
@@ -275,7 +276,7 @@ class TestKubeVirtVersions:
         chosen = expand(*objects, lacking, options=("--kubevirt-version", "1.9"))
         assert yaml.safe_load(chosen.stdout)["spec"]["architecture"] == "arm64"
 
-    def test_a_definition_that_is_none_is_one_sentence(self, refused: Callable[[Result], None]) -> None:
+    def test_a_definition_that_is_none_is_one_sentence(self, refused: Refused) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
         broken = {**definition("VirtualMachine"), "spec": {"versions": 7}}
 
@@ -299,7 +300,7 @@ class TestLive:
         server.put(resource, metadata["name"], namespace, **{k: v for k, v in obj.items() if k != "kind"})
         return resource.path(namespace, metadata["name"])
 
-    def test_exactly_what_is_needed_is_read(self, server: FakeApiServer, ask: Callable[..., Result]) -> None:
+    def test_exactly_what_is_needed_is_read(self, server: FakeApiServer, ask: Command) -> None:
         labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         claim |= {"metadata": {"name": "c", "namespace": "golden", "labels": labels}}  # type: ignore[dict-item]
@@ -325,7 +326,7 @@ class TestLive:
         definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
         assert {*asked} == {*paths, KUBEVIRTS.path(), *definitions, *revisions}
 
-    def test_what_may_not_be_read(self, server: FakeApiServer, ask: Callable[..., Result]) -> None:
+    def test_what_may_not_be_read(self, server: FakeApiServer, ask: Command) -> None:
         server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
         refused = ask(BOTH)
         server.fail(KUBEVIRTS.path(), 500)
@@ -353,11 +354,11 @@ class TestLive:
     ],
     ids=["empty", "secret", "instancetype", "loop", "deep", "type", "template", "disks"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Callable[[Result], None]) -> None:
+def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Refused) -> None:
     refused(run("expand", "-f", "-", stdin=content))
 
 
-def test_malformed_instancetypes_and_settings_are_named(golden: Callable[[str], None]) -> None:
+def test_malformed_instancetypes_and_settings_are_named(golden: Golden) -> None:
     wrong = expand(BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference())
     settings_ = expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}})
 
@@ -366,7 +367,7 @@ def test_malformed_instancetypes_and_settings_are_named(golden: Callable[[str], 
     golden(settings_.stderr)
 
 
-def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Callable[[str], None]) -> None:
+def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Golden) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
     result = expand(vm(), secret)
 

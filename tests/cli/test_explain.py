@@ -19,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.clusters import put
-from tests.cli.runner import in_thread, run
+from tests.cli.runner import Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
+from tests.golden_files import Golden
 from tests.policies.migration.world import node, vmi
 from webhook.cli.explain import duration
 from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
@@ -54,16 +55,16 @@ explain_spread, explain_migration = (partial(explain, command, EXAMPLES) for com
 explain_drain, explain_update = (partial(explain, command, DRAIN_EXAMPLES) for command in ("drain", "update"))
 
 
-def test_a_vm_whose_pods_get_constraints(settings_file: Path, ended: Callable[[Result, int], None]) -> None:
+def test_a_vm_whose_pods_get_constraints(settings_file: Path, ended: Ended) -> None:
     ended(explain_spread("shop/web", "--config", settings_file), 0)
 
 
-def test_by_the_built_in_settings_there_are_none(ended: Callable[[Result, int], None]) -> None:
+def test_by_the_built_in_settings_there_are_none(ended: Ended) -> None:
     ended(explain_spread("web", "-n", "shop"), 1)
 
 
 @pytest.mark.parametrize("mode", ["warn"])
-def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, ended: Ended) -> None:
     directory = tmp_path / "cluster"
     shutil.copytree(EXAMPLES, directory)
     text = (directory / "namespaces.yaml").read_text()
@@ -91,15 +92,15 @@ def test_for_programs(output: str, settings_file: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["shop/none"], ["shop/web", "-n", "lab"], ["shop/UPPER"]], ids=" ".join)
-def test_mistakes(arguments: list[str], refused: Callable[[Result], None]) -> None:
+def test_mistakes(arguments: list[str], refused: Refused) -> None:
     refused(explain_spread(*arguments))
 
 
-def test_a_migration_that_can_succeed(ended: Callable[[Result, int], None]) -> None:
+def test_a_migration_that_can_succeed(ended: Ended) -> None:
     ended(explain_migration("shop/web", "--to", "zone=b"), 0)
 
 
-def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Callable[[Result, int], None]) -> None:
+def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
     result = explain_migration("db", "-n", "shop", "--to", "zone=b")
 
     ended(result, 1)
@@ -117,7 +118,7 @@ def test_the_page_shows_what_it_says() -> None:
         assert run(*arguments).output == output
 
 
-def test_one_node(ended: Callable[[Result, int], None], golden: Callable[[str], None]) -> None:
+def test_one_node(ended: Ended, golden: Golden) -> None:
     ended(explain_migration("shop/web", "--to", "zone=a", "--node", "node-6"), 1)
     fitting = explain_migration("shop/web", "--node", "node-2")
     assert fitting.exit_code == 0
@@ -148,7 +149,7 @@ def test_for_tools(output: str) -> None:
     ],
     ids=" ".join,
 )
-def test_what_can_not_be_told_is_one_sentence(arguments: list[str], refused: Callable[[Result], None]) -> None:
+def test_what_can_not_be_told_is_one_sentence(arguments: list[str], refused: Refused) -> None:
     refused(explain_migration(*arguments))
 
 
@@ -166,7 +167,7 @@ def instance(obj: dict[str, Any] | None = None) -> dict[str, Any]:
     return whole("VirtualMachineInstance", vmi() if obj is None else obj, "kubevirt.io/v1")
 
 
-def test_everything_there_is_to_say(tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+def test_everything_there_is_to_say(tmp_path: Path, ended: Ended) -> None:
     stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
     near: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     found = vmi({"zone": "a"}, affinity={"podAffinity": near})
@@ -176,7 +177,7 @@ def test_everything_there_is_to_say(tmp_path: Path, ended: Callable[[Result, int
     ended(run("explain", "migration", "demo/web01", "--cluster-from", cluster), 1)
 
 
-def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_more_than_one_contradiction(tmp_path: Path, golden: Golden) -> None:
     cluster = directory(tmp_path, instance(vmi({"zone": "a", "disk": "ssd"})))
     output = explain("migration", cluster, "demo/web01", "--to", "zone=b", "--to", "disk=hdd").output
 
@@ -217,7 +218,7 @@ def api_server() -> Iterator[FakeApiServer]:
         yield server
 
 
-def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_a_running_cluster(tmp_path: Path, golden: Golden) -> None:
     with api_server() as server:
         config = server.kubeconfig(tmp_path / "config")
         result = run("explain", "migration", "demo/web01", "--kubeconfig", config)
@@ -241,7 +242,7 @@ def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> Non
     ],
     ids=" ".join,
 )
-def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) -> None:
+def test_what_a_drain_does(arguments: list[str], golden: Golden) -> None:
     result = explain_drain(*arguments)
 
     assert result.exit_code == (0 if arguments[-1] == "zone=b" or arguments == ["node-2"] else 1)
@@ -249,9 +250,7 @@ def test_what_a_drain_does(arguments: list[str], golden: Callable[[str], None]) 
     golden(result.output)
 
 
-def test_pods_that_copy_disks_are_cut_off(
-    tmp_path: Path, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_that_copy_disks_are_cut_off(tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: datetime(2026, 11, 21, 13, tzinfo=UTC).timestamp())
     shutil.copytree(DRAIN_EXAMPLES, tmp_path / "drain")
     labels = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
@@ -283,7 +282,7 @@ def test_a_plan_for_programs(output: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--to-version", "1.10"], ["--outdated"]], ids=" ".join)
-def test_what_an_update_does(arguments: list[str], golden: Callable[[str], None]) -> None:
+def test_what_an_update_does(arguments: list[str], golden: Golden) -> None:
     result = explain_update(*arguments)
 
     assert result.exit_code == (arguments != ["--outdated"])
@@ -291,7 +290,7 @@ def test_what_an_update_does(arguments: list[str], golden: Callable[[str], None]
     golden(result.output)
 
 
-def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Callable[[Result, int], None]) -> None:
+def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Ended) -> None:
     vms = [clusters.vm(name, "a", evictionStrategy="None") for name in ("web", "db", "old")]
     updates = {"workloadUpdateMethods": ["Evict"], "batchEvictionSize": 2}
     kubevirt = {"metadata": {"name": "kv", "namespace": "kv"}, "spec": {"workloadUpdateStrategy": updates}}
@@ -335,14 +334,14 @@ def test_bandwidth_changes_the_time_only() -> None:
         "--rolling --node-selector zone",
     ],
 )
-def test_bad_input_is_one_sentence(arguments: str, refused: Callable[[Result], None]) -> None:
+def test_bad_input_is_one_sentence(arguments: str, refused: Refused) -> None:
     refused(explain_drain(*arguments.split()))
 
 
 @pytest.mark.parametrize(
     "arguments", ["--from-version new", "--to-version 1.5", "--to-version 1.9 --bandwidth 0", "--kubeconfig x"]
 )
-def test_updates_that_cannot_be_planned(arguments: str, refused: Callable[[Result], None]) -> None:
+def test_updates_that_cannot_be_planned(arguments: str, refused: Refused) -> None:
     refused(explain_update(*arguments.split()))
 
 

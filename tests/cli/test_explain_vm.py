@@ -10,8 +10,9 @@ import pytest
 import yaml
 from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli.runner import Ended, Refused, run
 from tests.cluster.fake_apiserver import FakeApiServer
+from tests.golden_files import Golden
 from webhook.cluster import selection
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
@@ -44,8 +45,6 @@ def vm(name: str, namespace: str, template: Any = None, **spec: Any) -> dict[str
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Callable[..., Path]:
-    """The example cluster with more objects."""
-
     def make(*objects: dict[str, Any]) -> Path:
         for file in EXAMPLES.glob("*.yaml"):
             (tmp_path / file.name).write_text(file.read_text())
@@ -56,7 +55,7 @@ def cluster(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("name", ["shop/web", "shop/archive", "shop/legacy-db"])
-def test_what_is_told_of_a_vm(name: str, golden: Callable[[str], None]) -> None:
+def test_what_is_told_of_a_vm(name: str, golden: Golden) -> None:
     result = explain(name)
 
     assert result.exit_code == 0
@@ -135,7 +134,7 @@ def test_what_a_policy_denies(cluster: Callable[..., Path]) -> None:
     assert found.denial
 
 
-def test_what_kubevirt_denies(cluster: Callable[..., Path], ended: Callable[[Result, int], None]) -> None:
+def test_what_kubevirt_denies(cluster: Callable[..., Path], ended: Ended) -> None:
     conflicting = vm("bad", "legacy", MEMORY, instancetype={"name": "u1.medium"})
     ended(explain("legacy/bad", cluster=cluster(conflicting)), 1)
 
@@ -153,7 +152,7 @@ def test_secrets_are_not_printed(cluster: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["shop/nope"], ["a/b/c"], ["shop/web", "-n", "lab"], ["shop/web", "--kubeconfig", "x"]]
 )
-def test_bad_input_is_one_sentence(arguments: list[str], refused: Callable[[Result], None]) -> None:
+def test_bad_input_is_one_sentence(arguments: list[str], refused: Refused) -> None:
     refused(explain(*arguments))
 
 

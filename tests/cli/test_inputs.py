@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_files import Golden
 from webhook.cli import inputs
 from webhook.cli.inputs import Part, batches, find, read
 from webhook.errors import InputError
@@ -67,7 +67,7 @@ def test_only_files_that_are_named_must_hold_objects(tmp_path: Path) -> None:
     assert len(read(named).mistakes) == 1
 
 
-def test_the_source_of_a_chart_says_how_to_render_it(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_the_source_of_a_chart_says_how_to_render_it(tmp_path: Path, golden: Golden) -> None:
     files(tmp_path, "vm.yaml", text="metadata:\n  name: {{ .Values.name }}\n  {{- if x }}\n")
     (part,) = found(tmp_path)[0]
 
@@ -167,7 +167,7 @@ def test_sorted_by_what_they_are(tmp_path: Path) -> None:
     ],
     ids=["no version", "list as kind", "no metadata", "list as metadata", "number as name", "list as place", "twice"],
 )
-def test_what_is_no_object(objects: list[Any], line: int, golden: Callable[[str], None]) -> None:
+def test_what_is_no_object(objects: list[Any], line: int, golden: Golden) -> None:
     with pytest.raises(InputError) as refused:
         objects_of(*objects)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 import yaml
 from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli.runner import Refused, run
+from tests.golden_files import Golden
 from tests.install.manifests import MANIFESTS, planned
 from tests.install.memory import InstallMemory, Replicas
 from tests.install.vms import VMS, S, vm
@@ -160,9 +160,7 @@ def test_an_interrupted_removal_or_installation_is_found_again(api: InstallMemor
     assert install("--dry-run").exit_code == 0
 
 
-def test_only_the_namespace_of_the_installation_is_deleted(
-    api: InstallMemory, refused: Callable[[Result], None]
-) -> None:
+def test_only_the_namespace_of_the_installation_is_deleted(api: InstallMemory, refused: Refused) -> None:
     """``-n`` is the namespace of the VMs in other commands."""
     install("--namespace=infra-vms")
     api.put("/api/v1/namespaces/shop", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
@@ -177,7 +175,7 @@ def test_only_the_namespace_of_the_installation_is_deleted(
     assert [*api.objects] == ["/api/v1/namespaces/shop"]
 
 
-def test_a_namespace_that_another_tool_created_is_kept(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_a_namespace_that_another_tool_created_is_kept(api: InstallMemory, golden: Golden) -> None:
     """Helm's chart has none: the admin creates it, and may have put other things there."""
     install()
     place = api.objects["/api/v1/namespaces/kubevirt-webhook"]
@@ -234,7 +232,7 @@ def test_the_overlay_is_that_of_the_cluster(
     assert all(place in entry["namespaceSelector"]["matchExpressions"][1]["values"] for entry in entries)
 
 
-def test_the_first_installation_needs_an_image(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_the_first_installation_needs_an_image(api: InstallMemory, golden: Golden) -> None:
     """No registry has an image of kubevirt-webhook: a made-up default would be installed and never start."""
     for arguments in ([], ["--dry-run"], ["--no-wait"]):
         result = run("install", *arguments)
@@ -272,14 +270,14 @@ def test_the_deployment_gives_up_before_we_do() -> None:
     assert planned().deployment["spec"]["progressDeadlineSeconds"] < timeout.default
 
 
-def test_a_cluster_that_gives_no_answer(api: InstallMemory, refused: Callable[[Result], None]) -> None:
+def test_a_cluster_that_gives_no_answer(api: InstallMemory, refused: Refused) -> None:
     api.answers["GET", "/apis/config.openshift.io"] = None
     refused(run("install"))
 
 
 @pytest.mark.parametrize("content", [b"schedulrs: {}", b"\xff", None], ids=["unknown key", "bytes", "no file"])
 def test_settings_with_mistakes_change_nothing(
-    api: InstallMemory, tmp_path: Path, content: bytes | None, golden: Callable[[str], None]
+    api: InstallMemory, tmp_path: Path, content: bytes | None, golden: Golden
 ) -> None:
     file = tmp_path / "settings.yaml"
     if content is not None:
@@ -299,9 +297,7 @@ def refuse_on_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_on_a_terminal_we_ask(
-    api: InstallMemory, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
-) -> None:
+def test_on_a_terminal_we_ask(api: InstallMemory, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     asked = refuse_on_terminal(monkeypatch)
     install()
     assert api.objects == {}
@@ -319,7 +315,7 @@ def test_on_a_terminal_we_ask(
     assert all(CLUSTER in question for question in asked)
 
 
-def test_uninstall_warns_of_pools_that_live_by_defaults(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_uninstall_warns_of_pools_that_live_by_defaults(api: InstallMemory, golden: Golden) -> None:
     install()
     api.put("/apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web", POOL)
     metadata = put_vm(api, "web-0")
@@ -338,7 +334,7 @@ def put_vm(api: InstallMemory, name: str, **status: Any) -> Any:
     return api.objects[VMS.format("shop", name)]["metadata"]
 
 
-def test_cleanup(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_cleanup(api: InstallMemory, golden: Golden) -> None:
     put_vm(api, "web")
     put_vm(api, "running", created=True)
     golden(run("cleanup", "--dry-run").output)
@@ -351,7 +347,7 @@ def test_cleanup(api: InstallMemory, golden: Callable[[str], None]) -> None:
     assert "\n0 VMIs and 1 launcher pod " in run("cleanup").output
 
 
-def test_cleanup_tells_what_it_could_not_change(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_cleanup_tells_what_it_could_not_change(api: InstallMemory, golden: Golden) -> None:
     put_vm(api, "web")
     api.answers["PATCH", "/web"] = 422, {}
     result = run("cleanup")
@@ -362,7 +358,7 @@ def test_cleanup_tells_what_it_could_not_change(api: InstallMemory, golden: Call
     assert result.stdout.endswith("cleaned 0/1 VM\n")
 
 
-def test_cleanup_refuses_while_we_are_called(api: InstallMemory, refused: Callable[[Result], None]) -> None:
+def test_cleanup_refuses_while_we_are_called(api: InstallMemory, refused: Refused) -> None:
     put_vm(api, "web")
     install()
     api.wrote.clear()
@@ -371,7 +367,7 @@ def test_cleanup_refuses_while_we_are_called(api: InstallMemory, refused: Callab
 
 
 def test_install_says_where_the_api_server_does_not_reach_the_replicas(
-    api: InstallMemory, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    api: InstallMemory, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortage, "PAUSE", 0.0)
     why = "dial tcp 10.1.2.3:8443: timeout"
@@ -567,7 +563,7 @@ def owners(api: InstallMemory) -> list[str]:
     return [one["manager"] for one in api.objects[path(HAND_OVER_DEPLOYMENT)]["metadata"]["managedFields"]]
 
 
-def test_it_is_shown_and_then_done(api: InstallMemory, golden: Callable[[str], None]) -> None:
+def test_it_is_shown_and_then_done(api: InstallMemory, golden: Golden) -> None:
     api.cluster = InstallMemory().cluster
     own(api, "kubevirt-webhook-install")
 

@@ -6,17 +6,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from click.testing import Result
 
-from tests.cli.runner import commands, run
+from tests.cli.runner import Ended, commands, run
 from tests.cluster.fake_apiserver import FakeApiServer
+from tests.golden_files import Golden
 from webhook import __version__
 from webhook.cli.main import Lazy, main
 
@@ -132,9 +131,7 @@ def test_no_command_is_left_out_here() -> None:
 
 
 @pytest.mark.parametrize("command", [*GROUPS, *(" ".join(path(command)) for command in COMMANDS)])
-def test_every_command_has_help(
-    command: str, ended: Callable[[Result, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_has_help(command: str, ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
     ended(run(*command.split(), "--help"), 0)
     monkeypatch.setenv("COLUMNS", "80")
     lines = run(*command.split(), "--help").output.splitlines()
@@ -252,7 +249,7 @@ def test_a_reader_that_has_enough_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize("words", ["config schema", "--help", "--version", "explain --help"])
-def test_a_full_disk_is_one_sentence(words: str, golden: Callable[[str], None]) -> None:
+def test_a_full_disk_is_one_sentence(words: str, golden: Golden) -> None:
     done = shell(f"{words} > /dev/full")
 
     assert done.returncode == 2
@@ -271,7 +268,7 @@ def test_a_full_disk_is_one_sentence(words: str, golden: Callable[[str], None]) 
     ids=["asyncio", "socket", "reset", "file"],
 )
 def test_an_error_without_a_text_has_a_sentence(
-    error: OSError, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    error: OSError, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise error

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from certs.pem import Pair
 from certs.source import self_signed
 from tests.admission.audit_schema import STRICT
 from tests.cluster.fake_apiserver import FakeApiServer
+from tests.golden_files import Golden
 from tests.waiting import PATIENCE
 from webhook.cli.main import main
 from webhook.cli.serve import without_system_authorities
@@ -162,7 +163,6 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
 
 
 def rejection(*arguments: str) -> str:
-    """Of a process."""
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     return sentence_of(done.returncode, done.stderr)
@@ -184,9 +184,7 @@ def sentence_of(status: object, said: str) -> str:
     return sentences[0]
 
 
-def test_refusals_at_the_start(
-    tmp_path: Path, pair: Pair, golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").write_bytes(self_signed(["localhost"]).key)
     (tmp_path / "kubeconfig").write_text("nonsense: [")
     (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {healthCheck: leese a/b}}")
@@ -228,7 +226,7 @@ def test_refusals_at_the_start(
         (Options(ops_listen="localhost"), "--ops-listen"),
     ],
 )
-def test_combinations_that_make_no_sense(options: Options, where: str, golden: Callable[[str], None]) -> None:
+def test_combinations_that_make_no_sense(options: Options, where: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         options.check()
 
@@ -237,7 +235,7 @@ def test_combinations_that_make_no_sense(options: Options, where: str, golden: C
 
 
 def test_weak_pair_is_refused_in_one_sentence(
-    tmp_path: Path, pair: Pair, golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, pair: Pair, golden: Golden, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
 
@@ -269,9 +267,7 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
         os.kill(int(plugin_pid), signal.SIGKILL)
 
 
-def test_a_pod_is_no_place_for_somebodys_kubeconfig(
-    golden: Callable[[str], None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
     golden(rejection_here(capfd, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
 
 

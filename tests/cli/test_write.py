@@ -58,14 +58,7 @@ def test_text_stays_text(text: str) -> None:
 
 @given(st.text("0123456789_.eExXoObB+-yYnN", max_size=8) | st.text(" \n\tab:#-|>'\"%{", max_size=20))
 def test_whatever_looks_like_a_number_or_has_lines_stays_text(text: str) -> None:
-    (document,) = parse_documents(
-        dump(
-            [
-                {"key": [text]},
-            ]
-        ),
-        "dumped",
-    )
+    (document,) = parse_documents(dump([{"key": [text]}]), "dumped")
 
     assert document.value == {"key": [text]}
 

@@ -11,7 +11,6 @@ BY_KEY = {row.key: row for row in ROWS}
 
 
 def cluster(key: str) -> tuple[list[Host], list[VmGuest], int]:
-    """The nodes and VMs of a row of the benchmark, and the points of ImageLocality there."""
     row = BY_KEY[key]
     hosts = []
     for node in row.make_nodes():

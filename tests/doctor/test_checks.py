@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ from tests.doctor.world import (
     lines,
     outline,
 )
+from tests.golden_files import Golden
 from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
@@ -161,7 +162,7 @@ async def test_an_empty_cluster_fails_and_says_how_to_install(world: DoctorWorld
     assert report.verdict == "failure"
 
 
-async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Callable[[str], None]) -> None:
+async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Golden) -> None:
     world.server.url = "http://127.0.0.1:1"
 
     with pytest.raises(InputError) as caught:
@@ -180,9 +181,7 @@ async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
     assert "ok scheduler batch: available" in told
 
 
-async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
-    world: DoctorWorld, golden: Callable[[str], None]
-) -> None:
+async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(world: DoctorWorld, golden: Golden) -> None:
     world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulerz: {}"})
 
     report = await world.examine(given=False)
@@ -193,9 +192,7 @@ async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other.yaml": "a: 1"}])
-async def test_without_settings_the_defaults_are_taken_and_told(
-    world: DoctorWorld, data: Any, golden: Callable[[str], None]
-) -> None:
+async def test_without_settings_the_defaults_are_taken_and_told(world: DoctorWorld, data: Any, golden: Golden) -> None:
     if data is not None:
         world.server.put(CONFIG_MAPS, NS, NS, data=data)
 
@@ -205,7 +202,7 @@ async def test_without_settings_the_defaults_are_taken_and_told(
     golden(lines(one for one in report.findings if one.check == "settings"))
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Callable[[str], None]) -> None:
+async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Golden) -> None:
     forbid(CONFIG_MAPS, NS, NS)(world)
 
     with pytest.raises(InputError) as caught:
@@ -229,9 +226,7 @@ def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[
     assert len(report.findings) > 10
 
 
-async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
-    world: DoctorWorld, golden: Callable[[str], None]
-) -> None:
+async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: DoctorWorld, golden: Golden) -> None:
     world.server.put(MUTATING, "foreign", webhooks="all of them")
     world.server.put(NODES_WITH_IMAGES, "odd", status=7)
 
@@ -254,7 +249,7 @@ async def test_lists_come_in_pages(world: DoctorWorld) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
-async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Callable[[str], None]) -> None:
+async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Golden) -> None:
     world.server.answer(NODES_WITH_IMAGES.path(), lambda _: web.Response(body=answer))
 
     report = await world.examine()
@@ -278,7 +273,7 @@ def made(findings: Iterable[Finding]) -> list[Finding]:
 
 
 async def test_files_lead_to_the_findings_of_the_cluster_that_they_are_from(
-    world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]
+    world: DoctorWorld, tmp_path: Path, golden: Golden
 ) -> None:
     world.vm_node("big", cpus=64)
     world.vm("a", "big")
@@ -387,7 +382,7 @@ async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path:
 
 
 async def test_files_without_settings_need_them_from_elsewhere(
-    world: DoctorWorld, tmp_path: Path, golden: Callable[[str], None]
+    world: DoctorWorld, tmp_path: Path, golden: Golden
 ) -> None:
     with pytest.raises(InputError) as caught:
         await world.examine_files(world.write(tmp_path / "dump"), given=False)

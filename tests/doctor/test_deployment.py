@@ -48,14 +48,8 @@ def move_elsewhere(world: DoctorWorld) -> None:
         (deployed(3, 3), f"{READY}; {SPREAD}"),
         (deployed(3, 2, progress="ProgressDeadlineExceeded"), f"failure {SUBJECT}: rollout-stuck; {SPREAD}"),
         (deployed(3, 2, progress="ReplicaSetUpdated"), f"warning {SUBJECT}: some-not-ready; {SPREAD}"),
-        (
-            deployed(2, 2, scheduler="kubevirt"),
-            f"{READY}; failure {SUBJECT}: placed-by-declared-scheduler; {SPREAD}",
-        ),
-        (
-            lambda it: it.replica("b", "node-b", "kubevirt-webhook:2"),
-            f"{READY}; warning {SUBJECT_PODS}: images-differ",
-        ),
+        (deployed(2, 2, scheduler="kubevirt"), f"{READY}; failure {SUBJECT}: placed-by-declared-scheduler; {SPREAD}"),
+        (lambda it: it.replica("b", "node-b", "kubevirt-webhook:2"), f"{READY}; warning {SUBJECT_PODS}: images-differ"),
         (lambda it: it.replica("b", "node-a"), f"{READY}; warning {SUBJECT_PODS}: same-node"),
         (end_a_pod, f"{READY}; {SPREAD}"),
         (remove(BUDGETS, NS, NS), missing(f"PodDisruptionBudget {NS}/{NS}")),

@@ -15,7 +15,6 @@ UNREADABLE = "unknown metrics: unreadable"
 
 
 def answer(response: Any) -> Change:
-    """What the Service of the replicas answers."""
     return both(lambda it: it.server.heal(), lambda it: it.server.answer(METRICS, response, times=9))
 
 

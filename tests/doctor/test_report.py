@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.doctor.world import NS, DoctorWorld, lines, put, remove
+from tests.golden_files import Golden
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS, Installation
 from webhook.doctor.report import Finding, Report, abbreviate, unreadable
 from webhook.errors import Unavailable
@@ -17,7 +17,7 @@ from webhook.k8s.client.api import Forbidden
 @pytest.mark.parametrize(
     "why", [Forbidden("refused"), Unavailable("no answer")], ids=lambda why: type(why).__name__.lower()
 )
-def test_what_could_not_be_read(why: Unavailable, golden: Callable[[str], None]) -> None:
+def test_what_could_not_be_read(why: Unavailable, golden: Golden) -> None:
     finding = unreadable("nodes", "images", why)
 
     assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)

@@ -184,7 +184,6 @@ async def profile_of(
 
 
 def score(**plugins: Any) -> Change:
-    """The scheduler's profile."""
     return lambda it: it.scheduler({"schedulerName": "kubevirt", "plugins": plugins})
 
 
@@ -211,10 +210,7 @@ CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
             score(score="none", filter=[], multiPoint={"disabled": "x"}),
             [*["failure invalid-field"] * 3, "warning image-locality-on"],
         ),
-        (
-            lambda it: it.scheduler({"schedulerName": "default-scheduler"}, PROFILE),
-            ["failure default-profile-twice"],
-        ),
+        (lambda it: it.scheduler({"schedulerName": "default-scheduler"}, PROFILE), ["failure default-profile-twice"]),
         (text("{"), [NOT_FOUND]),
         (text("[1]"), [NOT_FOUND]),
         (text("kind: Other"), [NOT_FOUND]),

@@ -76,7 +76,6 @@ class Watch(FakeClock):
 
 
 def authority(begin: timedelta = timedelta(), life: timedelta = timedelta(days=365)) -> Authority:
-    """A CA that began so long ago."""
     return Authority.new([f"{NS}.{NS}.svc", "localhost"], datetime.now(UTC) - begin, life)
 
 
@@ -288,14 +287,12 @@ class DoctorWorld:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)
 
     def set(self, section: str, **fields: Any) -> None:
-        """Changes the settings of a section."""
         changed = msgspec.structs.replace(getattr(self.settings, section), **fields)
         self.settings = msgspec.structs.replace(self.settings, **{section: changed})
 
     # The admin who runs the checks.
 
     async def run(self, check: Check, *changes: Change) -> list[Finding]:
-        """The findings of one check, once changes have been made."""
         for change in changes:
             change(self)
         self.expect_reviews()
@@ -314,7 +311,6 @@ class DoctorWorld:
         return [line for line in await self.told(check, *changes) if not line.startswith("ok ")]
 
     async def ask(self, question: Callable[[Installation], Awaitable[Any]], *changes: Change) -> Any:
-        """What an installation answers a check."""
         answers = []
 
         async def check(installation: Installation) -> list[Finding]:
@@ -325,7 +321,6 @@ class DoctorWorld:
         return answers[0]
 
     async def examine(self, *, given: bool = True) -> Report:
-        """The findings of all."""
         self.expect_reviews()
         async with connected(Kubeconfig(self.server.kubeconfig(self._kubeconfig))) as transport:
             settings = self.settings if given else None
@@ -340,18 +335,15 @@ class DoctorWorld:
         return directory
 
     async def examine_files(self, directory: Path, *, given: bool = True) -> Report:
-        """The findings of all checks on the objects in files."""
         files = FilesCluster.load(directory, self.settings)
         settings = self.settings if given else None
         return await examine_files(files, settings, MANIFESTS, url=self.url, clock=self.clock)
 
     def follow(self, settings: Path) -> None:
-        """Have the configurations as a settings file wants them."""
         self.settings = load(settings)
         self.register()
 
     def expect_reviews(self) -> None:
-        """Answer SubjectAccessReviews."""
         self.server.answer(SAR, self._review, times=999)
 
     async def _review(self, request: web.Request) -> web.Response:

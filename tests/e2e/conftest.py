@@ -168,7 +168,6 @@ def _build(config: pytest.Config) -> Path | Missing:
 
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> Path:
-    """The directory of the control plane's binaries."""
     found = pytestconfig.stash[BINARIES]
     if isinstance(found, Path):
         return found
@@ -279,7 +278,6 @@ def new_namespace(plane: Access) -> Iterator[NewNamespace]:
 
 @pytest.fixture
 def namespace(new_namespace: NewNamespace) -> str:
-    """A namespace of the test's own in the shared plane."""
     return new_namespace()
 
 
@@ -354,7 +352,6 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
 
 @pytest.fixture
 def tenant(new_tenant: NewTenant) -> Tenant:
-    """A namespace where the shared webhook server enforces."""
     return new_tenant()
 
 

@@ -18,14 +18,7 @@ from .support.messages import parse
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.rbac import may
 from .support.tenant import Tenant
-from .support.webhook_server import (
-    ACCOUNT,
-    CONFIGURATIONS,
-    MIGRATION,
-    SCHEDULING,
-    WebhookServer,
-    install,
-)
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
 from .support.workloads import PODS, VMS, vm
 
 EVENTS = "events.k8s.io/v1/events"

@@ -34,7 +34,6 @@ def olm_bundle(built: Callable[[Bundle], Path]) -> Path:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """The bundle's directory."""
     directory = tmp_path / "bundle"
     bundle.main([f"--image={IMAGE}", f"--output={directory}", "--maintainer=Ann=ann@example.com"])
     return directory

@@ -398,8 +398,8 @@ INJECTED = {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{NAMESPACE}"}
 
 
 @pytest.fixture(scope="module")
-def certified(module_plane: OwnPlane) -> Iterator[Access]:
-    """A control plane with cert-manager, and the component's objects."""
+def injected(module_plane: OwnPlane) -> Iterator[Access]:
+    """A control plane with cert-manager, the component's objects, and configurations into which the CA is written."""
     if not cert_manager.is_built():
         pytest.skip("cert-manager is not built; make e2e-node builds it")
     plane = module_plane()
@@ -408,6 +408,11 @@ def certified(module_plane: OwnPlane) -> Iterator[Access]:
         for manifest in yaml.safe_load_all((MANIFESTS / "components/cert-manager/certificate.yaml").read_text()):
             plane.admin.apply(manifest)
         eventually(lambda: certificates(plane), what="the serving certificate to be issued")
+        client = {"service": {"name": NAMESPACE, "namespace": NAMESPACE, "path": "/none"}}
+        same = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
+        entry = {"name": "none.example.org", "clientConfig": client, **same}
+        for resource in CONFIGURATIONS:
+            plane.admin.create(resource, {"metadata": {"name": "x", "annotations": INJECTED}, "webhooks": [entry]})
         yield plane
 
 
@@ -427,35 +432,12 @@ def trusted(access: Access) -> list[list[x509.Certificate]]:
     return [x509.load_pem_x509_certificates(pem) if pem else [] for pem in found]
 
 
-@pytest.fixture(scope="module")
-def injected(certified: Access) -> Access:
-    """Configurations into which cainjector writes the CA."""
-    client = {"service": {"name": NAMESPACE, "namespace": NAMESPACE, "path": "/none"}}
-    entry = {
-        "name": "none.example.org",
-        "clientConfig": client,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    for resource in CONFIGURATIONS:
-        certified.admin.create(resource, {"metadata": {"name": "x", "annotations": INJECTED}, "webhooks": [entry]})
-    return certified
-
-
-def test_the_ca_is_in_every_entry(injected: Access) -> None:
-    def is_alone() -> bool:
-        found = certificates(injected)
-        assert found
-        return trusted(injected) == [[found[1]]] * len(CONFIGURATIONS)
-
-    eventually(is_alone, what="cainjector to write the CA")
-
-
 def test_a_new_ca_trusts_what_the_former_one_has_signed(injected: Access) -> None:
     """Replicas serve with the former certificate until kubelets bring the next one: the caBundle is new at once."""
     before = certificates(injected)
     assert before
-
+    written = [[before[1]]] * len(CONFIGURATIONS)
+    eventually(lambda: trusted(injected) == written, what="cainjector to write the CA into every entry")
     cert_manager.renew(injected, "kubevirt-webhook-ca", NAMESPACE)
     cert_manager.renew(injected, NAMESPACE, NAMESPACE)
 

@@ -304,6 +304,7 @@ def test_parts_can_be_left_out(helm: Helm) -> None:
     ({"image": IMAGE, "commonLabels": {"app.kubernetes.io/name": "x"}}, "invalid propertyName 'app.kubernetes"),
     ({"image": IMAGE, "podAnnotations": {"kubectl.kubernetes.io/default-container": "x"}}, "invalid propertyName"),
     ({"image": IMAGE, "autoscaling": {"enabled": True, "minReplicas": 7}}, "autoscaling.minReplicas is larger"),
+    ({"image": IMAGE, "settings": {"webhooks": {"service": {"namespace": "other"}}}}, "or use --namespace other"),
 ])  # fmt: skip
 def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: dict[str, Any], part: str) -> None:
     assert part in helm.refusal(values)
@@ -318,11 +319,6 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
     assert "kubevirt-webhook.kubevirt-webhook.svc" not in text
     assert "system:serviceaccount:kubevirt-webhook:" not in text
     assert '"kubevirt-webhook/kubevirt-webhook"' not in text
-
-
-def test_two_namespaces_are_refused(helm: Helm) -> None:
-    values = {"image": IMAGE, "settings": {"webhooks": {"service": {"namespace": "other"}}}}
-    assert "leave the setting out, or use --namespace other" in helm.refusal(values)
 
 
 def test_values_that_break_the_facts_are_an_error_where_the_schema_is_not_looked_at(helm: Helm) -> None:
@@ -396,7 +392,6 @@ class Leaf(NamedTuple):
 
     @property
     def pointer(self) -> str:
-        """As Helm writes it."""
         return "".join(f"/{step}" for step in self.path)
 
 

@@ -47,8 +47,6 @@ CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 
 class Installed:
-    """A cluster with the objects of KubeVirt and of kubevirt-webhook, and one replica behind an address."""
-
     def __init__(self, plane: LentPlane, directory: Path, balancer: Balancer) -> None:
         self.plane = plane
         self.admin = plane.admin
@@ -149,11 +147,9 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
     served = [finding for finding in findings if finding["subject"] == installed.url]
     assert [finding["code"] for finding in served] == ["served-trusted"]
 
-
-def test_people_read_one_line_a_finding(installed: Installed) -> None:
+    # For people, one line a finding.
     words = ("doctor", "--strict", f"--config={installed.settings}", f"--url={installed.url}")
     done = command(installed.plane, *words, check=False)
-
     assert done.exit_code == 3
     assert done.stdout.splitlines()[-1].endswith(" ok")
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
@@ -193,9 +189,7 @@ def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     assert granted - log.used() == set(), "granted, and never used"
     # VMs and roles are their owners' concern, and who reads the CA's Secret has its key.
     refused = {resource for _, _, resource, name in log.refused() if not name}
-    assert refused == {
-        *("pods", "virtualmachinepools", "clusterroles", "deployments"),
-    }
+    assert refused == {*("pods", "virtualmachinepools", "clusterroles", "deployments")}
 
     findings = installed.findings(0, user=OPERATOR)
     assert failures(findings) == []

@@ -63,7 +63,6 @@ class Evictee(Tenant):
         self.controller.patch(MIGRATIONS, name, {"status": status}, self.namespace, subresource="status")
 
     def marked(self, name: str) -> bool:
-        """Whether a VM is marked for evacuation."""
         return "evacuationNodeName" in self.owner.get(VMIS, name, self.namespace)["status"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,7 @@ from .support.processes import ROOT, free_port
 from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION
+from .support.webhook_server import MIGRATION, WebhookServer
 from .support.workloads import PODS, VMS, instancetype, launcher_of, vm
 
 
@@ -141,22 +142,37 @@ def test_the_page_shows_decisions_of_a_real_api_server(new_webhook: NewWebhook, 
     assert 'm-enforce">enforce' in fetch(port, f"/page?prefix={tenant.namespace}", tls=False)[1]
 
 
-def test_a_token_needs_the_role(new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access) -> None:
-    for role in parse((MANIFESTS / "components" / "page" / "rbac.yaml").read_text()):
-        plane.admin.apply(role)
-    plane.admin.apply(yaml.safe_load((MANIFESTS / "roles" / "page.yaml").read_text()))
-    port = free_port()
-    server = new_webhook({"page": {"listen": f"0.0.0.0:{port}"}})
+def test_a_token_needs_the_role(
+    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the page, and of metrics that have a listener of their own."""
+    # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
+    monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
+    ports = {name: free_port() for name in ("page", "metrics")}
+    for name in ports:
+        for file in (MANIFESTS / "components" / name / "rbac.yaml", MANIFESTS / "roles" / f"{name}.yaml"):
+            for role in parse(file.read_text()):
+                plane.admin.apply(role)
+    server = new_webhook({name: {"listen": f"0.0.0.0:{port}"} for name, port in ports.items()})
     namespace = new_tenant().namespace
     token = plane.token(namespace, "reader")
 
-    assert [fetch(port, "/page", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
-    binding = bind(plane.admin, "kubevirt-webhook:page-reader", account(namespace, "reader"))
-    eventually(lambda: fetch(port, "/page", token)[0] == 200, what="the role to be known")
-    # The placement of a VM takes what it shows.
-    assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
+    assert [server.ops(path)[0] for path in ("/metrics", "/healthz")] == [404, 200]
+    for name, port in ports.items():
+        assert [fetch(port, f"/{name}", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
+        binding = bind(plane.admin, f"kubevirt-webhook:{name}-reader", account(namespace, "reader"))
+        _, text = eventually(partial(_read, port, f"/{name}", token), what="the role to be known")
+        assert name != "metrics" or "kubevirt_webhook_ready 1.0" in text
+        # The placement of a VM takes what it shows.
+        placement = f"/page/placement?namespace={namespace}&name=web"
+        assert name != "page" or fetch(port, placement, token)[0] == 403
+        plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
     assert token not in server.log.read_text()
-    plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
+
+
+def _read(port: int, path: str, token: str) -> tuple[int, str] | None:
+    answer = fetch(port, path, token)
+    return answer if answer[0] == 200 else None
 
 
 Expand = Callable[..., Result]

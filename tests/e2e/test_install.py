@@ -89,7 +89,6 @@ class NodesController(Repeated):
         self._kube = kube
 
     def step(self) -> None:
-        """Start the pods that are new."""
         with suppress(KubeError, OSError):
             for pod in self._kube.list("v1/pods", NAMESPACE):
                 if pod["status"].get("phase") != "Running":
@@ -113,7 +112,6 @@ class PodWatcher(Repeated):
         self.looks = 0
 
     def step(self) -> None:
-        """Look once."""
         with suppress(KubeError, OSError):
             # Configurations first: replicas that are new afterwards don't count for what was called before.
             found = [one for resource in CONFIGURATIONS for one in self._kube.list(resource)]
@@ -398,7 +396,6 @@ def names(kube: Kube, resource: str) -> list[str]:
 
 
 def installed(kube: Kube) -> dict[str, Json]:
-    """The objects, without Helm's records."""
     found = {path: one for path, one in objects(kube).items() if "/sh.helm.release." not in path}
     for one in found.values():
         for key in ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace"):

@@ -18,7 +18,7 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_
 from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
-from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
+from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.messages import Said, parse
 from .support.objects import obj
 from .support.sizes import (
@@ -37,13 +37,7 @@ from .support.sizes import (
 )
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
-from .support.workloads import (
-    VMIS,
-    VMS,
-    scheduler_of,
-    vm,
-    vmi_of,
-)
+from .support.workloads import VMIS, VMS, scheduler_of, vm, vmi_of
 
 
 def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:
@@ -65,6 +59,23 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
         ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
     }
 
+    # A pool's overwrite keeps them.
+    desired = vm(runStrategy="Halted")
+    overwritten = sized.overwrite(created, desired)
+    assert is_ours(overwritten)
+    assert overwritten["spec"]["runStrategy"] == "Halted"
+    assert overwritten["metadata"]["annotations"]["pool.example/revision"] == "2"
+    again = sized.overwrite(overwritten, desired)
+    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
+    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", *["patched defaults-preserved"] * 2]
+
+    # The VMI of a VM does not reach the webhook.
+    before = sized.server.answered()
+    started = sized.start(again)
+    assert size_of(started) == (None, None)
+    assert marks_of(started) == [None, None]
+    assert sized.server.answered() == before
+
 
 MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
 
@@ -82,57 +93,28 @@ def in_conflict() -> Json:
     return made
 
 
-def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
-    """The denial of a new VM, which is not stored afterwards."""
-    refused = denied(lambda: tenant.create(obj))
-    assert tenant.owner.list(VMS, tenant.namespace) == []
-    return refused
-
-
-def assert_refused(
-    refused: KubeError, status: int, message: str, causes: list[tuple[str, str]], code: str = "instancetype-denied"
-) -> None:
-    """The whole Status object, as clients see it; the message is KubeVirt's own, word for word."""
-    reasons = {422: "Invalid", 403: "Forbidden"}
-    assert (refused.status, refused.body["reason"], refused.body["status"]) == (status, reasons[status], "Failure")
-    assert parse(refused.message) == Said(MUTATOR, "instancetypes", "", message, code)
-    details = refused.body["details"]
-    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
-    assert [(cause["reason"], cause["field"]) for cause in details["causes"]] == causes
-    told = [parse(cause["message"]) for cause in details["causes"]]
-    assert [(one.policy, one.code) for one in told] == [("instancetypes", code)] * len(causes)
-
-
 def test_conflicts_name_all_fields(sized: Tenant) -> None:
     paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
 
-    refused = refusal_of(sized, in_conflict())
+    refused = denied(lambda: sized.create(in_conflict()))
+    assert sized.owner.list(VMS, sized.namespace) == []
     shown = sized.kubectl(in_conflict())
 
     sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
-    assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
+    # The whole Status object, as clients see it; the message is KubeVirt's own, word for word.
+    assert (refused.status, refused.body["reason"], refused.body["status"]) == (422, "Invalid", "Failure")
+    said = Said(MUTATOR, "instancetypes", "", ", ".join(sentences), "instancetype-denied")
+    assert parse(refused.message) == said
+    details = refused.body["details"]
+    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
+    causes = [(cause["reason"], cause["field"], parse(cause["message"])) for cause in details["causes"]]
+    assert [cause[:2] for cause in causes] == [("FieldValueInvalid", path) for path in paths]
+    assert {(cause[2].policy, cause[2].code) for cause in causes} == {(said.policy, said.code)}
     assert shown.returncode == 1
     assert shown.stderr.startswith('The VirtualMachine "web" is invalid:')
     for path, sentence in zip(paths, sentences, strict=True):
         assert f"* {path}: kubevirt-webhook (instancetypes): {sentence} [instancetype-denied]" in shown.stderr
     assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
-
-
-CARRIED_OVER = "patched defaults-preserved"
-
-
-def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
-    created = sized.create(vm())
-    desired = vm(runStrategy="Halted")
-
-    overwritten = sized.overwrite(created, desired)
-
-    assert is_ours(overwritten)
-    assert overwritten["spec"]["runStrategy"] == "Halted"
-    assert overwritten["metadata"]["annotations"]["pool.example/revision"] == "2"
-    again = sized.overwrite(overwritten, desired)
-    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
-    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
 
 
 def test_neither_status_nor_metadata_nor_a_deletion_are_our_business(declaring: Tenant) -> None:
@@ -182,7 +164,6 @@ def create(tenant: Tenant, obj: Mapping[str, Any], **query: str) -> KubeObject:
 
 
 def size_of(found: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Sockets and memory."""
     domain = found["spec"]["domain"]
     return domain.get("cpu", {}).get("sockets"), domain.get("memory", {}).get("guest")
 
@@ -245,17 +226,6 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
     assert created.warnings == ()
     assert sized.owner.get(VMIS, "web", sized.namespace) == created
     assert sized.verdicts() == ["patched instancetype-applied"]
-
-
-def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
-    stored = sized.create(vm())
-    before = sized.server.answered()
-
-    started = sized.start(stored)
-
-    assert size_of(started) == (None, None)
-    assert marks_of(started) == [None, None]
-    assert sized.server.answered() == before
 
 
 # -- stored VMIs -------------------------------------------------------------------------------------------------------

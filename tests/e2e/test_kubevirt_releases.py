@@ -118,7 +118,6 @@ class Reviewer(Repeated):
         self._tenant = tenant
 
     def step(self) -> None:
-        """Ask once."""
         self.answers.append(stored(self._tenant, self._tenant.owner))
 
 
@@ -146,13 +145,7 @@ def with_steps(answers: Answers) -> Iterator[tuple[int, Stored]]:
 METRIC = "kubevirt_webhook_kubevirt_release"
 OF_1_7, OF_1_8, OF_1_9 = (False, False), (False, True), (True, True)
 # Of each step of an update, and of the way back: the version that is installed, and the one that will be.
-STEPS = (
-    ("v1.8.4", "v1.8.4"),
-    ("v1.8.4", "v1.9.0"),
-    ("v1.9.0", "v1.9.0"),
-    ("v1.9.0", "v1.6.6"),
-    ("v1.6.6", "v1.6.6"),
-)
+STEPS = (("v1.8.4", "v1.8.4"), ("v1.8.4", "v1.9.0"), ("v1.9.0", "v1.9.0"), ("v1.9.0", "v1.6.6"), ("v1.6.6", "v1.6.6"))
 # The older one of the two.
 COUNTING = ("v1.8.4", "v1.8.4", "v1.9.0", "v1.6.6", "v1.6.6")
 
@@ -271,6 +264,3 @@ def written(tenant: Tenant) -> set[str]:
     response = tenant.server.ask("/mutate/instancetypes/virtualmachineinstances/enforce", asked)["response"]
     assert response["allowed"], response
     return {operation["path"] for operation in json.loads(base64.b64decode(response["patch"]))}
-
-
-FORMER, NEXT = "1.8.4", "1.9.0"

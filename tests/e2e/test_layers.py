@@ -56,12 +56,10 @@ def start_scheduler(plane: ControlPlane, port: int | None, profiles: Sequence[Js
 
 
 def list_images(plane: ControlPlane, node: str, images: list[Json]) -> None:
-    """Have a node list these images."""
     plane.admin.patch("v1/nodes", node, {"status": {"images": images}}, subresource="status")
 
 
 def clean_up(plane: ControlPlane) -> None:
-    """Remove pods, images and the scheduler."""
     remove_pods(plane.admin)
     for name in NODES:
         list_images(plane, name, [])
@@ -129,7 +127,6 @@ def pod(registry: Registry, name: str, repository: str) -> Json:
 
 
 def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
-    """The extender's answer."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
         f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",

@@ -38,13 +38,7 @@ from webhook.placement.target_pods import (
 
 from .conftest import OwnPlane
 from .support.kube import Json, Kube, KubeObject, eventually
-from .support.migrations import (
-    HOSTNAME,
-    REQUIRED,
-    guest,
-    source_of,
-    target_of,
-)
+from .support.migrations import HOSTNAME, REQUIRED, guest, source_of, target_of
 from .support.objects import ZONE, ensure_namespace, launcher_pod, make_node, obj
 from .support.placing import looked_at
 from .support.plane import ControlPlane
@@ -230,7 +224,6 @@ class DrainDice(Dice):
             kube.patch("v1/nodes", name, {"spec": {"taints": [taint]}})
 
     def vm(self, name: str) -> tuple[Json, Json]:
-        """A VMI, and the requests of its pods."""
         app = self.choice(APPS)
         memory = self.choice(["256Mi", "512Mi", "1Gi", "2Gi"])
         spec: Json = {}
@@ -313,7 +306,6 @@ class DrainCluster:
         return pod
 
     def plan(self, nodes: Sequence[str], *, rolling: bool = False) -> DrainPlan:
-        """The plan of kubevirt-webhook."""
         snapshot = asyncio.run(from_cluster(Kubeconfig(str(self.plane.kubeconfig_for("admin", ["system:masters"])))))
         found = plan(snapshot, nodes, rolling=rolling)
         assert not found.gaps
@@ -321,7 +313,6 @@ class DrainCluster:
         return found
 
     def on(self, nodes: Sequence[str]) -> set[str]:
-        """The VMs that run on nodes now."""
         return {name for name, vmi in self.vmis.items() if vmi["status"]["nodeName"] in nodes}
 
     def move(self, name: str, node: str) -> None:
@@ -359,16 +350,13 @@ class DrainCluster:
         return all(each["nodeAffinityPolicy"] == "Ignore" for each in spread)
 
     def leave(self, name: str) -> None:
-        """The pod that a VM has run in ends."""
         self.kube.delete(PODS, self.sources[name]["metadata"]["name"], SPACE, gracePeriodSeconds="0")
 
     def cordon(self, nodes: Sequence[str]) -> None:
-        """As the drain begins."""
         for node in nodes:
             self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
 
     def uncordon(self, nodes: Sequence[str]) -> None:
-        """As a node comes back."""
         for node in nodes:
             self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": None}})
 

@@ -37,7 +37,6 @@ class PublishedPlugin:
     environment: dict[str, str]
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A command of that user."""
         return subprocess.run(
             command,
             capture_output=True,
@@ -51,7 +50,6 @@ class PublishedPlugin:
 
 @pytest.fixture(scope="module")
 def krew(built: Callable[[Bundle], Path]) -> Path:
-    """The directory of krew's programs."""
     return built(KREW)
 
 

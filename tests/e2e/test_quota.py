@@ -32,8 +32,6 @@ AMOUNTS = {
 
 
 class QuotaDice(random.Random):
-    """Of quotas, LimitRanges and VMs."""
-
     def range(self) -> Json:
         item: Json = {"type": "Container", "default": {"memory": self.choice(["3Gi", "4Gi"])}}
         if self.random() < 0.5:

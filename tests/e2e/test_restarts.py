@@ -73,7 +73,6 @@ class Flood(Repeated):
         self._kube = plane.kube(*service_account("flood", "flood"))
 
     def step(self) -> None:
-        """Ask once."""
         denial(lambda: self._kube.list("v1/secrets"))
 
 

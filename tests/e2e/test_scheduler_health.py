@@ -37,7 +37,6 @@ def gives_up(tenant: Tenant) -> bool:
 
 
 def seconds_until(check: Callable[[], bool], what: str) -> float:
-    """How long it takes."""
     began = time.monotonic()
     eventually(check, what=what)
     return time.monotonic() - began

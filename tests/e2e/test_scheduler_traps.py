@@ -48,7 +48,6 @@ def start(plane: ControlPlane, written: Json, name: str = TRIED) -> None:
 
 
 def is_untouched(plane: ControlPlane, name: str) -> bool:
-    """Whether no scheduler has looked at a pod."""
     pod = plane.admin.get(PODS, name, SPACE)
     return "nodeName" not in pod["spec"] and not pod.get("status", {}).get("conditions")
 
@@ -202,8 +201,7 @@ def test_a_pod_whose_profile_is_not_there_is_looked_at_by_nobody(plane: ControlP
         placed(plane.admin, "seen")
         assert is_untouched(plane, "unknown")
 
-
-def test_without_the_default_profile_pods_that_name_no_scheduler_wait(plane: ControlPlane) -> None:
+    # Without the default profile, those wait that name no scheduler.
     with running(plane, tried(configuration(profile()), "default-profile-missing", is_the_clusters=True)):
         create(plane.admin, "named-none", scheduler=None)
         create(plane.admin, "vm")
@@ -213,7 +211,6 @@ def test_without_the_default_profile_pods_that_name_no_scheduler_wait(plane: Con
 
 @pytest.fixture
 def two(plane: ControlPlane) -> Iterator[list[str]]:
-    """The names of two schedulers that a test starts."""
     names = ["one", "two"]
     yield names
     end(plane, *names)

@@ -133,7 +133,6 @@ UNUSED: dict[manifests.Right, str] = {
 
 @pytest.fixture
 def cluster(own_plane: OwnPlane) -> LentPlane:
-    """A control plane with two nodes and the component."""
     started = own_plane()
     for number in range(2):
         make_node(started.admin, f"node-{number}", allocatable={"cpu": "4", "memory": "16Gi"})
@@ -152,15 +151,10 @@ def title(one: Json) -> str:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
-    made = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
-
-    assert sorted(made, key=title) == sorted(second_scheduler.documents(variant), key=title)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_component_for_openshift_has_the_variants_too(plane: Access, tmp_path: Path, variant: Variant) -> None:
+    documents = list(yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant)))
+    assert sorted(documents, key=title) == sorted(second_scheduler.documents(variant), key=title)
+    # The component for OpenShift has the variants, too.
     made = {one["kind"]: one for one in yaml.safe_load_all(kustomize(plane, tmp_path, "openshift", variant))}
-
     written = made["ConfigMap"]["data"][CONFIGURATION_KEY]
     assert yaml.safe_load(written) == yaml.safe_load(configuration(MANIFESTS, variant, "openshift"))
     assert made["SecondaryScheduler"]["spec"]["schedulerConfig"] == made["ConfigMap"]["metadata"]["name"]
@@ -176,14 +170,12 @@ def kustomize(plane: Access, directory: Path, component: str, variant: Variant) 
     return plane.kubectl("kustomize", str(directory)).stdout
 
 
-def test_podsecuritys_restricted_lets_its_pods_in(cluster: ControlPlane) -> None:
-    (template,) = (one["spec"]["template"] for one in second_scheduler.documents() if one["kind"] == "Deployment")
-    cluster.admin.create(PODS, obj("Pod", "replica", spec=template["spec"]), NAME, dryRun="All")
-
-
 def test_two_replicas_place_pods_one_after_the_other(
     cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
 ) -> None:
+    # PodSecurity's restricted lets its pods in.
+    (template,) = (one["spec"]["template"] for one in second_scheduler.documents() if one["kind"] == "Deployment")
+    cluster.admin.create(PODS, obj("Pod", "replica", spec=template["spec"]), NAME, dryRun="All")
     first, second = (SchedulerReplica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
     with first:
         leads = holder(cluster)
@@ -300,7 +292,6 @@ def bind_volumes(kube: Kube) -> None:
 
 
 def claim_devices(kube: Kube) -> None:
-    """A pod with a device of a driver's."""
     pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
@@ -349,7 +340,6 @@ EXPECTED = {"load-aware": {"node-2": 6}, "load-aware-pack": {"node-1": 4, "node-
 
 @pytest.fixture(scope="module")
 def binary(built: Callable[[bundles.Bundle], Path]) -> Path:
-    """The kube-scheduler of scheduler-plugins."""
     return built(bundles.SCHEDULER_PLUGINS) / "kube-scheduler"
 
 

@@ -112,7 +112,6 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
 
 @pytest.fixture
 def spreading(module_webhook: ModuleWebhook) -> WebhookServer:
-    """One that writes them into VMs, too."""
     return module_webhook({"schedulers": {}, "scheduling": {"spread": "hostname", "spreadVirtualMachines": True}})
 
 

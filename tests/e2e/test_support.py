@@ -36,7 +36,6 @@ for file; do : > "$file"; chmod +x "$file"; done
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A machine with the pretended compiler and an empty cache."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "go").write_text(COMPILER)

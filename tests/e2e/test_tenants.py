@@ -9,21 +9,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import pytest
 import yaml
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.fetch import fetch
 from .support.kube import Json, Kube, KubeError, KubeObject, denial, denied, eventually, path
 from .support.messages import parse
 from .support.objects import obj, owner_reference
 from .support.pki import KUBEVIRT_APISERVER
-from .support.processes import ROOT, free_port
-from .support.rbac import RBAC, account, bind, grant, may, user_with
+from .support.processes import ROOT
+from .support.rbac import account, grant, may, user_with
 from .support.sizes import LARGE, LINUX, SMALL, VALIDATE
 from .support.tenant import Tenant
-from .support.webhook_server import DOMAIN, WebhookServer
+from .support.webhook_server import DOMAIN
 from .support.workloads import PODS, REVISIONS, VMS, vm
 
 CANARY = "canary-7d1f"
@@ -194,29 +192,6 @@ def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
     # A VM that the list does not concern never waits.
     tenant.create(vm("sized"))
     tenant.owner.delete(VMS, plain["metadata"]["name"], tenant.namespace)
-
-
-def test_metrics_for_those_alone_who_may_have_them(
-    new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
-    monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
-    for role in yaml.safe_load_all((ROOT / "manifests" / "components" / "metrics" / "rbac.yaml").read_text()):
-        plane.admin.apply(role)
-    plane.admin.apply(yaml.safe_load((ROOT / "manifests" / "roles" / "metrics.yaml").read_text()))
-    port = free_port()
-    server = new_webhook({"metrics": {"listen": f"0.0.0.0:{port}"}})
-    namespace = new_tenant().namespace
-    token = plane.token(namespace, "prometheus")
-
-    assert server.ops("/metrics")[0] == 404
-    assert server.ops("/healthz")[0] == 200
-    assert [fetch(port, "/metrics", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
-    binding = bind(plane.admin, "kubevirt-webhook:metrics-reader", account(namespace, "prometheus"))
-    eventually(lambda: fetch(port, "/metrics", token)[0] == 200, what="the role to be known")
-    assert "kubevirt_webhook_ready 1.0" in fetch(port, "/metrics", token)[1]
-    assert token not in server.log.read_text()
-    plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
 
 
 def test_a_quota_keeps_our_priority_from_tenants(new_tenant: NewTenant, plane: Access) -> None:

@@ -23,7 +23,6 @@ def cluster() -> Guests:
 
 @pytest.fixture
 def guests(cluster: Guests) -> Iterator[Guests]:
-    """The same, with an opted-in namespace in which no guest runs."""
     cluster.offer()
     yield cluster
     cluster.end_all()

@@ -21,14 +21,7 @@ from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS, vm
 from tests.node.support import IMAGE, NodeInstallation
-from webhook.names import (
-    DEFAULT_INSTANCETYPE_ANNOTATION,
-    EVICTION,
-    INSTANCETYPES,
-    MIGRATION,
-    SCHEDULING,
-    policy_label,
-)
+from webhook.names import DEFAULT_INSTANCETYPE_ANNOTATION, EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING, policy_label
 
 IMAGES = "GUESTS_IMAGES"
 NAMESPACE = "guests"
@@ -89,7 +82,6 @@ class Guests(NodeInstallation):
         self._followed: dict[str, dict[str, tuple[Path, subprocess.Popen[bytes]]]] = {}
 
     def install_all(self) -> None:
-        """Install the webhook with its scheduler."""
         scheduler = ("--with=scheduler", f"--scheduler-image={SCHEDULER}", "--timeout=270")
         self.install(IMAGE, *scheduler)
         self.wait_ready()
@@ -140,7 +132,6 @@ class Guests(NodeInstallation):
         eventually(look, what=f"{name} to have {replicas} replicas", timeout=120)
 
     def run_vm(self, name: str, domain: Mapping[str, object] | None = None, **spec: object) -> KubeObject:
-        """Create a VM, as `guest_vm` makes it."""
         return self.admin.create(VMS, guest_vm(name, domain, **spec), NAMESPACE)
 
     def start(self, *names: str, domain: Mapping[str, object] | None = None, **spec: object) -> None:
@@ -154,11 +145,9 @@ class Guests(NodeInstallation):
             self.wait_migratable(name)
 
     def vmi(self, name: str) -> KubeObject:
-        """The VMI of that name."""
         return self.admin.get(VMIS, name, NAMESPACE)
 
     def node_of(self, name: str) -> str:
-        """The node on which KubeVirt says that a guest runs."""
         return str(self.vmi(name)["status"].get("nodeName", ""))
 
     def launchers(self, name: str) -> list[KubeObject]:
@@ -222,7 +211,6 @@ class Guests(NodeInstallation):
         return Inside(int(cpus), int(memory))
 
     def wait_migratable(self, name: str) -> None:
-        """Wait until KubeVirt says that a guest can be migrated."""
         wanted = {"type": "LiveMigratable", "status": "True"}.items()
         self.admin.wait(
             VMIS,
@@ -233,11 +221,7 @@ class Guests(NodeInstallation):
         )
 
     def migrate(self, name: str, added: dict[str, str] | None = None) -> KubeObject:
-        """Begin a migration; the answer is the stored object.
-
-        Raises:
-            KubeError: it is denied.
-        """
+        """Begin a migration; the answer is the stored object, or the KubeError of its denial."""
         return self.admin.create(MIGRATIONS, migration(name, added), NAMESPACE)
 
     def wait_migrated(self, made: KubeObject) -> KubeObject:
@@ -254,7 +238,6 @@ class Guests(NodeInstallation):
         return eventually(look, what="the migration to succeed", timeout=MIGRATION_SECONDS)
 
     def migrations(self, name: str = "") -> list[KubeObject]:
-        """All migrations, or those of one guest."""
         found = self.admin.list(MIGRATIONS, NAMESPACE)
         return [each for each in found if name in ("", each["spec"]["vmiName"])]
 
@@ -282,18 +265,11 @@ class Guests(NodeInstallation):
         return ""
 
     def explain(self, *arguments: str) -> Any:
-        """What `explain` prints as JSON, whatever its exit status says of it."""
         return json.loads(self.run("explain", *arguments, "-o", "json", check=False).stdout)
 
 
 def guest_vm(name: str, domain: Mapping[str, object] | None = None, **spec: object) -> Json:
-    """A VM whose guest tells.
-
-    Args:
-        name: the VM's.
-        domain: goes into its template's domain.
-        spec: goes into its template's spec.
-    """
+    """A VM whose guest tells; ``domain`` goes into its template's domain, other keywords into its template's spec."""
     made = vm(name)
     container = {"image": NAME, "imagePullPolicy": "IfNotPresent", "kernelPath": KERNEL, "initrdPath": INITRAMFS}
     boot = {"container": container, "kernelArgs": "console=ttyS0 quiet"}
@@ -314,12 +290,7 @@ def gaps(counts: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def times_of(vmi: Mapping[str, Any], made: Mapping[str, Any]) -> Times:
-    """How long a guest's last migration took.
-
-    Args:
-        vmi: the guest's.
-        made: the migration, which has succeeded.
-    """
+    """How long a guest's last migration took, which has succeeded."""
     state = vmi["status"]["migrationState"]
     assert state["migrationUid"] == made["metadata"]["uid"]
     moments = phases_of(made)

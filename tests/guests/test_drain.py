@@ -15,7 +15,6 @@ DRAIN = ("--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=kubevi
 
 @pytest.fixture
 def crowd(guests: Guests) -> Guests:
-    """Guests that run on one node."""
     guests.kubectl("cordon", OTHER[NODE])
     try:
         guests.start(*NAMES)

@@ -29,7 +29,6 @@ KINDS = (
 
 
 def labels_of(guests: Guests, node: str) -> dict[str, str]:
-    """The labels of a node."""
     return dict(guests.admin.get("v1/nodes", node)["metadata"]["labels"])
 
 

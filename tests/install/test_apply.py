@@ -41,8 +41,6 @@ class InstalledWorld:
         return any(line.startswith("waiting: ") for line in self.reported)
 
     def roll_out(self, status: dict[str, Any]) -> None:
-        """From now on the Deployment has this status."""
-
         def rolled(path: str) -> None:
             if path == DEPLOYMENT:
                 self.api.objects[path]["status"] = status

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.golden_files import Golden
 from tests.install.manifests import MANIFESTS
 from tests.install.memory import InstallMemory
 from webhook.errors import InputError
@@ -40,15 +40,13 @@ async def test_api_servers_and_control_plane_nodes_are_found() -> None:
     [((200, {"items": []}), (200, {"items": []})), ((403, {}), (200, {})), (None, (200, {})), ((200, b"["), (200, {}))],
     ids=["none", "forbidden", "no answer", "malformed"],
 )
-async def test_what_can_not_be_found_out_gets_a_sentence(
-    slices: Any, nodes: Any, golden: Callable[[str], None]
-) -> None:
+async def test_what_can_not_be_found_out_gets_a_sentence(slices: Any, nodes: Any, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         await discover_callers(answers(slices, nodes))
     golden(str(caught.value))
 
 
-def test_blocks_are_parsed(golden: Callable[[str], None]) -> None:
+def test_blocks_are_parsed(golden: Golden) -> None:
     assert parse("10.0.1.7, 10.0.0.5/28,fd00::/64") == ["10.0.0.0/28", "10.0.1.7/32", "fd00::/64"]
     for given in ("", "10.0.0.0/33", "everybody", "10.0.0.1,"):
         with pytest.raises(InputError) as caught:

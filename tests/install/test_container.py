@@ -16,7 +16,6 @@ each_manifest = pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.
 
 
 def pod_of(file: Path) -> tuple[Any, Any]:
-    """The pod's spec, and its container."""
     documents = filter(None, yaml.safe_load_all(file.read_text()))
     (pod,) = (one["spec"]["template"]["spec"] for one in documents if one["kind"] == "Deployment")
     (container,) = pod["containers"]

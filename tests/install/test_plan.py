@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 import yaml
 
 from tests.e2e.support.manifests import parse
+from tests.golden_files import Golden
 from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
@@ -103,14 +103,14 @@ def test_rights_come_and_go_with_the_settings_that_need_them(text: str, componen
         ("schedulr: {}", "schedulr"),
     ],
 )
-def test_settings_that_the_manifests_have_no_place_for(text: str, key: str, golden: Callable[[str], None]) -> None:
+def test_settings_that_the_manifests_have_no_place_for(text: str, key: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         planned(text)
     assert key in str(caught.value)
     golden(str(caught.value))
 
 
-def test_openshift_must_be_told_where_kubevirt_is(golden: Callable[[str], None]) -> None:
+def test_openshift_must_be_told_where_kubevirt_is(golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         planned(overlay="openshift")
     golden(str(caught.value))
@@ -119,7 +119,6 @@ def test_openshift_must_be_told_where_kubevirt_is(golden: Callable[[str], None])
 
 
 def opened(text: str) -> tuple[list[Any], list[Any]]:
-    """The ports of the Service, and the rules of the NetworkPolicy."""
     by_kind = {one["kind"]: one["spec"] for one in planned(f"{HEALTH_CHECK}{text}\n").before if "spec" in one}
     return by_kind["Service"]["ports"], by_kind["NetworkPolicy"]["ingress"]
 

@@ -21,7 +21,6 @@ DASHBOARD: dict[str, Any] = json.loads(DASHBOARD_FILE.read_text())
 
 
 def queries() -> dict[str, list[str]]:
-    """The dashboard's queries by the title of their panel."""
     return {
         panel["title"]: [one["expr"] for one in panel["targets"]] for panel in DASHBOARD["panels"] if "targets" in panel
     }

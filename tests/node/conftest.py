@@ -23,7 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def node() -> NodeInstallation:
-    """The cluster, and the program as its admin runs it."""
     return NodeInstallation(Path(os.environ[PLACE]), Path(os.environ["NODE_BINARIES"]))
 
 
@@ -47,6 +46,5 @@ def installed(node: NodeInstallation) -> NodeInstallation:
 
 @pytest.fixture
 def load(installed: NodeInstallation) -> Iterator[NodeReviews]:
-    """VMs that are created all the time."""
     with NodeReviews(installed) as running:
         yield running

@@ -101,7 +101,6 @@ class ShortLived(Repeated):
             self.failed.append(answer)
 
     def token(self) -> str:
-        """The token that the replica finds in its directory."""
         return Path(f"/proc/{self.process}/root{DIRECTORY}/token").read_text()
 
     def is_accepted(self, token: str) -> bool:

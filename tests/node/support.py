@@ -47,8 +47,6 @@ SELF_SIGNED = "--tls=self-signed"
 
 
 class NodeInstallation(Access):
-    """The cluster around an installation."""
-
     def __init__(self, directory: Path, binaries: Path) -> None:
         super().__init__(directory, f"https://{NodeCluster.ADDRESSES[0]}:{NodeCluster.PORT}", binaries)
         self.settings = directory / "settings.yaml"
@@ -58,7 +56,6 @@ class NodeInstallation(Access):
         return [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={self.kubeconfig_for(*ADMIN)}"]
 
     def run(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the program as an admin does; no traceback, whatever happens."""
         done = subprocess.run(
             self.command(*arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=280, check=False
         )

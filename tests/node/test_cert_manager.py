@@ -20,7 +20,6 @@ SERVING = "kubevirt-webhook-serving"
 
 @pytest.fixture(scope="module")
 def issuer(node: NodeInstallation) -> Iterator[None]:
-    """The kinds and the controllers of cert-manager."""
     with cert_manager.running(node):
         yield
 

@@ -34,7 +34,6 @@ WITH_ALL: dict[str, Any] = {
 
 @pytest.fixture
 def empty(node: NodeInstallation) -> Iterator[NodeInstallation]:
-    """The cluster without an installation, before and after."""
     node.run("uninstall")
     yield node
     node.remove_everything()

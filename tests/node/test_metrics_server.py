@@ -76,7 +76,6 @@ def measured(node: NodeInstallation) -> list[Json]:
 
 
 def autoscaler_sees(node: NodeInstallation) -> Json | None:
-    """The average CPU, once the autoscaler has it."""
     status = node.admin.get(AUTOSCALERS, NAMESPACE, NAMESPACE).get("status", {})
     active = {"type": "ScalingActive", "status": "True"}.items()
     if not any(active <= condition.items() for condition in status.get("conditions", ())):

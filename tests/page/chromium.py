@@ -31,11 +31,7 @@ class BrowserMissingError(Exception):
 
 
 def browser() -> str:
-    """The path of Chromium.
-
-    Raises:
-        BrowserMissingError: there is none.
-    """
+    """The path of Chromium, or a `BrowserMissingError`."""
     found = os.environ.get("CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), "")
     if not found:
         raise BrowserMissingError("Chromium is missing; on Debian install chromium, or set CHROMIUM=PATH")
@@ -43,11 +39,7 @@ def browser() -> str:
 
 
 def axe() -> str:
-    """The source of axe-core, from the cache or the package registry.
-
-    Raises:
-        BrowserMissingError: it is not cached and cannot be fetched.
-    """
+    """The source of axe-core, from the cache or the package registry; or a `BrowserMissingError`."""
     folder = cache_root(os.environ) / "axe-core"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"axe-{AXE}.min.js"

@@ -73,7 +73,6 @@ class Site:
 
 
 def examples() -> Iterator[Any]:
-    """The reviews of the examples."""
     for file in sorted((data.directory("examples") / "reviews").glob("*.yaml")):
         (document,) = read_documents(file)
         yield document.value
@@ -110,7 +109,6 @@ def axe() -> Callable[[Page], list[str]]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, window: Browser) -> Iterator[Site]:
-    """The server, with the decisions about the examples."""
     folder = tmp_path_factory.mktemp("serve")
     pair = self_signed(["localhost", "127.0.0.1"])
     (folder / "crt").write_bytes(pair.certificate)

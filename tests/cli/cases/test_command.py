@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -15,6 +14,7 @@ from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.review.samples import CLUSTER, vm
 from tests.cli.review.test_formats import check
 from tests.cli.runner import run
+from tests.golden_files import Golden
 from webhook.admission.decision import Change, Decision, Reason
 from webhook.admission.reasons import MEANINGS
 from webhook.review.endpoints import ENDPOINTS
@@ -109,7 +109,7 @@ def test_the_page_on_tests_shows_what_its_test_says(tmp_path: Path, monkeypatch:
     ],
     ids=str,
 )
-def test_every_wrong_expectation_fails(tmp_path: Path, expect: Any, golden: Callable[[str], None]) -> None:
+def test_every_wrong_expectation_fails(tmp_path: Path, expect: Any, golden: Golden) -> None:
     result = run("test", write_test(tmp_path, case(vm(), **expect)))
 
     assert result.exit_code == 1
@@ -193,7 +193,7 @@ def test_junit(tmp_path: Path) -> None:
     ],
     ids=lambda change: str(change)[:60],
 )
-def test_bad_tests_are_exit_2(tmp_path: Path, change: Any, golden: Callable[[str], None]) -> None:
+def test_bad_tests_are_exit_2(tmp_path: Path, change: Any, golden: Golden) -> None:
     result = run("test", write_test(tmp_path, **{"cases": [], **change}))
 
     assert result.exit_code == 2

@@ -29,7 +29,6 @@ def result(decision: str = "allowed", code: str = "scheduler-injected", text: st
 
 
 def every() -> list[Result]:
-    """One of each severity."""
     return [
         result("patched"),
         result("would-deny", "instancetype-denied"),

@@ -27,8 +27,9 @@ from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.expanding import KUBEVIRT
 from tests.cli.review.samples import CLUSTER, POOL, SECRET, manifest, result, vm
-from tests.cli.runner import run
+from tests.cli.runner import Command, Refused, run
 from tests.definitions import definition
+from tests.golden_files import Golden
 from tests.kubevirt.samples import preference
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
@@ -93,19 +94,19 @@ def evicted() -> Any:
         (launcher(), ("--user", "mallory"), {"decision": "allowed", "user": "mallory"}),
     ],
 )
-def test_decisions(review: Callable[..., Result], obj: Any, options: tuple[str, ...], expected: Any) -> None:
+def test_decisions(review: Command, obj: Any, options: tuple[str, ...], expected: Any) -> None:
     answer = answer_of(review(obj, "-o", "json", *options))
 
     assert {key: answer[key] for key in expected} == expected
 
 
-def test_an_eviction_is_sent_to_the_subresource(review: Callable[..., Result]) -> None:
+def test_an_eviction_is_sent_to_the_subresource(review: Command) -> None:
     answer = answer_of(review(evicted(), "-o", "json"))
 
     assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
 
 
-def test_objects_that_nobody_asks_about(review: Callable[..., Result], golden: Callable[[str], None]) -> None:
+def test_objects_that_nobody_asks_about(review: Command, golden: Golden) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
 
     answer = answer_of(review(service, "-o", "json"))
@@ -113,17 +114,15 @@ def test_objects_that_nobody_asks_about(review: Callable[..., Result], golden: C
     golden(answer["message"])
 
 
-def test_a_manifest_of_another_namespace_is_a_mistake(
-    review: Callable[..., Result], tmp_path: Path, refused: Callable[[Result], None]
-) -> None:
+def test_a_manifest_of_another_namespace_is_a_mistake(review: Command, tmp_path: Path, refused: Refused) -> None:
     refused(review(vm(), "--namespace=lab"))
 
 
-def test_text_is_for_people(review: Callable[..., Result], tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_text_is_for_people(review: Command, tmp_path: Path, golden: Golden) -> None:
     golden(review(vm()).stdout)
 
 
-def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Callable[..., Result]) -> None:
+def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Command) -> None:
     patched = yaml.safe_load(review(vm(), "-o", "yaml").stdout)
     operations = answer_of(review(vm(), "-o", "patch"))
 
@@ -132,7 +131,7 @@ def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Callable[...,
     assert operations[0] == {"op": "add", "path": "/spec/template/spec/schedulerName", "value": "kubevirt"}
 
 
-def test_standard_input_lists_and_several_documents(review: Callable[..., Result]) -> None:
+def test_standard_input_lists_and_several_documents(review: Command) -> None:
     both = [{"apiVersion": "v1", "kind": "List", "items": [vm(), vm(scheduler="stork")]}, vm(scheduler="x")]
     answers = answer_of(run("review", "-", *CLUSTER, "-o", "json", stdin=yaml.safe_dump_all(both)))
 
@@ -140,7 +139,7 @@ def test_standard_input_lists_and_several_documents(review: Callable[..., Result
     assert review(both).stdout.count("CREATE VirtualMachine") == 3
 
 
-def test_denied_is_exit_1(review: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denied_is_exit_1(review: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def reject(*_: Any) -> Decision:
         return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))
 
@@ -167,7 +166,7 @@ def test_denied_is_exit_1(review: Callable[..., Result], monkeypatch: pytest.Mon
     ],
     ids=["empty", "list", "text", "no version", "no metadata", "syntax", "duplicate", "no uid"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, golden: Callable[[str], None]) -> None:
+def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, golden: Golden) -> None:
     path = tmp_path / "object.yaml"
     path.write_text(content)
     result = run("review", path, *CLUSTER)
@@ -178,7 +177,7 @@ def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, gold
     golden(result.stderr.replace(str(path), "FILE"))
 
 
-def test_bad_sources(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_bad_sources(tmp_path: Path, golden: Golden) -> None:
     path = manifest(tmp_path, vm())
     both = run("review", path, "--cluster-from", tmp_path, "--kubeconfig", tmp_path)
     missing = run("review", path, "--cluster-from", tmp_path / "none")
@@ -193,7 +192,7 @@ def test_bad_sources(tmp_path: Path, golden: Callable[[str], None]) -> None:
 
 @pytest.mark.parametrize("command", [("review", "FILE"), ("explain", "migration", "VM")], ids=" ".join)
 def test_without_a_cluster_files_are_suggested(
-    command: tuple[str, ...], tmp_path: Path, golden: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = manifest(tmp_path, vm())
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -208,12 +207,12 @@ def test_without_a_cluster_files_are_suggested(
 @pytest.mark.parametrize(
     "request_", [None, [1], {"uid": "u", "userInfo": "x"}, {}], ids=["none", "list", "malformed user", "no uid"]
 )
-def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, refused: Callable[[Result], None]) -> None:
+def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, refused: Refused) -> None:
     asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request_}
     refused(run("review", manifest(tmp_path, asked), *CLUSTER))
 
 
-def test_the_kubevirt_version_decides(review: Callable[..., Result]) -> None:
+def test_the_kubevirt_version_decides(review: Command) -> None:
     """KubeVirt 1.6 finds a conflict in any memory beside an instancetype, later ones only in the same member."""
     named = vm(instancetype={"name": "u1.medium"})
     named["metadata"]["namespace"] = "apps"
@@ -224,7 +223,7 @@ def test_the_kubevirt_version_decides(review: Callable[..., Result]) -> None:
     assert review(named, "--kubevirt-version=new").exit_code == 2
 
 
-def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, golden: Callable[[str], None]) -> None:
+def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     manifest(tmp_path, [vm(), POOL | {"spec": {}}])
     result = run("review", tmp_path, *CLUSTER)
@@ -392,7 +391,7 @@ def test_a_bar_on_a_terminal_goes_away(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "\x1b[2K" in shown.decode()
 
 
-def test_secrets_are_shown_only_on_request(review: Callable[..., Result]) -> None:
+def test_secrets_are_shown_only_on_request(review: Command) -> None:
     obj = vm()
     obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
     results = {output: review(obj, "-o", output) for output in ("text", "json", "yaml", "patch")}
@@ -452,14 +451,14 @@ def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tm
         assert "domain.memory.guest" in (failure.text or "")
 
 
-def test_a_mistyped_kind_is_no_green_pipeline(review: Callable[..., Result]) -> None:
+def test_a_mistyped_kind_is_no_green_pipeline(review: Command) -> None:
     mistyped = yaml.safe_load(GARBAGE) | {"kind": "VirtualMachin"}
 
     assert review(mistyped).exit_code == 1
     assert review(mistyped, "--no-validate").exit_code == 0
 
 
-def test_definitions_in_a_file_come_first(review: Callable[..., Result], tmp_path: Path) -> None:
+def test_definitions_in_a_file_come_first(review: Command, tmp_path: Path) -> None:
     """They show what the tables do not: required fields, and enumerations."""
     crds = Path(__file__).parents[2] / "data" / "kubevirt-crds.json.gz"
     obj = vm() | {"spec": {"runStrategy": "Always"}}
@@ -541,7 +540,7 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
         assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).stdout)
 
 
-def test_the_reason_that_decided_is_the_class_of_a_failure(review: Callable[..., Result]) -> None:
+def test_the_reason_that_decided_is_the_class_of_a_failure(review: Command) -> None:
     """A VM whose instancetype is missing was `owner-chose-instancetype` in a pipeline."""
     obj = vm(instancetype={"name": "u1.none"})
     obj["metadata"]["namespace"] = "apps"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from click.testing import Result
 
 from tests import builders
 from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
-from tests.cli.runner import in_thread, run
+from tests.cli.runner import Ended, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.golden_files import Golden
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.definitions import DEFINITIONS
@@ -75,9 +75,7 @@ def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
     assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
 
 
-def test_a_template_without_its_parameters_is_not_evaluated(
-    tmp_path: Path, ended: Callable[[Result, int], None]
-) -> None:
+def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, ended: Ended) -> None:
     ended(run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER), 3)
     assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
 
@@ -196,9 +194,7 @@ def test_the_definitions_of_a_large_cluster_are_read_page_by_page(tmp_path: Path
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(403, 0), (500, 2), (0, 2)])
-def test_definitions_that_cannot_be_read(
-    tmp_path: Path, status: int, exit_status: int, golden: Callable[[str], None]
-) -> None:
+def test_definitions_that_cannot_be_read(tmp_path: Path, status: int, exit_status: int, golden: Golden) -> None:
     with api_server() as server:
         if status:
             server.fail(WHOLE_DEFINITIONS.path(), status, times=100)

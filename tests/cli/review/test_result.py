@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.cli.review.samples import every, result
+from tests.golden_files import Golden
 from webhook.cli.review.result import Result, Summary
 
 
@@ -38,7 +37,7 @@ def test_bad_input_weighs_most() -> None:
     assert summary(result("denied"), mistakes=1).exit_status("deny") == 2
 
 
-def test_one_line_says_everything(golden: Callable[[str], None]) -> None:
+def test_one_line_says_everything(golden: Golden) -> None:
     made = summary(*every(), foreign=1, mistakes=2)
     made.join(summary(result("patched"), result("patched")))
 

@@ -112,7 +112,6 @@ def crowd(place: Place, node: str, templates: Mapping[str, Json]) -> None:
 
 
 def nodes_of(place: Place) -> dict[str, Any]:
-    """The node of each VM."""
     return {vmi["metadata"]["name"]: vmi["status"].get("nodeName") for vmi in place.admin.list(VMIS, place.namespace)}
 
 

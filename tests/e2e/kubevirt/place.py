@@ -91,7 +91,6 @@ class Place:
         return next(pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node)
 
     def unschedulable(self, name: str = "web") -> KubeObject | None:
-        """A pod of a VM for which there is no node."""
         return next((pod for pod in self.launchers(name) if is_unschedulable(pod)), None)
 
     def claim(self, name: str, inferred: Mapping[str, str]) -> KubeObject:
@@ -147,5 +146,4 @@ def annotations_left(vmi: Mapping[str, Any]) -> dict[str, str]:
 
 
 def made(place: Place) -> KubeObject | None:
-    """The only VMI there is, if there is one."""
     return next(iter(place.admin.list(VMIS, place.namespace)), None)

@@ -69,7 +69,6 @@ class Fleet(NamedTuple):
 
 
 def _template(dice: random.Random) -> Json:
-    """The spec of a VM's template."""
     spec: Json = {"domain": {"devices": {}, "memory": {"guest": dice.choice(["512Mi", "1Gi", "3Gi"])}}}
     kinds = ["free", "free", "external", "dedicated", "stops", "group", "here", "large", "apart"]
     match dice.choice(kinds):
@@ -263,7 +262,6 @@ class Drain:
             self.answers[name] = answer.message if answer else ""
 
     def outcome(self, vm: VmPlan) -> str:
-        """What has become of a VM so far."""
         try:
             vmi = self._place.get(VMIS, vm.name)
         except KubeError as error:

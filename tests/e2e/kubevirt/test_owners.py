@@ -39,15 +39,6 @@ def own(new_place: NewPlace) -> Place:
     return place
 
 
-# -- another one than the default -------------------------------------------------------------------------------------
-
-
-# -- fields that conflict with an injected default ---------------------------------------------------------------------
-
-
-# -- the scheduler -----------------------------------------------------------------------------------------------------
-
-
 def clone(place: Place, **filters: Any) -> KubeObject:
     """A clone of the VM ``web``, by KubeVirt's own controller."""
     vm = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine"}
@@ -78,9 +69,6 @@ def test_a_clone_without_any_of_our_marks_is_known_by_its_scheduler(new_place: N
 
     assert scheduler_of(copied) == "ours-alone"
     assert marks_of(copied).keys() >= SCHEDULER_MARKS
-
-
-# -- sizes -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_vm_of_a_preset_has_a_size(place: Place) -> None:

@@ -32,7 +32,6 @@ class Access:
         return self.kube(*KUBEVIRT_CONTROLLER)
 
     def kube(self, user: str, groups: Iterable[str] = ()) -> Kube:
-        """A client that acts as ``user``."""
         return Kube(self.server, self.pki.ca, self.pki.client(user, groups), user)
 
     def token(self, namespace: str, name: str) -> str:
@@ -47,7 +46,6 @@ class Access:
         return Kube(self.server, self.pki.ca, None, f"{namespace}/{name}", token=self.token(namespace, name))
 
     def kubeconfig_for(self, user: str, groups: Iterable[str] = ()) -> Path:
-        """A self-contained kubeconfig of ``user``."""
         return self.pki.kubeconfig(self.server, user, groups)
 
     def has(self, binary: str) -> bool:

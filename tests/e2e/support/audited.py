@@ -27,7 +27,6 @@ class AuditLog:
 
     @property
     def flags(self) -> Sequence[str]:
-        """Of the API server."""
         return [
             f"--audit-policy-file={self._policy}",
             f"--audit-log-path={self._log}",
@@ -51,7 +50,6 @@ class AuditLog:
         return {right for line in self.requests() for right in _needed(line)}
 
     def refused(self) -> set[Right]:
-        """Those that were missing."""
         lines = [line for line in self.requests() if line.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN]
         return {right for line in lines for right in _needed(line)}
 

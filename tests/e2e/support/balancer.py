@@ -47,7 +47,6 @@ class Balancer:
 
 
 def _pass(client: socket.socket, server: socket.socket) -> None:
-    """Bytes in both directions, until both have ended."""
     other = {client: server, server: client}
     with selectors.DefaultSelector() as selector:
         for each in other:

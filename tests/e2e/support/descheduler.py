@@ -22,7 +22,6 @@ _POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"
 
 
 def policy_of(namespace: str) -> Json:
-    """The shipped policy, for one namespace alone."""
     policy: Json = yaml.safe_load(_POLICY.read_text())
     (profile,) = policy["profiles"]
     evictor = profile["pluginConfig"][0]

@@ -30,7 +30,6 @@ class Helm:
         self._kubeconfig = kubeconfig
 
     def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None, check: bool = True) -> str:
-        """The output of a command, from both streams."""
         command = [str(self._program), "--namespace=kubevirt-webhook", *map(str, arguments)]
         if values is not None:
             file = self._directory / "values.json"
@@ -47,11 +46,9 @@ class Helm:
         return said if not check else done.stdout
 
     def template(self, values: Mapping[str, Any] | None = None, *options: str) -> list[Json]:
-        """The objects of the chart."""
         given = {"image": IMAGE, **(values or {})}
         made = self.run("template", "kubevirt-webhook", CHART, *options, values=given)
         return [document for document in parse(made) if document]
 
     def refusal(self, values: Mapping[str, Any], *options: str) -> str:
-        """Why the chart is not rendered."""
         return self.run("template", "kubevirt-webhook", CHART, *options, values=values, check=False)

@@ -131,11 +131,9 @@ class LiveInstallation:
         return tenant
 
     def secret(self) -> Json:
-        """The CA's Secret."""
         return self.access.admin.get(*SECRET)
 
     def rotate(self) -> None:
-        """Requests another CA."""
         self.access.admin.patch(*SECRET[:2], {"metadata": {"annotations": {ROTATE: "now"}}}, SECRET[2])
 
     def wait_serving(self, old: str) -> str:
@@ -163,7 +161,6 @@ class SteadyReviews(Repeated):
         self.failures: list[str] = []
 
     def step(self) -> None:
-        """Create one."""
         began = time.perf_counter()
         try:
             chosen = self._tenant.choice()

@@ -48,7 +48,6 @@ class LoopbackServer:
 def reply(
     handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Sends a whole answer."""
     handler.send_response(status)
     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         handler.send_header(name, value)

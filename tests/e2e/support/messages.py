@@ -25,7 +25,6 @@ class Said(msgspec.Struct, frozen=True):
 
 
 def parse(message: str) -> Said:
-    """A warning, or the message of a denial."""
     found = _SAID.fullmatch(message)
     assert found, message
     return Said(**{name: value or "" for name, value in found.groupdict().items()})

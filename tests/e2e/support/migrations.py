@@ -59,7 +59,6 @@ def evacuation(vmi: str = "web", node: str = "node-a") -> Json:
 
 
 def source_of(vmi: Mapping[str, Any], node: str) -> Json:
-    """The pod that a VMI runs in."""
     pod = launcher_of(vmi)
     pod["spec"] |= {"nodeName": node, "nodeSelector": _template_selector(vmi)}
     pod["spec"]["tolerations"] = vmi["spec"].get("tolerations", [])
@@ -84,7 +83,6 @@ def target_of(
 
 
 def terms_of(pod: Mapping[str, Any]) -> list[Json]:
-    """A pod's required node affinity."""
     terms: list[Json] = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     return terms
 
@@ -152,7 +150,6 @@ class MigrationMover:
 
     @property
     def name(self) -> str:
-        """Of the VMI."""
         return str(self.vmi["metadata"]["name"])
 
     def ask(self, added: Mapping[str, str] | None = None, *, by: Kube | None = None, **spec: Any) -> KubeObject:
@@ -160,7 +157,6 @@ class MigrationMover:
         return (by or self.tenant.owner).create(MIGRATIONS, migration(self.name, added, **spec), self.tenant.namespace)
 
     def evacuate(self) -> KubeObject:
-        """A migration by KubeVirt."""
         return self._kube.create(MIGRATIONS, evacuation(self.name), self.tenant.namespace)
 
     def target(self, policy: Mapping[str, Any], **query: str) -> KubeObject:

@@ -149,7 +149,6 @@ def ensure_namespace(kube: Kube, name: str) -> None:
 
 
 def install_rbac(kube: Kube) -> None:
-    """What the identities in ``pki`` need to do their policies."""
     for document in yaml.safe_load_all((HERE / "rbac.yaml").read_text()):
         create_once(kube, kube.resource_of(document), document)
 
@@ -210,7 +209,6 @@ def _as_written(item: Json) -> Json:
 
 
 def established(kube: Kube) -> set[str]:
-    """The names of the definitions that the API server has accepted."""
     return {item["metadata"]["name"] for item in kube.list(CRDS) if has_condition(item, "Established")}
 
 

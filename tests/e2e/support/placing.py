@@ -52,13 +52,11 @@ def place(kube: Kube, count: int, prefix: str = "vm", **options: Any) -> Counter
 
 
 def place_one(kube: Kube, pod: Json) -> str:
-    """The node that a pod gets."""
     kube.create(PODS, pod, SPACE)
     return placed(kube, pod["metadata"]["name"])
 
 
 def remove_pods(kube: Kube) -> None:
-    """Removes all at once."""
     kube.delete_all(PODS, SPACE, gracePeriodSeconds="0")
 
 

@@ -96,7 +96,6 @@ class ControlPlane(Access):
     # -- etcd ----------------------------------------------------------------------------------------------------------
 
     def start_etcd(self) -> None:
-        """A new one on the same data."""
         self._etcd.start()
         self._etcd.wait_ready(functools.partial(_etcd_is_ready, self._etcd_port))
 
@@ -164,7 +163,6 @@ class ControlPlane(Access):
         return process
 
     def scheduler(self, name: str) -> Process:
-        """A scheduler that was started."""
         return self._schedulers[name]
 
     def stop_scheduler(self, name: str, grace: float = 5) -> None:

@@ -107,7 +107,6 @@ class Process:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does."""
         self.stop(grace=0)
 
     def stop(self, grace: float = 5) -> None:

@@ -15,7 +15,6 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def account(namespace: str, name: str) -> Json:
-    """A service account as the subject of a binding."""
     return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
 
 

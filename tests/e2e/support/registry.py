@@ -63,7 +63,6 @@ class Registry:
         self._process.kill()
 
     def stop(self) -> None:
-        """It is away from here on."""
         self._process.kill()
 
     def pause(self) -> None:
@@ -71,11 +70,9 @@ class Registry:
         self._process.pause()
 
     def resume(self) -> None:
-        """It answers again."""
         self._process.resume()
 
     def authorize(self, authorization: str) -> None:
-        """Push with this ``Authorization`` header from here on."""
         self._authorization = {"Authorization": authorization}
 
     def push(self, repository: str, layers: Mapping[str, int], tag: str = "v1") -> str:

@@ -30,7 +30,6 @@ class Repeated:
             raise self._errors[0]
 
     def step(self) -> None:
-        """What is done once."""
         raise NotImplementedError
 
     def _run(self) -> None:

@@ -77,11 +77,9 @@ class SchedulerReplica:
         self.kill()
 
     def kill(self) -> None:
-        """Ends it as a crash does."""
         self.process.kill()
 
     def get(self, path: str, token: str = "") -> str:
-        """Its response at a path."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
         unverified = ssl._create_unverified_context()

@@ -48,7 +48,6 @@ def named(kind: str, name: str) -> Json:
 
 
 def matchers_of(vm: Mapping[str, Any]) -> list[Any]:
-    """Instancetype and preference that a VM names."""
     return [vm["spec"].get(field) for field in ("instancetype", "preference")]
 
 

@@ -38,7 +38,6 @@ class Tenant:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def create(self, vm: Mapping[str, Any], **query: str) -> KubeObject:
-        """A VM by its owner."""
         return self.owner.create(VMS, vm, self.namespace, **query)
 
     def start(self, vm: Mapping[str, Any]) -> KubeObject:
@@ -56,7 +55,6 @@ class Tenant:
         return self.controller.replace(VMS, changed)
 
     def launch(self, vmi: Mapping[str, Any], **query: str) -> KubeObject:
-        """The pod of a VMI."""
         return self.pod(launcher_of(vmi), **query)
 
     def pod(self, manifest: Mapping[str, Any], **query: str) -> KubeObject:

@@ -226,11 +226,9 @@ class WebhookServer:
     # -- its output ----------------------------------------------------------------------------------------------------
 
     def logged(self) -> list[Json]:
-        """Its log."""
         return _json_lines(self.log)
 
     def events(self, event: str) -> list[Json]:
-        """The lines of its log that tell an event."""
         return [line for line in self.logged() if line["event"] == event]
 
     def audit(self) -> list[Json]:
@@ -257,7 +255,6 @@ class WebhookServer:
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     def ops(self, path: str) -> tuple[int, str]:
-        """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
         return fetch(self._ops_port, path, tls=False)
 
     def ask(self, path: str, review: Json, token: str = "") -> Json:

@@ -12,7 +12,6 @@ def profile(name: str = "kubevirt", **more: Any) -> Json:
 
 
 def configuration(*profiles: Json, **more: Any) -> Json:
-    """A scheduler beside the cluster's own."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
