@@ -45,10 +45,7 @@ _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
 class PlatformImage(msgspec.Struct, frozen=True, gc=False):
-    """An image, by the digest of its manifest or index, on nodes of one platform, ``OS/ARCHITECTURE``.
-
-    An index has other layers on each.
-    """
+    """An image, by the digest of its manifest or index, whose layers depend on the platform, ``OS/ARCHITECTURE``."""
 
     digest: str
     platform: str

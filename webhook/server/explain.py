@@ -63,11 +63,7 @@ class ExplainRequest(NamedTuple):
 
 
 def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
-    """The parameters of a query string: names and values in their order.
-
-    Raises:
-        InputError: it is too long, or has too many of them.
-    """
+    """The names and values in a query string, in order; an `InputError` where it is too long, or has too many."""
     if len(query) > MAX_QUERY:
         raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
     try:
@@ -77,11 +73,7 @@ def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
 
 
 def question(query: str) -> ExplainRequest:
-    """The question in a query string.
-
-    Raises:
-        InputError: nothing that can be answered.
-    """
+    """The question in a query string; an `InputError` where it has none that can be answered."""
     given: dict[str, str] = {}
     selector = []
     for parameter, value in parameters(query, keep_blank=True):

@@ -168,9 +168,7 @@ class SenderVerifier:
     async def follow(self, transport: Transport, on_failure: Callable[[str], None]) -> None:
         """Read the keys when a token needs them, until cancelled.
 
-        Args:
-            transport: the connection to the API server.
-            on_failure: gets each new reason why they cannot be read, as a clause; the former keys are kept.
+        ``on_failure`` gets each new reason why they cannot be read, as a clause; the former keys are kept.
         """
         told = ""
         while True:

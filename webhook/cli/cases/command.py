@@ -262,10 +262,8 @@ def record(
 ) -> int:
     """Write a test whose cases expect what the reviews of objects say, and return how many cases it has.
 
-    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`.
-
-    Raises:
-        InputError: the target exists already, or an input cannot be used.
+    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`. An
+    `InputError` says that the target exists already, or that an input cannot be used.
     """
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")

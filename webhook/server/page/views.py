@@ -249,12 +249,7 @@ class PageViews(msgspec.Struct, frozen=True):
     waiting_for: Callable[[], tuple[str, ...]]
 
     async def show(self, path: str, query: str, permit: Permit) -> PageAnswer | None:
-        """The answer to a request for a path that begins with `PATH`; None: there is nothing.
-
-        Raises:
-            InputError: a parameter is not valid.
-            Unreadable: something is not known now.
-        """
+        """The answer for a path that begins with `PATH`, or None; it raises `InputError` and `Unreadable`."""
         first, _, second = path.removeprefix(PATH).strip("/").partition("/")
         match first, second:
             case "", "":
