@@ -217,7 +217,7 @@ async def _narrowing(
 async def _plan(
     installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, narrow: _Change
 ) -> Plan:
-    """The plan, with the cluster's settings, else the overlay's, and its image by default; `InputError`: there is none."""
+    """The plan, with the settings and the image of the cluster unless others are given; `InputError`: no image."""
     manifests = directory("manifests")
     own = plan.config_map(manifests, overlay, namespace)
     stored = {} if given else (await installer.get(own) or own).get("data") or {}

@@ -154,13 +154,7 @@ def title(resource: Resource[Any], meta: ObjectMeta) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """The argument of every check.
-
-    Attributes:
-        reader: where the objects are read.
-        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
-        manifests: the directory of the manifests.
-    """
+    """The argument of every check; without the URL of a server outside the cluster, the settings' Service counts."""
 
     reader: ObjectReader
     settings: Settings

@@ -653,12 +653,7 @@ class Planner:
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """A VM that blocks a drain.
-
-    Attributes:
-        mover: what it requires; None: its eviction already leads to no migration.
-        alone: the nodes for it before any other VM moved; None like ``mover``.
-    """
+    """A VM that blocks a drain, with what it requires, and its nodes before others move; None: it does not migrate."""
 
     code: str
     vmi: Vmi

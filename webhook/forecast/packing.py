@@ -48,12 +48,7 @@ Amounts = dict[str, int]
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """The nodes for one VM at one moment.
-
-    Attributes:
-        room: the nodes that have enough free, as a bitset.
-        apart: what other pods keep it from, each with the nodes, as a bitset.
-    """
+    """The nodes for one VM at one moment: with room, and those that other pods keep it from, as bitsets."""
 
     eligibility: Eligibility
     room: int

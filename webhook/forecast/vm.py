@@ -85,11 +85,7 @@ class FieldReport(View, frozen=True):
 
 
 class NamedReport(View, frozen=True):
-    """An instancetype or a preference that takes part.
-
-    Attributes:
-        inferred_from: the volume from which it was inferred; empty: the VM names it.
-    """
+    """An instancetype or a preference that takes part; ``inferred_from`` is a volume, empty where the VM names it."""
 
     role: str
     kind: str

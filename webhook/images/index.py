@@ -66,11 +66,7 @@ class _KnownTable(msgspec.Struct):
 
 
 class LayerIndex:
-    """The layers on all nodes.
-
-    Attributes:
-        denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
-    """
+    """The layers on all nodes; ``denied`` counts images that were not kept, by `MAX_IMAGES` or `MAX_LAYERS`."""
 
     def __init__(self) -> None:
         self._nodes: Final[dict[str, _Node]] = {}

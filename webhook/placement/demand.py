@@ -108,11 +108,7 @@ _MOST_RESOURCES: Final = 64
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a target pod requests of its node.
-
-    Attributes:
-        requests: amounts by resource, in kube-scheduler's unit; sorted by name, without what is zero.
-    """
+    """What a target pod requests of its node: amounts in kube-scheduler's unit, sorted by name, without zeros."""
 
     requests: dict[str, int]
     gaps: tuple[str, ...] = ()

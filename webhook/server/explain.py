@@ -153,14 +153,10 @@ class Explainer(GuardedApplication):
 
 
 def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
-    """Check that a user may see what an explanation shows: the VMI and the nodes.
+    """How the facts are read for a user who may see what an explanation shows, the VMI and the nodes.
 
-    Returns:
-        How the facts are to be read: with the VM's volumes if the user may get claims and volumes.
-
-    Raises:
-        RequestDenied: a permission is missing.
-        Unreadable: whether the user has one is not known now.
+    That is with the VM's volumes if the user may get claims and volumes. A `RequestDenied` names a missing permission;
+    `Unreadable`: whether the user has one is not known now.
     """
     rights = [
         access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", asked.namespace, asked.name),

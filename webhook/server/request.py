@@ -103,11 +103,7 @@ class _Found:
 
 
 class Chunks:
-    """A body in chunks, taken apart; the head of its request comes first.
-
-    Attributes:
-        found: what the parser has found so far.
-    """
+    """A body in chunks, taken apart, the head of its request first; ``found`` is what the parser has found so far."""
 
     def __init__(self) -> None:
         # Two objects: one that calls itself would be a cycle, and keep hostile heads until the collector's next run.
@@ -199,11 +195,7 @@ class CachedRequestHead:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a request.
-
-    Attributes:
-        headers: whole lines, without those of length and connection.
-    """
+    """The answer to a request; its headers are whole lines, without those of length and connection."""
 
     status: int
     body: bytes

@@ -104,15 +104,10 @@ class SenderVerifier:
         self.results: Final[Counter[Result]] = Counter()
 
     def verify(self, authorization: str, path: str, group: str) -> float | None:
-        """Until when a token proves that an API server sends reviews to an endpoint.
+        """Until when a token proves that an API server sends reviews to an endpoint, on the clock of `time.monotonic`.
 
-        Args:
-            authorization: the value of the header.
-            path: of the endpoint.
-            group: the API group of the endpoint's resource.
-
-        Returns:
-            A time on the clock of `time.monotonic`; 0.0: it proves nothing; None: its key is not known yet.
+        0.0: it proves nothing; None: its key is not known yet. ``authorization`` is the header, ``group`` the API group
+        of the endpoint's resource.
         """
         expiry = 0.0
         scheme, _, token = authorization.partition(" ")

@@ -143,11 +143,7 @@ def stanza(template: str, url: str) -> str:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The scheduler that the admin asks for.
-
-    Attributes:
-        prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
-    """
+    """The scheduler that the admin asks for; a load-aware variant asks ``prometheus``, a URL, else metrics-server."""
 
     variant: Variant
     image: str

@@ -114,12 +114,7 @@ _LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if 
 
 
 class PolicyCell(msgspec.Struct, frozen=True):
-    """One policy in one namespace.
-
-    Attributes:
-        mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
-        counts: what it did today, without requests that it skipped.
-    """
+    """One policy in one namespace: its mode, or ``unknown``, and what it did today but for requests that it skipped."""
 
     policy: Policy
     mode: str
@@ -221,12 +216,7 @@ Permit = Callable[[ExplainRequest], Awaitable[FactPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
-    """What to show.
-
-    Attributes:
-        status: the HTTP status.
-        refresh_seconds: after how long the browser loads the page again; 0: it does not.
-    """
+    """What to show, and its HTTP status; the browser loads it again after ``refresh_seconds``, with 0 never."""
 
     template: str
     values: Mapping[str, Any]
@@ -235,12 +225,7 @@ class PageAnswer(msgspec.Struct, frozen=True):
 
 
 class PageViews(msgspec.Struct, frozen=True):
-    """The paths of the page: what they show is read from these.
-
-    Attributes:
-        settings: returns the settings in force.
-        waiting_for: what keeps the server from being ready, in words; empty when ready.
-    """
+    """The paths of the page, shown from these; ``waiting_for`` is what keeps the server from being ready, in words."""
 
     cluster: BrowsableCluster
     settings: Callable[[], Settings]

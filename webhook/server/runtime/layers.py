@@ -25,13 +25,7 @@ from webhook.settings.model import LayersSettings, RegistrySettings
 
 
 class LayerScores(msgspec.Struct):
-    """What scores layers.
-
-    Attributes:
-        nodes: gets the nodes from their watch.
-        secrets: reads pull secrets; None: nothing does.
-        extender: answers kube-scheduler, once it listens.
-    """
+    """What scores layers: nodes from their watch, pull secrets if they are read, and what answers kube-scheduler."""
 
     nodes: NodeLayers
     images: Images

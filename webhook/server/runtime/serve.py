@@ -67,14 +67,9 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 async def run(options: Options, settings: Callable[[], Settings] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used.
 
-    Args:
-        options: the command line.
-        settings: returns the settings of the file, or the default settings; None: they are read now.
-
-    Raises:
-        InputError: something that the user gave cannot be used.
+    ``settings`` returns those of the file, or the default settings; None: they are read now.
     """
     options.check()
     log = logs.follow_loop()
