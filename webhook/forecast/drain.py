@@ -9,6 +9,7 @@ from operator import is_
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
@@ -157,7 +158,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
             Planner(ClusterSnapshot(objects), limits), _in_groups(order, parallel), objects, limits, parallel
         )
         if (other.blocks, other.moves) < (found.blocks, found.moves):
-            found = msgspec.structs.replace(found, order=tuple(order))
+            found = replace(found, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return found
@@ -166,7 +167,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     if other.blocks >= found.blocks:
         return found
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
-    return msgspec.structs.replace(found, spare=spare)
+    return replace(found, spare=spare)
 
 
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
@@ -179,10 +180,10 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
     (model,) = (each for each in objects.nodes if each.meta.name == like)
     taken = {each.meta.name for each in objects.nodes}
     name = next(name for number in range(len(taken) + 1) if (name := f"spare-{number}") not in taken)
-    meta = msgspec.structs.replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
-    spec = msgspec.structs.replace(model.spec, unschedulable=None) if model.spec else None
-    spare = msgspec.structs.replace(model, metadata=meta, spec=spec)
-    return msgspec.structs.replace(objects, nodes=(*objects.nodes, spare))
+    meta = replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
+    spec = replace(model.spec, unschedulable=None) if model.spec else None
+    spare = replace(model, metadata=meta, spec=spec)
+    return replace(objects, nodes=(*objects.nodes, spare))
 
 
 def _of_steps(
@@ -301,7 +302,7 @@ class Planner:
         index = self._snapshot.index
         before = [node for name in nodes if (node := index.get(name))]
         for node in before:
-            index.put(msgspec.structs.replace(node, unschedulable=True))
+            index.put(replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
@@ -446,7 +447,7 @@ class Planner:
         for mover, eligibility in review:
             place = mover.place
             nodes = alone[place].nodes
-            plan = msgspec.structs.replace(
+            plan = replace(
                 plans[place],
                 memory=mover.memory,
                 eligible=eligibility.count,
@@ -458,19 +459,19 @@ class Planner:
                 left = self._packer.candidates(mover, eligibility)
                 found[place] = self._blocked_plan(plan, mover, alone[place], left)
                 if place in packed:
-                    found[place] = msgspec.structs.replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
+                    found[place] = replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
             if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
-            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
+            found[place] = replace(plan, to=node, turn=turns[place], notes=notes)
             code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0))
             if place in packed and not code:
                 by_order = (report.DEPENDS_ON_ORDER, _BY_ORDER)
                 code, reason = by_order if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
             if code:
-                found[place] = msgspec.structs.replace(found[place], code=code, reason=reason)
+                found[place] = replace(found[place], code=code, reason=reason)
         self._wait_for_quotas([mover for mover, _ in review], found, freed)
         for mover in movers:
             if mover.place in placed:
@@ -520,7 +521,7 @@ class Planner:
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
                     reason = f"{plan.reason}; it" if plan.reason else "it"
                     reason += f" may wait, because {why}: {problem}"
-                    found[mover.place] = msgspec.structs.replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    found[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
     def _strays(self, mover: packing.Mover) -> int:
@@ -580,7 +581,7 @@ class Planner:
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
-        return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
+        return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _mover(self, vmi: Vmi) -> packing.Mover:
         """A VM that needs another node, from where it is in the plan now."""
