@@ -169,11 +169,7 @@ def _with_hint(error: InputError, part: Part) -> InputError:
     if error.fix or part.file.endswith(".gz"):
         return error
     try:
-        text = (
-            part.text
-            if part.text is not None
-            else yaml_documents.read_file(os.fspath(part.file), yaml_documents.MAX_BYTES)
-        )
+        text = yaml_documents.read_file(part.file, yaml_documents.MAX_BYTES) if part.text is None else part.text
     except InputError:
         return error
     fix = "render the chart first: helm template CHART | kubevirt-webhook review -"

@@ -277,11 +277,8 @@ async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
     vms = await reader.all(VMS) if unsized else ()
     if isinstance(vms, Unavailable):
         return vms
-    owners = [
-        (vm.meta.namespace, vm.meta.controller_owner())
-        for vm in vms
-        if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
-    ]
+    injected = [vm.meta for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)]
+    owners = [(meta.namespace, meta.controller_owner()) for meta in injected]
     defaulted = {(namespace, owner.name) for namespace, owner in owners if owner and owner.kind == _POOL_KIND}
     return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted]
 

@@ -26,15 +26,8 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
-from webhook.server.authorizer import (
-    DEADLINE_SECONDS,
-    MAX_IN_FLIGHT,
-    Authorizer,
-    GuardedApplication,
-    authorize,
-    may,
-    user_of,
-)
+from webhook.server import authorizer as authorization
+from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
 from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible, visible_json
@@ -107,7 +100,9 @@ class Explainer(GuardedApplication):
         self._cluster: Final = cluster
         self._questions: Final = Authorizer(cluster, PATH)
         authorizer = self._questions if guarded else None
-        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
+        super().__init__(
+            PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=authorization.MAX_IN_FLIGHT
+        )
         self._observer: Final = traffic
 
     async def answer(self, request: HttpRequest) -> Answer:

@@ -25,15 +25,9 @@ from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explain import ExplainRequest, parameters
+from webhook.server.page import recorder as decisions
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
-from webhook.server.page.recorder import (
-    CAPACITY,
-    NAMESPACE_CAPACITY,
-    OTHERS,
-    DayCounts,
-    DecisionRecorder,
-    ShownDecision,
-)
+from webhook.server.page.recorder import CAPACITY, OTHERS, DayCounts, DecisionRecorder, ShownDecision
 from webhook.settings.model import Settings
 
 _MAX_NUMBER: Final = 10**12
@@ -327,7 +321,7 @@ class PageViews(msgspec.Struct, frozen=True):
             "rows": rows,
             "kept": len(self.recorder.log),
             "capacity": CAPACITY,
-            "namespace_capacity": NAMESPACE_CAPACITY,
+            "namespace_capacity": decisions.NAMESPACE_CAPACITY,
             "pager": pager(query, path, first, len(rows), len(found)),
         }
         return _live("decisions.html", path, query, values)

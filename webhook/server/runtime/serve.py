@@ -347,27 +347,18 @@ class Background(msgspec.Struct, frozen=True):
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
         events, drift, check = self.events, self.drift_scan, self.fidelity
-        by_result, by_policy = ("result",), ("policy", "resource")
+        result, policy = ("result",), ("policy", "resource")
         found = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
-        compared = "Running VMs compared by the fidelity check, by result."
-        fields, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
+        vms = "Running VMs compared by the fidelity check, by result."
+        field, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
-            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, by_policy),
-            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, by_result),
-            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, by_result),
-            StateMetric(
-                *(
-                    "kubevirt_webhook_fidelity_checked_total",
-                    compared,
-                    lambda: check.checked if check else {},
-                    by_result,
-                )
-            ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_differences_total", fields, lambda: check.differing if check else {}
-            ),
+            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, policy),
+            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, result),
+            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, result),
+            StateMetric("kubevirt_webhook_fidelity_checked_total", vms, lambda: check.checked if check else {}, result),
+            StateMetric("kubevirt_webhook_fidelity_differences_total", field, lambda: check.differing if check else {}),
             StateMetric("kubevirt_webhook_fidelity_checks_failed_total", failed, lambda: check.failed if check else {}),
         ]
 
