@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from webhook.install.plan import Overlay
 
 _CONFIG = config_option("the built-in defaults")
+_OVERLAY = click.Choice(["kubernetes", "openshift"])
 
 
 def _settings(config_file: Path | None) -> Any:
@@ -55,13 +56,7 @@ def policies(config_file: Path | None) -> None:
 
 @manifests.command()
 @namespace_option("Namespace of the replicas.  [default: that of the settings]")
-@click.option(
-    "--overlay",
-    type=click.Choice(["kubernetes", "openshift"]),
-    default="kubernetes",
-    show_default=True,
-    help="Manifests to print.",
-)
+@click.option("--overlay", type=_OVERLAY, default="kubernetes", show_default=True, help="Manifests to print.")
 @config_option("those of the overlay")
 @image_option("Image of the replicas.", required=True)
 def install(namespace: str | None, overlay: Overlay, config_file: Path | None, image: str) -> None:

@@ -109,9 +109,8 @@ class _Demo:
     def _response(self, status: int, body: bytes, path: Path, obj: Any) -> tuple[dict[str, Any], Any]:
         """The response in an AdmissionReview, and the object with its patch; an `InputError` for another answer."""
         text = shorten(" ".join(body.decode(errors="replace").split()), _LONGEST_ANSWER)
-        what = (
-            f"the server answered status {status}: {text}" if status != 200 else f"answered no AdmissionReview: {text}"
-        )
+        kind = f"the server answered status {status}" if status != 200 else "answered no AdmissionReview"
+        what = f"{kind}: {text}"
         if status == 200:
             with suppress(*_NO_ANSWER):
                 response: dict[str, Any] = json.loads(body)["response"]

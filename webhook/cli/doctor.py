@@ -91,9 +91,6 @@ def _print(report: Report) -> None:
             last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
             if finding.todo and last:
                 out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
-    counts = [
-        pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict)
-        for verdict, number in report.counts.items()
-        if number
-    ]
+    shown = [(number, verdict) for verdict, number in report.counts.items() if number]
+    counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
     out.print(f"\n{', '.join(counts)}")

@@ -34,6 +34,8 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
 from webhook.text import pluralize, visible
 
+_INPUT: Final = InputPath(allow_dash=True)
+_FILES: Final = "File with VMs; - for stdin."
 _MODE: Final = "Print the VMI of the VM, or the VM itself."
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
@@ -62,16 +64,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    type=InputPath(allow_dash=True),
-    help="File with VMs; - for stdin.",
-)
+@click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", type=_INPUT, help=_FILES)
 @CLUSTER_FROM
 @kubeconfig_option("none; only the files are read")
 @kubevirt_version

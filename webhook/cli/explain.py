@@ -35,7 +35,6 @@ from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
-from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use, versions_of
@@ -275,19 +274,18 @@ def drain(
     if nodes and selector:
         raise InputError("nodes are named and selected", "--node-selector", "remove one of them")
     if parallel and not rolling:
-        raise InputError(
-            "it has no meaning without --rolling", "--parallel", "nodes that you name are drained together"
-        )
+        fix = "nodes that you name are drained together"
+        raise InputError("it has no meaning without --rolling", "--parallel", fix)
     required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
     with _no_garbage():
         snapshot = _snapshot(cluster_from, kubeconfig)
         if required:
-            nodes = tuple(sorted(_matching(snapshot.nodes, required)))
+            metas = [node.meta for node in snapshot.nodes if required.items() <= (node.meta.labels or {}).items()]
+            nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
             if not nodes:
-                raise InputError(
-                    "no node has these labels", "--node-selector", "kubectl get nodes --show-labels lists them"
-                )
+                fix = "kubectl get nodes --show-labels lists them"
+                raise InputError("no node has these labels", "--node-selector", fix)
         found = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
         print_report(found, output, _drain_lines)
     if found.blocks or (external_blocks and found.handed_over):
@@ -361,13 +359,6 @@ def _snapshot(
         raise SystemExit(UNREADABLE) from None
 
 
-def _matching(nodes: Sequence[NodeWithoutImages], selector: dict[str, str]) -> Iterator[str]:
-    """The names of the nodes with these labels."""
-    for node in nodes:
-        if node.meta.name and selector.items() <= (node.meta.labels or {}).items():
-            yield node.meta.name
-
-
 def _bytes(text: str) -> int:
     amount = 0
     with suppress(InputError):
@@ -411,9 +402,8 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     batches = plan.evictions
     if batches.vms:
         time = _time(batches.seconds, batches.at_most_seconds)
-        evicted = (
-            f"{pluralize(batches.vms, 'eviction')}, {time}: KubeVirt evicts {pluralize(batches.size, 'VM')} at once"
-        )
+        at_once = f"{time}: KubeVirt evicts {pluralize(batches.size, 'VM')} at once"
+        evicted = f"{pluralize(batches.vms, 'eviction')}, {at_once}"
         yield Paragraph(f"{evicted}, and the next ones {duration(batches.interval_seconds)} later.")
     yield from _remedies(plan, plan.vms, "What one change would update most:")
 
@@ -515,10 +505,8 @@ def _where_to(vm: VmPlan) -> str:
     reason = f"{vm.reason} [{vm.code}]"
     if vm.outcome != report.MOVES:
         return f"{vm.node}: {reason}"
-    enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}.get(
-        vm.code, "with room"
-    )
-    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough}"
+    enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
+    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough.get(vm.code, 'with room')}"
     packed = f"; {reason}" if vm.reason else ""
     return f"{vm.node} -> {vm.to}  {format_request(MEMORY, vm.memory)}, {room}{packed}"
 
@@ -595,15 +583,12 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 
 
 def from_files(directory: Path, before: Release | None = None, after: Release | None = None) -> ClusterObjects:
-    """A snapshot of the objects in files.
+    """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type.
 
     Args:
         directory: the files.
         before: the release that made the launchers; None: the one that the KubeVirt object names.
         after: the release whose rules count; None: as ``before``.
-
-    Raises:
-        InputError: an object cannot be read, or has a value of a wrong type.
     """
     index = read_index(directory)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
@@ -615,9 +600,7 @@ async def from_cluster(
 ) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind; the releases are those of `from_files`.
 
-    Raises:
-        InputError: the kubeconfig cannot be used.
-        Unreadable: a list that every plan needs cannot be read.
+    An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed.
     """
     async with connected(kubeconfig) as transport:
         reader = Reader(transport)
@@ -662,15 +645,13 @@ def _cluster_objects(
     made_by = before or (detect(*versions_of(kubevirt)) if kubevirt and after else None)
     if after and made_by is None:
         gaps.append("which release made the launchers is not known, see --from-version")
-    strategy = (
-        kubevirt.spec.workload_update_strategy if kubevirt and kubevirt.spec else None
-    ) or WorkloadUpdateStrategy()
+    strategy = kubevirt.spec.workload_update_strategy if kubevirt and kubevirt.spec else None
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
     return ClusterObjects(
         now=time.time(),
         **lists,
         kubevirt=replace(configuration, launchers_of=made_by),
-        workload_updates=strategy,
+        workload_updates=strategy or WorkloadUpdateStrategy(),
         gaps=tuple(dict.fromkeys(gaps)),
     )
 

@@ -169,11 +169,7 @@ def _with_hint(error: InputError, part: Part) -> InputError:
     if error.fix or part.file.endswith(".gz"):
         return error
     try:
-        text = (
-            part.text
-            if part.text is not None
-            else yaml_documents.read_file(os.fspath(part.file), yaml_documents.MAX_BYTES)
-        )
+        text = yaml_documents.read_file(part.file, yaml_documents.MAX_BYTES) if part.text is None else part.text
     except InputError:
         return error
     fix = "render the chart first: helm template CHART | kubevirt-webhook review -"
@@ -198,10 +194,7 @@ def standard_input() -> bytes:
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
-    """All documents in files, of which ``-`` is standard input; an `InputError` where one cannot be read.
-
-    A List is replaced by its items.
-    """
+    """All documents in files (``-``: standard input), with items instead of Lists; an `InputError` for a mistake."""
     streams = (
         parse_documents(stdin or b"", STANDARD_INPUT) if path == "-" else read_documents(Path(path)) for path in paths
     )

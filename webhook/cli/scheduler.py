@@ -23,6 +23,8 @@ from webhook.text import pluralize
 _PLUGIN: Final = (
     "Plugin that the scheduler is built with, beside those of Kubernetes and scheduler-plugins; repeatable."
 )
+_PROFILE: Final = "The schedulerName of the profile for VMs."
+_LAYERS: Final = "Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
 _PROMETHEUS: Final = "Source of a load-aware variant's metrics.  [default: metrics-server]"
 _COLORS: Final = {"error": "red", "warning": "yellow"}
 
@@ -34,9 +36,7 @@ def scheduler() -> None:
 
 @scheduler.command()
 @click.argument("file", type=InputPath(allow_dash=True))
-@click.option(
-    "--profile", metavar="NAME", default="kubevirt", show_default=True, help="The schedulerName of the profile for VMs."
-)
+@click.option("--profile", metavar="NAME", default="kubevirt", show_default=True, help=_PROFILE)
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
 @click.option("--plugin", "plugins", multiple=True, metavar="NAME", help=_PLUGIN)
 @output_option("text", "json")
@@ -60,9 +60,7 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
 @click.argument("variant", type=click.Choice(VARIANTS))
 @click.option("--cluster-scheduler", is_flag=True, help="Print it for the cluster's own scheduler.")
 @click.option("--prometheus", metavar="URL", default="", help=_PROMETHEUS)
-@click.option(
-    "--layers", metavar="URL", help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446."
-)
+@click.option("--layers", metavar="URL", help=_LAYERS)
 def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: str | None) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.
 

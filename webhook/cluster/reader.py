@@ -20,19 +20,8 @@ from webhook.cluster.definitions import read_definitions
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.client.api import (
-    NO_QUERY,
-    READ_ERRORS,
-    UNDECODABLE,
-    ApiConnectionError,
-    ApiError,
-    Requests,
-    Transport,
-    decode,
-    fetch,
-    fetch_body,
-    list_failure,
-)
+from webhook.k8s.client import api as client
+from webhook.k8s.client.api import NO_QUERY, READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport
 from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
@@ -83,7 +72,7 @@ async def list_all(api: Transport, resource: Resource[V], seconds: float) -> lis
         async with asyncio.timeout(seconds):
             return [one async for one in listed(api, resource, seconds=seconds)]
     except READ_ERRORS as error:
-        return list_failure(error, resource, "", seconds)
+        return client.list_failure(error, resource, "", seconds)
 
 
 async def all_of(
@@ -96,7 +85,8 @@ async def all_of(
                 yield one
     except READ_ERRORS as error:
         fix = "run the command again to continue" if isinstance(error, ApiConnectionError | TimeoutError) else ""
-        raise InputError(list_failure(error, resource, namespace, _COMMAND_SECONDS).why, resource.plural, fix) from None
+        why = client.list_failure(error, resource, namespace, _COMMAND_SECONDS).why
+        raise InputError(why, resource.plural, fix) from None
 
 
 class TimedTransport(Transport, Requests, Protocol):
@@ -142,32 +132,21 @@ class ObjectReader(Protocol):
         """What the CustomResourceDefinitions of KubeVirt's kinds know; None where they list no fields."""
 
 
-class Reader(ObjectReader):
+class Reader:
     """Reads each object and list once, so that all checks see the same state. A malformed object spoils no list.
 
     Args:
         api: the connection to the API server.
-
     """
 
     def __init__(self, api: TimedTransport) -> None:
-        self._api: Final = api
-        self._malformed: Final[Counter[str]] = Counter()
+        self.api: Final = api
+        self.malformed: Final[Counter[str]] = Counter()
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
-
-    @property
-    def api(self) -> TimedTransport:
-        """The connection to the API server."""
-        return self._api
-
-    @property
-    def malformed(self) -> Counter[str]:
-        """Objects that could not be decoded and were skipped, by kind."""
-        return self._malformed
 
     async def definitions(self) -> Definitions | Unavailable | None:
         """Those in the cluster, read again at each call."""
-        return await read_definitions(self._api, SECONDS)
+        return await read_definitions(self.api, SECONDS)
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
         """One object; None if it does not exist. A `ValueError` where its kind needs a namespace: none would exist."""
@@ -175,7 +154,7 @@ class Reader(ObjectReader):
             raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
         key = (resource, namespace, name)
         if key not in self._reads:
-            self._reads[key] = asyncio.create_task(fetch(self._api, resource, namespace, name, SECONDS))
+            self._reads[key] = asyncio.create_task(client.fetch(self.api, resource, namespace, name, SECONDS))
         return cast("V | Unavailable | None", await self._reads[key])
 
     async def all(
@@ -193,17 +172,17 @@ class Reader(ObjectReader):
         raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))
         objects: list[V] = []
         try:
-            async for item in listed(self._api, raw, namespace, query, seconds=SECONDS):
+            async for item in listed(self.api, raw, namespace, query, seconds=SECONDS):
                 try:
                     objects.append(msgspec.json.decode(cast("msgspec.Raw", item), type=resource.view))
-                except UNDECODABLE:
+                except client.UNDECODABLE:
                     self.malformed[resource.kind] += 1
         except READ_ERRORS as error:
-            return list_failure(error, resource, namespace, SECONDS)
+            return client.list_failure(error, resource, namespace, SECONDS)
         return tuple(objects)
 
 
-class FileReader(ObjectReader):
+class FileReader:
     """Reads the objects of a `FilesCluster` as `Reader` does those of a running cluster.
 
     Files without an object of a kind do not show whether the cluster has any: that is a `FileGap`, not an empty list.
@@ -215,21 +194,9 @@ class FileReader(ObjectReader):
     def __init__(self, files: FilesCluster) -> None:
         self._files: Final = files
         self._lists: Final[dict[Any, tuple[Any, ...]]] = {}
-        self._malformed: Final[Counter[str]] = Counter()
-
-    @property
-    def api(self) -> FileGap:
-        """Always `FileGap`."""
-        return FileGap(
-            "not checked: only a running cluster shows it, and the objects were read from files",
-            "needs-cluster",
-            "run doctor without --cluster-from",
-        )
-
-    @property
-    def malformed(self) -> Counter[str]:
-        """Objects that could not be decoded and were skipped, by kind."""
-        return self._malformed
+        self.malformed: Final[Counter[str]] = Counter()
+        what = "not checked: only a running cluster shows it, and the objects were read from files"
+        self.api: Final = FileGap(what, "needs-cluster", "run doctor without --cluster-from")
 
     async def definitions(self) -> Definitions | Unavailable | None:
         """Those in the files."""
@@ -266,8 +233,8 @@ class FileReader(ObjectReader):
         for value in values:
             try:
                 yield msgspec.convert(value, resource.view)
-            except UNDECODABLE:
-                self._malformed[resource.kind] += 1
+            except client.UNDECODABLE:
+                self.malformed[resource.kind] += 1
 
 
 def _not_in_files(resource: Resource[Any], namespace: str) -> FileGap:
@@ -316,9 +283,9 @@ class OnceCluster(Cluster):
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         match key:
             case ObjectKey():
-                return await fetch(self._transport, key.resource, key.namespace, key.name, left)
+                return await client.fetch(self._transport, key.resource, key.namespace, key.name, left)
             case NamespaceKey():
-                return await fetch(self._transport, NAMESPACES, "", key.name, left)
+                return await client.fetch(self._transport, NAMESPACES, "", key.name, left)
             case ListKey():
                 return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
             case NodesKey():
@@ -397,8 +364,8 @@ class LiveObjects(Objects):
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
         """By GET; a kind that the cluster does not know is 404 like a missing object."""
-        body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
-        return decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+        body = await client.fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
+        return client.decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""

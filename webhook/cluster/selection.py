@@ -35,9 +35,7 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
 
-    Raises:
-        InputError: the files or the kubeconfig cannot be used.
-        NoAnswerError: the cluster does not answer.
+    An `InputError` where the files or the kubeconfig cannot be used, `NoAnswerError` where the cluster does not answer.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:

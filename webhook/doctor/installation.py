@@ -32,17 +32,13 @@ NAME: Final = "kubevirt-webhook"
 LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
 
 
-class Rule(View, frozen=True):
-    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
-
+class _Rule(View, frozen=True):
     api_groups: list[str] | None = None
     operations: list[str] | None = None
     resources: list[str] | None = None
 
 
-class ServiceReference(View, frozen=True):
-    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
-
+class _ServiceReference(View, frozen=True):
     namespace: str = ""
 
 
@@ -50,7 +46,7 @@ class ClientConfig(View, frozen=True):
     """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
 
     ca_bundle: str | None = None
-    service: ServiceReference | None = None
+    service: _ServiceReference | None = None
     url: str | None = None
 
 
@@ -59,7 +55,7 @@ class WebhookEntry(View, frozen=True):
 
     name: str
     client_config: ClientConfig = ClientConfig()
-    rules: list[Rule] | None = None
+    rules: list[_Rule] | None = None
     namespace_selector: LabelSelector | None = None
     object_selector: LabelSelector | None = None
     failure_policy: str | None = None
@@ -92,16 +88,12 @@ class Template(View, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class DeploymentSpec(View, frozen=True):
-    """``spec`` of a Deployment."""
-
+class _DeploymentSpec(View, frozen=True):
     replicas: int | None = None
     template: Template = Template()
 
 
-class DeploymentStatus(View, frozen=True):
-    """``status`` of a Deployment, as far as it shows a roll-out."""
-
+class _DeploymentStatus(View, frozen=True):
     ready_replicas: int | None = None
     updated_replicas: int | None = None
     conditions: list[Condition] | None = None
@@ -110,8 +102,8 @@ class DeploymentStatus(View, frozen=True):
 class Deployment(Object, frozen=True):
     """A Deployment (apps/v1): the server's, or a scheduler's."""
 
-    spec: DeploymentSpec = DeploymentSpec()
-    status: DeploymentStatus = DeploymentStatus()
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _DeploymentStatus = _DeploymentStatus()
 
 
 class ConfigMap(Object, frozen=True):
@@ -162,13 +154,7 @@ def title(resource: Resource[Any], meta: ObjectMeta) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """The argument of every check.
-
-    Attributes:
-        reader: where the objects are read.
-        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
-        manifests: the directory of the manifests.
-    """
+    """The argument of every check; without the URL of a server outside the cluster, the settings' Service counts."""
 
     reader: ObjectReader
     settings: Settings

@@ -34,24 +34,20 @@ _MAX_IMAGES: Final = 50
 _GATE: Final = "Plugins"
 
 
-class AdmissionReference(View, frozen=True):
-    """One of the objects that a Plugin names."""
-
+class _AdmissionReference(View, frozen=True):
     name: str = ""
 
 
-class PluginSpec(View, frozen=True):
-    """``spec`` of a Plugin, as far as it names objects of admission."""
-
-    mutating_admission_webhooks: list[AdmissionReference] | None = None
-    validating_admission_policies: list[AdmissionReference] | None = None
-    validating_admission_webhooks: list[AdmissionReference] | None = None
+class _PluginSpec(View, frozen=True):
+    mutating_admission_webhooks: list[_AdmissionReference] | None = None
+    validating_admission_policies: list[_AdmissionReference] | None = None
+    validating_admission_webhooks: list[_AdmissionReference] | None = None
 
 
 class Plugin(Object, frozen=True):
     """A Plugin of KubeVirt 1.9 (plugin.kubevirt.io/v1alpha1): what changes or checks the VMs of a cluster."""
 
-    spec: PluginSpec = PluginSpec()
+    spec: _PluginSpec = _PluginSpec()
 
 
 _ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **POLICIES}
@@ -213,22 +209,18 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
     return [*findings, ok("configuration", subject, what), *await _check_plugin(installation, configuration)]
 
 
-class PoolVmTemplate(View, frozen=True):
-    """The template of a pool's VMs; its spec is plain JSON."""
-
+class _PoolVmTemplate(View, frozen=True):
     spec: dict[str, Any] | None = None
 
 
-class PoolSpec(View, frozen=True):
-    """``spec`` of a VirtualMachinePool (pool.kubevirt.io)."""
-
-    virtual_machine_template: PoolVmTemplate | None = None
+class _PoolSpec(View, frozen=True):
+    virtual_machine_template: _PoolVmTemplate | None = None
 
 
 class Pool(Object, frozen=True):
     """A VirtualMachinePool (pool.kubevirt.io)."""
 
-    spec: PoolSpec | None = None
+    spec: _PoolSpec | None = None
 
     @property
     def title(self) -> str:
@@ -285,11 +277,8 @@ async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
     vms = await reader.all(VMS) if unsized else ()
     if isinstance(vms, Unavailable):
         return vms
-    owners = [
-        (vm.meta.namespace, vm.meta.controller_owner())
-        for vm in vms
-        if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
-    ]
+    injected = [vm.meta for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)]
+    owners = [(meta.namespace, meta.controller_owner()) for meta in injected]
     defaulted = {(namespace, owner.name) for namespace, owner in owners if owner and owner.kind == _POOL_KIND}
     return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted]
 

@@ -43,31 +43,25 @@ _MOST: Final = 100
 _REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
-class PolicyRule(View, frozen=True):
-    """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
-
+class _PolicyRule(View, frozen=True):
     verbs: list[str] | None = None
     api_groups: list[str] | None = None
     resources: list[str] | None = None
     resource_names: list[str] | None = None
 
 
-class AggregationRule(View, frozen=True):
-    """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
-
+class _AggregationRule(View, frozen=True):
     cluster_role_selectors: list[LabelSelector] | None = None
 
 
 class Role(Object, frozen=True):
     """A ClusterRole or a Role (rbac/v1)."""
 
-    rules: list[PolicyRule] | None = None
-    aggregation_rule: AggregationRule | None = None
+    rules: list[_PolicyRule] | None = None
+    aggregation_rule: _AggregationRule | None = None
 
 
-class RoleRef(View, frozen=True):
-    """``roleRef`` of a ClusterRoleBinding or RoleBinding."""
-
+class _RoleRef(View, frozen=True):
     kind: str = ""
     name: str = ""
 
@@ -86,7 +80,7 @@ class Subject(View, frozen=True):
 class Binding(Object, frozen=True):
     """A ClusterRoleBinding or RoleBinding (rbac/v1)."""
 
-    role_ref: RoleRef = RoleRef()
+    role_ref: _RoleRef = _RoleRef()
     subjects: list[Subject] | None = None
 
 
@@ -96,7 +90,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = dict[tuple[str, str], list[PolicyRule]]
+_Rules = dict[tuple[str, str], list[_PolicyRule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -237,14 +231,14 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _rules_of(binding: Binding, rules: _Rules) -> list[PolicyRule]:
+def _rules_of(binding: Binding, rules: _Rules) -> list[_PolicyRule]:
     reference, namespace = binding.role_ref, binding.meta.namespace or ""
     if reference.kind == "Role" and not namespace:
         return []  # The API server accepts no such binding.
     return rules.get((namespace if reference.kind == "Role" else "", reference.name), [])
 
 
-def _granted(rules: Iterable[PolicyRule], resources: frozenset[str]) -> Iterator[PolicyRule]:
+def _granted(rules: Iterable[_PolicyRule], resources: frozenset[str]) -> Iterator[_PolicyRule]:
     """The rules that let their subjects write one of the resources."""
     for rule in rules:
         groups = {"", "*"} & set(rule.api_groups or ())

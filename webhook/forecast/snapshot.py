@@ -56,12 +56,7 @@ BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruption
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
-    """Everything that decides over a drain, as it was read.
-
-    Attributes:
-        gaps: what could not be read, clauses.
-        now: when that was, Unix time in seconds.
-    """
+    """All that decides over a drain, as it was read at ``now`` (Unix seconds), and what could not be read, clauses."""
 
     nodes: tuple[NodeWithoutImages, ...] = ()
     pods: tuple[machines.LauncherPod, ...] = ()

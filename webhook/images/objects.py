@@ -85,31 +85,26 @@ MAX_PULL_SECRETS: Final = 8
 _is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
 
-class ContainerWithImage(View, frozen=True):
-    """One of the containers of a pod."""
-
+class _ContainerWithImage(View, frozen=True):
     name: str | None = None
     image: str | None = None
 
 
-class ImageVolumeSource(View, frozen=True):
-    """``image`` of a volume (core/v1 ImageVolumeSource): KubeVirt mounts containerDisks so with ImageVolume."""
-
+# KubeVirt mounts containerDisks so with the feature gate ImageVolume (core/v1 ImageVolumeSource).
+class _ImageVolumeSource(View, frozen=True):
     reference: str | None = None
 
 
 class ImageVolume(View, frozen=True):
     """One of the volumes of a pod."""
 
-    image: ImageVolumeSource | None = None
+    image: _ImageVolumeSource | None = None
 
 
-class ScoredPodSpec(View, frozen=True):
-    """``spec`` of a pod that is to be placed."""
-
+class _ScoredPodSpec(View, frozen=True):
     scheduler_name: str | None = None
-    containers: list[ContainerWithImage] | None = None
-    init_containers: list[ContainerWithImage] | None = None
+    containers: list[_ContainerWithImage] | None = None
+    init_containers: list[_ContainerWithImage] | None = None
     volumes: list[ImageVolume] | None = None
     image_pull_secrets: list[LocalObjectReference] | None = None
     node_selector: dict[str, str] | None = None
@@ -118,7 +113,7 @@ class ScoredPodSpec(View, frozen=True):
 class ScoredPod(Object, frozen=True):
     """A pod that is to be placed."""
 
-    spec: ScoredPodSpec | None = None
+    spec: _ScoredPodSpec | None = None
 
     @property
     def scheduler_name(self) -> str:
@@ -139,11 +134,8 @@ class ScoredPod(Object, frozen=True):
         return tuple(secret.name for secret in secrets if secret.name and _is_name(secret.name))[:MAX_PULL_SECRETS]
 
     def images(self) -> list[str]:
-        """The references of the images that a node may have to pull, each once.
-
-        The image of virt-launcher is left out: every node that runs VMs has it.
-        """
-        spec = self.spec or ScoredPodSpec()
+        """The images that a node may have to pull, each once; not virt-launcher's: every node that runs VMs has it."""
+        spec = self.spec or _ScoredPodSpec()
         containers, is_launcher = spec.containers or (), self.meta.label("kubevirt.io") == "virt-launcher"
         launcher = next((each.image for each in containers if is_launcher and each.name == "compute"), None)
         found = [each.image for each in (*containers, *(spec.init_containers or ()))]

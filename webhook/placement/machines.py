@@ -30,9 +30,7 @@ class SourceState(View, frozen=True):
     node_selectors: dict[str, str] | None = None
 
 
-class MigrationState(View, frozen=True):
-    """``status.migrationState`` of a migration or a VMI."""
-
+class _MigrationState(View, frozen=True):
     source_state: SourceState | None = None
     end_timestamp: str | None = None
 
@@ -55,7 +53,7 @@ class MigrationStatus(View, frozen=True):
 
     phase: str | None = None
     conditions: list[Condition | None] | None = None
-    migration_state: MigrationState | None = None
+    migration_state: _MigrationState | None = None
     phase_transition_timestamps: list[_PhaseTransition | None] | None = None
 
 
@@ -536,7 +534,7 @@ class _VmiStatus(View, frozen=True):
     node_name: str | None = None
     machine: _Machine | None = None
     topology_hints: _TopologyHints | None = None
-    migration_state: MigrationState | None = None
+    migration_state: _MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
     volume_status: list[VolumeStatus | None] | None = None

@@ -23,16 +23,8 @@ from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
-from webhook.server.edge import (
-    PATIENCE_SECONDS,
-    Application,
-    CrashObserver,
-    Limits,
-    RequestDenied,
-    Server,
-    problem_of,
-    serving,
-)
+from webhook.server import edge
+from webhook.server.edge import Application, CrashObserver, Limits, RequestDenied, Server, problem_of, serving
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import Answer, HttpRequest
 
@@ -70,9 +62,8 @@ class Authorizer:
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
 
-        Raises:
-            RequestDenied: the user may not, or the client has too many tokens reviewed.
-            Unreadable: the API server did not answer.
+        A `RequestDenied` says that the user may not, or that the client has too many tokens reviewed, and `Unreadable`
+        that the API server did not answer.
         """
 
         def check(facts: Facts) -> RequestDenied | None:
@@ -99,12 +90,10 @@ class Authorizer:
     async def evaluate(self, decide: Callable[[Facts], T], client: str) -> T:
         """What a function makes of facts, with a question's share of the client, an IP address.
 
-        Raises:
-            RequestDenied: there are too many questions, or what the function raises.
-            Unreadable: what the function raises.
+        It raises what the function does, and `RequestDenied` where there are too many questions.
         """
         now = asyncio.get_running_loop().time()
-        if not await self._questions.take(client, now + PATIENCE_SECONDS):
+        if not await self._questions.take(client, now + edge.PATIENCE_SECONDS):
             raise RequestDenied(429, "too many tokens are being reviewed; try again", _RETRY)
         try:
             facts = Facts(peek=self._cluster.peek)
@@ -199,7 +188,7 @@ class GuardedApplication(Application):
         permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
         if self._in_flight is None:
             return await self.serve(request, permission)
-        if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
+        if not await self._in_flight.take(client, asyncio.get_running_loop().time() + edge.PATIENCE_SECONDS):
             raise RequestDenied(429, "too many requests are being answered; try again", _RETRY)
         try:
             return await self.serve(request, permission)
@@ -223,11 +212,7 @@ class GuardedApplication(Application):
 
 
 def token_of(headers: Mapping[str, str]) -> str:
-    """The bearer's token.
-
-    Raises:
-        RequestDenied: there is none.
-    """
+    """The bearer's token; a `RequestDenied` where there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii():
@@ -236,12 +221,7 @@ def token_of(headers: Mapping[str, str]) -> str:
 
 
 def user_of(token: str, facts: Facts) -> UserInfo:
-    """The user of a bearer token.
-
-    Raises:
-        RequestDenied: the API server does not accept the token.
-        Unreadable: the user is not known now.
-    """
+    """The user of a bearer token; `RequestDenied`: it is not accepted, `Unreadable`: the user is not known now."""
     user = read(facts, TokenKey(token), "whose token this is")
     if user is None:
         raise RequestDenied(401, "the API server does not accept this token; get a new one", _BEARER)
@@ -251,9 +231,7 @@ def user_of(token: str, facts: Facts) -> UserInfo:
 def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, shown: str) -> None:
     """Check that a user has all permissions; ``shown`` says why they are needed, as a clause.
 
-    Raises:
-        RequestDenied: one is missing.
-        Unreadable: whether the user has one is not known now.
+    A `RequestDenied` names the one that is missing; `Unreadable`: whether the user has one is not known now.
     """
     facts.need(*rights)
     for right in rights:

@@ -60,7 +60,7 @@ async def test_a_node_is_scored_once_its_images_are_known(
     source.add(manifest())
     put(nodes, node("a", ONE))
     put(nodes, node("b"))
-    assert (scores(nodes), nodes.unknown) == ({}, 1)
+    assert (scores(nodes), nodes.index.unknown_images) == ({}, 1)
     await settle(images)
     assert scores(nodes) == {"a": 10}
     # Those that come later find it in memory.
@@ -107,7 +107,7 @@ async def test_a_sweep_while_nodes_are_listed_loses_nothing(
 
 async def test_other_registries_are_not_looked_at(nodes: NodeLayers, images: Images) -> None:
     put(nodes, node("a", ONE, registry="other.example"))
-    assert (nodes.unknown, images.waiting) == (0, 0)
+    assert (nodes.index.unknown_images, images.waiting) == (0, 0)
 
 
 async def test_the_sweep_lets_others_have_their_turn(
@@ -116,7 +116,7 @@ async def test_the_sweep_lets_others_have_their_turn(
     monkeypatch.setattr(node_layers, "_TURN", 1)
     put(nodes, node("a", *(digest_of(bytes([number])) for number in range(5))))
     await nodes.sweep()
-    assert nodes.unknown == 5
+    assert nodes.index.unknown_images == 5
 
 
 def test_nodes_that_list_fifty_images_are_counted(nodes: NodeLayers) -> None:

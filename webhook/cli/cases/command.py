@@ -16,7 +16,7 @@ import msgspec
 from webhook.admission.reasons import MEANINGS
 from webhook.admission.redaction import redact_at
 from webhook.cli import write
-from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, differences, is_test
+from webhook.cli.cases.model import API_VERSION, KIND, TestFile, codes_of, differences
 from webhook.cli.cases.model import read as read_test
 from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
@@ -120,7 +120,9 @@ def _tests(paths: tuple[str, ...], mistakes: list[InputError]) -> list[TestFile]
     found = []
     for part in find(paths, None, mistakes):
         content = read(part)
-        tests = [document for document in content.documents if is_test(document)]
+        objects = (document for document in content.documents if isinstance(document.value, dict))
+        # Whatever else is wrong with a test.
+        tests = [document for document in objects if document.value.get("kind") == KIND]
         # A broken file that may be a test must not pass for one that has nothing to say.
         if content.mistakes and (part.named or KIND.encode() in read_file(part.file, MAX_BYTES)):
             mistakes += content.mistakes
@@ -262,10 +264,8 @@ def record(
 ) -> int:
     """Write a test whose cases expect what the reviews of objects say, and return how many cases it has.
 
-    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`.
-
-    Raises:
-        InputError: the target exists already, or an input cannot be used.
+    The arguments are files, directories and patterns, as `review` takes them; ``schemas_for`` is as for `run_cases`. An
+    `InputError` says that the target exists already, or that an input cannot be used.
     """
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")

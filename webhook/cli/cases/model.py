@@ -114,11 +114,6 @@ class TestFile(msgspec.Struct, frozen=True):
         return self.part(given, *place)
 
 
-def is_test(document: Document) -> bool:
-    """Whether a document is a test, whatever else is wrong with it."""
-    return isinstance(document.value, dict) and document.value.get("kind") == KIND
-
-
 def read(document: Document) -> TestFile:
     """The test in a document; an `InputError` where it is not valid."""
     try:

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
-from webhook.cli.review.result import Result, weightier
+from webhook.cli.review.result import WEIGHT, Result
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import SECONDS, listed
 from webhook.cluster.source import Cluster
@@ -140,7 +140,7 @@ class Evaluator:
             evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
             result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
             result.warnings.extend(verdict.outcome.warnings)
-            result.decision = weightier(result.decision, verdict.label)
+            result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
             if verdict.outcome.denial:
                 result.message = verdict.outcome.denial.message
                 break

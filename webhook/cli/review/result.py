@@ -43,11 +43,6 @@ def codes_in(text: str) -> list[str]:
     return list(dict.fromkeys(_CODE.findall(text)))
 
 
-def weightier(one: str, other: str) -> str:
-    """The decision of the two that decides."""
-    return max(one, other, key=WEIGHT.index)
-
-
 class Result(msgspec.Struct, kw_only=True):
     """One object, with the evaluations of the endpoints that the API server would call, in its order.
 

@@ -47,11 +47,6 @@ class NodeLayers:
         """Take layers from these images; call it before the watch begins."""
         self._images = images
 
-    @property
-    def unknown(self) -> int:
-        """Images on nodes whose layers are not known."""
-        return self.index.unknown_images
-
     def reduce(self, node: Node) -> NodeImages:
         """What is kept of a node."""
         return images_of(node, list(references_of(node, self._registries)))

@@ -42,11 +42,7 @@ def _brief(text: str) -> Markup:
 
 
 class PageRenderer:
-    """The templates of the page.
-
-    Attributes:
-        slices: how many slices there were, of all pages.
-    """
+    """The templates of the page; ``slices`` counts those of all pages that were rendered."""
 
     def __init__(self) -> None:
         self._environment: Final = Environment(

@@ -23,17 +23,7 @@ import msgspec
 
 from certs.handshake import verify_server_certificate
 from certs.pem import POLL_SECONDS, CertificateError, FileWatcher, Pair, read_pem
-from certs.rotation import (
-    KEYS,
-    Bundles,
-    NotNow,
-    Plan,
-    Rotation,
-    Situation,
-    StoredSecret,
-    Terms,
-    WebhookConfiguration,
-)
+from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, StoredSecret, Terms, WebhookConfiguration
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
@@ -219,9 +209,8 @@ class Certificates:
             for tls in (self._tls, *self._others):
                 tls.swap(pair.certificate, pair.key)
         except ssl.SSLError as error:
-            raise CertificateError(
-                f"OpenSSL does not accept the certificate or its key ({error.reason or 'no PEM'}); renew them"
-            ) from None
+            why = error.reason or "no PEM"
+            raise CertificateError(f"OpenSSL does not accept the certificate or its key ({why}); renew them") from None
         self._pair = pair
 
     def _use_clients(self) -> None:
@@ -238,13 +227,8 @@ async def keep_fresh(
 ) -> AsyncIterator[None]:
     """Keep the certificate fresh and probe it as long as the context lasts.
 
-    Args:
-        certificates: the certificate of the listener.
-        settings: the settings in force.
-        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
-        url: the URL by which the API server calls the server; empty: the settings' Service.
-        address: the address of the listener, ``HOST:PORT``.
-        live: whether there is an API server, with webhook configurations to read.
+    Without a URL, the API server calls the settings' Service. ``address`` is the listener's, ``HOST:PORT``; ``live``
+    says whether there is an API server, with webhook configurations to read.
     """
     from webhook.k8s.client.transport import connect
 
@@ -397,9 +381,8 @@ class CaSecret:
         if secret is None:
             return None
         data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
-        return StoredSecret(
-            data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})
-        )
+        annotations = secret.metadata.annotations or {}
+        return StoredSecret(data, secret.metadata.resource_version, ROTATE_ANNOTATION in annotations)
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
         """Create the Secret with values by key, not encoded; False: it exists already."""
@@ -415,12 +398,9 @@ class CaSecret:
         return status == 201
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change the CA's keys, and remove those without a value; other content of the Secret is kept.
+        """Change the CA's keys, and remove those without a value; False: the Secret has another resourceVersion by now.
 
-        Args:
-            data: the new values by key.
-            version: the resourceVersion that the Secret must still have; if it has not, the result is False.
-            answered: remove the annotation that requests another CA.
+        Its other content is kept; ``answered`` removes the annotation that requests another CA.
         """
         metadata: Manifest = {"resourceVersion": version}
         if answered:
@@ -489,12 +469,10 @@ class ProbeResult(NamedTuple):
 
 
 async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, bytes] | None]) -> ProbeResult:
-    """Dial the server's own listener once for every different caBundle.
+    """Dial the server's own listener, ``HOST:PORT``, once for every different caBundle.
 
-    Args:
-        address: of the listener, ``HOST:PORT``.
-        host: the name by which the API server calls it.
-        bundles: caBundle (PEM) by entry by configuration; None: the configuration does not exist.
+    ``host`` is the name by which the API server calls it; the caBundles (PEM) are by entry by configuration, None for a
+    configuration that does not exist.
     """
     matches, why = dict[str, bool](), list[str]()
     evaluated: dict[bytes, str] = {}

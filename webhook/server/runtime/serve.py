@@ -67,14 +67,9 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 async def run(options: Options, settings: Callable[[], Settings] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used.
 
-    Args:
-        options: the command line.
-        settings: returns the settings of the file, or the default settings; None: they are read now.
-
-    Raises:
-        InputError: something that the user gave cannot be used.
+    ``settings`` returns those of the file, or the default settings; None: they are read now.
     """
     options.check()
     log = logs.follow_loop()
@@ -89,19 +84,17 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
     async with AsyncExitStack() as ends:
         settings = SettingsFollower(options.config_file, log, first)
         at_start = options.apply_to(settings.current())
-        server = at_start.server
+        server, enter = at_start.server, ends.enter_async_context
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
-        layers = await ends.enter_async_context(layer_scores(options, at_start.layers))
-        cluster = await ends.enter_async_context(
-            cluster_source(options, settings, log, layers.nodes if layers else None)
-        )
+        layers = await enter(layer_scores(options, at_start.layers))
+        cluster = await enter(cluster_source(options, settings, log, layers.nodes if layers else None))
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
-        beside = await ends.enter_async_context(background(options, settings.current, cluster, audit))
+        beside = await enter(background(options, settings.current, cluster, audit))
         observer, kind = beside.announcing(metrics, settings.current), App
         if at_start.traces:
-            observer, kind = await ends.enter_async_context(with_tracing(observer))
+            observer, kind = await enter(with_tracing(observer))
         recorder = None
         if at_start.page.listen:
             from webhook.server.page.recorder import DecisionRecorder
@@ -109,7 +102,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
             recorder = DecisionRecorder(audit)
         reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
-        app.senders = await ends.enter_async_context(senders(options, at_start, log))
+        app.senders = await enter(senders(options, at_start, log))
 
         def waiting_for() -> tuple[str, ...]:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
@@ -118,25 +111,19 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         metrics.registry.register(metrics_state(app, audit, settings, cluster, beside, certificates, waiting_for))
         rendering = Rendering(metrics.registry)
         ops = Ops(None if at_start.metrics.listen else rendering, waiting_for, metrics).server()
-        ops_address = await ends.enter_async_context(
-            serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0)
-        )
+        ops_address = await enter(serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0))
         reviews = app.server()
         certificates.on_clients = reviews.recycle
-        listener = certificates.listener
-        address = await ends.enter_async_context(
-            serving(reviews, options.listen or server.listen, listener, "--listen", _SHUTDOWN_SECONDS)
-        )
+        listen, tls = options.listen or server.listen, certificates.listener
+        address = await enter(serving(reviews, listen, tls, "--listen", _SHUTDOWN_SECONDS))
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
-        await ends.enter_async_context(
-            keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
-        )
+        await enter(keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live))
         for event, place in _others(at_start, cluster, metrics, certificates, rendering, layers):
-            log.info(event, address=await ends.enter_async_context(place))
+            log.info(event, address=await enter(place))
         if recorder:
             page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
-            log.info("serving the page", address=await ends.enter_async_context(page))
+            log.info("serving the page", address=await enter(page))
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -145,7 +132,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
         stop.end_start()
         if options.register and await _ready(cluster, stop.event, log):
-            await ends.enter_async_context(_register(options, settings.current(), certificates.authority, log))
+            await enter(_register(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
@@ -221,9 +208,8 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
     """Webhook configurations for as long as the process runs."""
     from webhook.k8s.client.transport import connect
 
-    target = RegistrationTarget(
-        url=options.url or "", ca_bundle=authority, suffix=f"-{options.register_as}", only_ignore=True
-    )
+    suffix = f"-{options.register_as}"
+    target = RegistrationTarget(url=options.url or "", ca_bundle=authority, suffix=suffix, only_ignore=True)
     transport = await connect(options.kubeconfig)
     try:
         registration = Registration(transport)
@@ -233,9 +219,8 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
             "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
             " labels of namespaces with invalid values"
         )
-        log.info(
-            "webhook configurations created", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests]
-        )
+        created = [f"{each['kind']}/{each['metadata']['name']}" for each in manifests]
+        log.info("webhook configurations created", configurations=created)
         try:
             yield
         finally:
@@ -277,11 +262,7 @@ async def _page(  # noqa: PLR0913 - what the page shows
 
 @asynccontextmanager
 async def layer_scores(options: Options, settings: LayersSettings) -> AsyncIterator[LayerScores | None]:
-    """The scores of layers for as long as the context lasts; None where they are off.
-
-    Raises:
-        InputError: the settings cannot be used.
-    """
+    """The scores of layers until the context ends, None where they are off; an `InputError` for unusable settings."""
     if not settings.listen:
         yield None
         return
@@ -299,10 +280,7 @@ async def cluster_source(
 ) -> AsyncIterator[BrowsableCluster]:
     """The source of facts, following the settings; not necessarily ready.
 
-    ``reports`` gets more of each node than reviews need; None: no more is read.
-
-    Raises:
-        InputError: the cluster or the files cannot be used.
+    ``reports`` gets more of each node than reviews need, if it is given; an `InputError` where the source is unusable.
     """
     if options.cluster_from:
         from webhook.cluster.files import FilesCluster
@@ -320,11 +298,8 @@ async def cluster_source(
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise InputError(
-            "no cluster to read from: this process does not run in a pod",
-            "serve",
-            "use --kubeconfig FILE or --cluster-from DIR",
-        )
+        what = "no cluster to read from: this process does not run in a pod"
+        raise InputError(what, "serve", "use --kubeconfig FILE or --cluster-from DIR")
     transport = await connect(options.kubeconfig)
     log.info(ServerEvent.API_SERVER_READ, server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
@@ -339,11 +314,7 @@ async def cluster_source(
 
 @asynccontextmanager
 async def senders(options: Options, settings: Settings, log: Any) -> AsyncIterator[SenderVerifier | None]:
-    """What verifies the tokens of API servers, for as long as the context lasts; None where facts come from files.
-
-    Raises:
-        InputError: the kubeconfig cannot be used.
-    """
+    """What verifies API servers' tokens until the context ends, None with files; an `InputError` for the kubeconfig."""
     if options.cluster_from:
         yield None
         return
@@ -375,31 +346,19 @@ class Background(msgspec.Struct, frozen=True):
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
-        events, drift, check, by_result = self.events, self.drift_scan, self.fidelity, ("result",)
+        events, drift, check = self.events, self.drift_scan, self.fidelity
+        result, policy = ("result",), ("policy", "resource")
         found = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
-        compared = "Running VMs compared by the fidelity check, by result."
-        differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
+        vms = "Running VMs compared by the fidelity check, by result."
+        field, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
-            StateMetric(
-                "kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, ("policy", "resource")
-            ),
-            StateMetric(
-                "kubevirt_webhook_events_total", written, lambda: dict(events.results) if events else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_drift_scans_total", scans, lambda: dict(drift.rounds) if drift else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_checked_total",
-                compared,
-                lambda: dict(check.checked) if check else {},
-                by_result,
-            ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_differences_total", differed, lambda: check.differing if check else {}
-            ),
+            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, policy),
+            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, result),
+            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, result),
+            StateMetric("kubevirt_webhook_fidelity_checked_total", vms, lambda: check.checked if check else {}, result),
+            StateMetric("kubevirt_webhook_fidelity_differences_total", field, lambda: check.differing if check else {}),
             StateMetric("kubevirt_webhook_fidelity_checks_failed_total", failed, lambda: check.failed if check else {}),
         ]
 
@@ -408,11 +367,7 @@ class Background(msgspec.Struct, frozen=True):
 async def background(
     options: Options, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
 ) -> AsyncIterator[Background]:
-    """Events, drift scan and fidelity check until the end; the fidelity check has a connection of its own.
-
-    Raises:
-        InputError: the kubeconfig cannot be used.
-    """
+    """Events, drift scan and fidelity check, which has a connection of its own; an `InputError` for the kubeconfig."""
     if options.cluster_from:
         yield Background()
         return
@@ -638,10 +593,7 @@ def _bound_text(text: str) -> str:
 async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
 
-    Without an exporter they go to OTLP over HTTP.
-
-    Raises:
-        InputError: OpenTelemetry is not installed.
+    Without an exporter they go to OTLP over HTTP; an `InputError` where OpenTelemetry is not installed.
     """
     try:
         from opentelemetry.sdk.resources import Resource
