@@ -56,9 +56,7 @@ def test_what_it_returns_and_from_where_it_runs(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("OWN", "1")
     waiting = apart.begin(f"{__name__}:variables")
     monkeypatch.setenv("OWN", "2")
-
-    assert apart.call(f"{__name__}:add", 3, 4) == 7
-    assert waiting() == ("1", True)
+    assert (apart.call(f"{__name__}:add", 3, 4), waiting()) == (7, ("1", True))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["webhook.py"]
 
 
@@ -92,7 +90,6 @@ def test_an_end_without_an_answer(function: str, argument: object, why: str) -> 
 
 def test_one_that_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "_SECONDS", 1.0)
-
     with pytest.raises(apart.ProcessFailed, match=r"timed out after 1\.0 seconds"):
         apart.call("time:sleep", 600)
 

@@ -96,8 +96,7 @@ def test_places_of_secrets_are_hidden_and_all_others_readable(kind: str) -> None
         assert (CANARY not in json.dumps(redact(obj))) is secret, path
         for segment in ("spec", "status"):
             if segment in obj:
-                changed = json.dumps(redact_at((segment,), obj[segment]))
-                assert (CANARY not in changed) is secret, path
+                assert (CANARY not in json.dumps(redact_at((segment,), obj[segment]))) is secret, path
 
 
 @pytest.mark.parametrize("kind", FIELDS)

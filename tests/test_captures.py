@@ -76,5 +76,4 @@ def test_capture(name: str, state: str) -> None:
 @pytest.mark.parametrize("name", [name for name, case in EXPECTED.items() if not case.get("asked", True)])
 def test_nobody_asks_us(name: str) -> None:
     _, request = load(name)
-
     assert asyncio.run(endpoints(request, world({}, "known"), builders.settings(), 0.0)) == []

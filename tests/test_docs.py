@@ -85,7 +85,6 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
 def test_files_that_a_page_names_exist(page: str) -> None:
     quoted = re.findall(r"`([\w./-]+)`", without_blocks(page))
     files = {name for name in quoted if name.startswith(DIRECTORIES) and not NOT_FILES.search(name)}
-
     assert {name for name in files if not (ROOT / name).exists()} == set()
 
 
@@ -132,7 +131,6 @@ def test_a_command_that_does_not_exist_is_found() -> None:
 @each_page
 def test_targets_of_make_that_a_page_names_exist(page: str) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
-
     assert set(re.findall(r"(?:`|\$ |^)make ([a-z][a-z0-9-]*)", text_of(page), re.MULTILINE)) <= targets
 
 
@@ -147,7 +145,6 @@ def test_metrics_that_a_page_names_exist(page: str) -> None:
     written = set(re.findall(r"kubevirt_webhook_([a-z_]+)", text_of(page)))
     # The client library adds these.
     bare = {name.removesuffix("_total").removesuffix("_bucket") for name in written}
-
     assert {name for name in bare if f"kubevirt_webhook_{name}" not in sources()} == set()
 
 
@@ -156,7 +153,6 @@ def test_labels_and_annotations_that_a_page_names_exist(page: str) -> None:
     named = set(re.findall(r"kubevirt-webhook\.github\.io/([a-z][a-z0-9-]+)(?![a-z0-9-]*/)", text_of(page)))
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     ours |= {names.policy_label(policy) for policy in get_args(names.Policy)}
-
     unknown_ones = {name for name in named if f"{names.DOMAIN}/{name}" not in ours}
     assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
 
@@ -187,7 +183,6 @@ def test_pages_speak_to_the_reader_and_use_the_words_of_kubernetes(page: str) ->
 def test_titles_are_in_sentence_case(page: str) -> None:
     title = text_of(page).split("\n", 1)[0]
     words = re.sub(r"^# (?:\d+\. )?", "", title).split()
-
     assert title.startswith("# ")
     # Names of kinds and products are written as they are.
     assert [word for word in words[1:] if re.fullmatch(r"[A-Z][a-z]+", word)] in ([], ["Kubernetes"])
@@ -196,7 +191,6 @@ def test_titles_are_in_sentence_case(page: str) -> None:
 @pytest.mark.parametrize("name", picture.PICTURES)
 def test_pictures_of_a_terminal_show_what_commands_print(name: str) -> None:
     drawn = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
-
     assert drawn == picture.draw(name), "draw it again: python -m hack.picture"
     assert "@font-face" not in drawn
 
@@ -207,7 +201,6 @@ def test_the_architecture_page_has_the_layers_that_import_linter_holds() -> None
     lines = config["importlinter:contract:layers"]["layers"].split()
     layers = " ".join(lines).replace("webhook.", "").replace(" | ", "|").split()
     page = " ".join(text_of("docs/architecture.md").split())
-
     assert " > ".join(layer.replace("|", " | ") for layer in layers) in page
     for above, below in itertools.pairwise(layers):
         assert f"{above.replace('|', ' & ')} --> {below.replace('|', ' & ')}" in page
@@ -219,7 +212,6 @@ def test_twenty_symptoms_lead_to_modules_that_exist() -> None:
     table = text_of("docs/architecture.md").partition("### Where would you look?")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (?!symptom|-)(.+?) \| (.+) \|$", table, re.MULTILINE)
     modules = [re.findall(r"`((?:webhook|certs)/[\w/]+\.py)`", cell) for _, cell in rows]
-
     assert len({symptom for symptom, _ in rows}) >= 20
     assert all(modules)
     assert {name for found in modules for name in found if not (ROOT / name).is_file()} == set()

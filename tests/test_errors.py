@@ -12,21 +12,16 @@ def test_a_sentence_says_where_what_and_what_to_do() -> None:
 
 def test_several_mistakes_are_a_line_each() -> None:
     both = InputErrors([InputError("one", "a"), InputError("two", "b", "fix")])
-
-    assert str(both) == "a: one\nb: two; fix"
-    assert [mistake.what for mistake in both.mistakes] == ["one", "two"]
+    assert (str(both), [mistake.what for mistake in both.mistakes]) == ("a: one\nb: two; fix", ["one", "two"])
 
 
 def test_quotes() -> None:
-    assert quote('a"b\n') == '"a\\"b\\n"'
-    assert quote("x" * 61) == f'"{"x" * 57}..."'
-    assert quote("\ud800") == '"\ufffd"'
-    assert quote("\u202e\x9b\x1b") == '"\\u202e\\x9b\\u001b"'
+    assert (quote('a"b\n'), quote("x" * 61)) == ('"a\\"b\\n"', f'"{"x" * 57}..."')
+    assert (quote("\ud800"), quote("\u202e\x9b\x1b")) == ('"\ufffd"', '"\\u202e\\x9b\\u001b"')
 
 
 def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:
     hostile = InputError("is wrong\nError: nothing", "a\x1b[2J.yaml:1", "remove \u202e")
-
     assert str(hostile) == "a\\x1b[2J.yaml:1: is wrong\\nError: nothing; remove \\u202e"
     assert str(InputErrors([hostile, hostile])).split("\n") == [str(hostile)] * 2
 
@@ -34,7 +29,6 @@ def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:
 @pytest.mark.parametrize("text", ["x" * 1_000_000, "\x1b" * 100_000, "\U000e0001" * 100_000])
 def test_a_sentence_ends_whatever_it_quotes_and_still_says_what_to_do(text: str) -> None:
     sentence = str(InputError(f"it is {text}", text, "write it right"))
-
     assert len(sentence) <= MAX_SENTENCE
     assert sentence.endswith("; write it right")
     assert ": it is " in sentence

@@ -21,10 +21,8 @@ KEYS: list[Key[Any]] = [
 
 def test_unread_facts_are_asked_for_together() -> None:
     facts = Facts.of({NamespaceKey("a"): None})
-
     with pytest.raises(NotRead) as missing:
         facts.need(NamespaceKey("a"), SchedulerKey("x"), KubeVirtKey())
-
     assert missing.value.keys == (SchedulerKey("x"), KubeVirtKey())
 
 
@@ -34,15 +32,12 @@ def test_what_came_from_memory_is_known() -> None:
     for _ in range(2):
         facts.get(NamespaceKey("a"))
         facts.get(SchedulerKey("x"))
-
     assert facts.remembered == [NamespaceKey("a")]
 
 
 def test_what_is_known_is_needed_no_more() -> None:
     facts = Facts.of({NamespaceKey("a"): None, KubeVirtKey(): Unavailable("x")})
-
     facts.need(NamespaceKey("a"), KubeVirtKey())
-
     assert facts.get(KubeVirtKey()) == Unavailable("x")
 
 
@@ -55,8 +50,7 @@ def test_nothing_swallows_not_read() -> None:
 
 
 def test_keys_of_different_facts_differ() -> None:
-    assert len(set(KEYS)) == len(KEYS)
-    assert len({SchedulerKey("a"), NamespaceKey("a")}) == 2
+    assert (len(set(KEYS)), len({SchedulerKey("a"), NamespaceKey("a")})) == (len(KEYS), 2)
 
 
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers()), max_size=20))
@@ -85,12 +79,9 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
     facts = peeking({SIZE: 1, KubeVirtKey(): 2})
     facts.learn(other, None)
     facts.get(SIZE)
-
     with pytest.raises(NotRead) as missing:
         facts.fresh().need(SIZE, other, KubeVirtKey())
-
-    assert missing.value.keys == (FRESH,)
-    assert facts.copied_keys() == [SIZE]
+    assert (missing.value.keys, facts.copied_keys()) == ((FRESH,), [SIZE])
     facts.learn(FRESH, None)
     assert facts.fresh().fresh().get(SIZE) is None
     assert facts.get(SIZE) == 1  # type: ignore[comparison-overlap]
@@ -98,9 +89,6 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
 
 def test_fresh_facts_never_begin_with_a_copy() -> None:
     facts = peeking({SIZE: 1})
-
     with pytest.raises(NotRead) as missing:
         facts.fresh().get(SIZE)
-
-    assert missing.value.keys == (FRESH,)
-    assert facts.remembered == []
+    assert (missing.value.keys, facts.remembered) == ((FRESH,), [])

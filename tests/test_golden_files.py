@@ -23,7 +23,6 @@ def test_a_text_that_differs_is_found(folder: Path, monkeypatch: pytest.MonkeyPa
     golden_files.check_section("a.txt", "test_x", "one")
     golden_files.check_entry("b.txt", "one")
     monkeypatch.delenv("REWRITE_GOLDEN")
-
     golden_files.check_section("a.txt", "test_x", "one\n")
     golden_files.check_entry("b.txt", "one")
     with pytest.raises(AssertionError, match=r"a\.txt"):

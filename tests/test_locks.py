@@ -31,9 +31,7 @@ LOCKS = {
 @pytest.mark.parametrize("name", list(LOCKS))
 def test_every_dependency_has_a_version_and_hashes(name: str) -> None:
     text = (ROOT / name).read_text()
-
     found = {match["name"]: match["rest"].count("--hash=sha256:") for match in _REQUIREMENT.finditer(text)}
-
     assert len(found) > LOCKS[name]
     assert {name for name, hashes in found.items() if not hashes} == set()
     # Nothing else stands in it: no address, no file, no option that would loosen it.
@@ -90,7 +88,6 @@ def test_a_lock_of_the_image_is_resolved_for_each_of_its_platforms(
 def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -> None:
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     image = _versions("image").keys()
-
     assert {each.partition(">=")[0].lower() for each in required} - image == {"kubernetes-asyncio"}
     # Their own dependencies are gone with them; shared ones are still there.
     assert not {*lock.NOT_IN_IMAGE, "certifi", "mdurl", "python-dateutil", "six", "urllib3"} & image
@@ -99,7 +96,6 @@ def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -
 
 def test_the_wheel_is_built_without_what_tests_it_and_the_documentation_without_what_is_tested() -> None:
     build, docs = _versions("build").keys(), _versions("docs").keys()
-
     assert "hatchling" in build
     assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build
     assert {"mkdocs-material", "mike"} <= docs
@@ -174,7 +170,6 @@ def test_pip_check_names_what_the_page_says_and_nothing_else() -> None:
     """Of the packages of the image: what is asked for without a condition, and is not there."""
     image = {*_versions("image")}
     missing = left_out({name: importlib.metadata.requires(name) or () for name in image | {"kubevirt-webhook"}})
-
     page = (ROOT / "docs" / "dependencies.md").read_text()
     (named,) = re.findall(r"names three missing packages: (\S+), .* and (\S+) and (\S+) \(", page, re.DOTALL)
     assert missing == {"kubevirt-webhook": [named[0]], "rich": [*named[1:]]}

@@ -56,7 +56,6 @@ def test_the_page_shows_the_example(name: str) -> None:
 def test_github_actions(repository: Path) -> None:
     steps = load("github-actions.yaml")["jobs"]["review"]["steps"]
     annotate, report = (step["run"] for step in steps if "name" in step)
-
     annotated = shell(annotate, repository)
     assert annotated.returncode == 1
     assert annotated.stdout.startswith("::error file=manifests/denied.yaml,line=1,")
@@ -68,7 +67,6 @@ def test_github_actions(repository: Path) -> None:
 def test_gitlab(repository: Path) -> None:
     job = load("gitlab-ci.yaml")["review-virtual-machines"]
     (script,) = job["script"]
-
     assert shell(script, repository).returncode == 1
     suite = ET.parse(repository / job["artifacts"]["reports"]["junit"]).getroot()[0]
     assert (suite.attrib["tests"], suite.attrib["failures"]) == ("2", "1")
@@ -77,7 +75,6 @@ def test_gitlab(repository: Path) -> None:
 def test_tekton(repository: Path) -> None:
     (step,) = load("tekton.yaml")["spec"]["steps"]
     (entrypoint,) = re.findall(r'^ENTRYPOINT \["/app/bin/(.*)"\]$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-
     assert shell(shlex.join([entrypoint, *step["args"]]), repository).returncode == 1
 
 
@@ -86,9 +83,7 @@ def test_the_hook_of_pre_commit(repository: Path) -> None:
     example = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if block.startswith("repos:"))
     (used,) = yaml.safe_load(example)["repos"][0]["hooks"]
     done = shell(f"{hook['entry']} {' '.join(used['args'])} manifests/denied.yaml manifests/allowed.yaml", repository)
-
-    assert used["id"] == hook["id"]
-    assert (done.returncode, done.stdout.count("CREATE")) == (1, 1)
+    assert (used["id"], done.returncode, done.stdout.count("CREATE")) == (hook["id"], 1, 1)
     command = [sys.executable, "-m", "pre_commit", "validate-manifest", str(ROOT / ".pre-commit-hooks.yaml")]
     home = {**os.environ, "PRE_COMMIT_HOME": str(repository / "home")}
     subprocess.run(command, check=True, timeout=120, env=home)

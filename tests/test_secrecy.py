@@ -173,7 +173,6 @@ def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, SecretsWorld, Settings]:
 def test_no_endpoint_in_no_mode_tells_a_secret(caplog: pytest.LogCaptureFixture, case: Any) -> None:
     caplog.set_level(logging.DEBUG)
     endpoint, _, body, cluster, made = case
-
     clean(told(endpoint, body, cluster, made)[0])
     clean(caplog.text)
 
@@ -186,7 +185,6 @@ def test_all_secrets_at_once(endpoint: Endpoint, mode: str, expand: bool) -> Non
         obj = copy.deepcopy(given_object)
         for place in PLACES:
             place(obj)
-
         clean(told(endpoint, body_of(endpoint, obj, None, False), world(mode, False), settings(expand))[0])
 
 
@@ -198,7 +196,6 @@ def test_the_patch_may_have_what_the_object_has() -> None:
         volume(number)(obj)
     endpoint = next(e for e in ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
     text, verdict = told(endpoint, body_of(endpoint, obj, None, False), world("enforce", False), settings(True))
-
     assert verdict.label == "patched"
     clean(text)
 
@@ -212,5 +209,4 @@ def test_bodies_that_are_cut_are_not_quoted(length: int) -> None:
     body = body_of(endpoint, obj, None, False)
     with pytest.raises(InputError) as refused:
         endpoint.codec.decode(body[:-length])
-
     clean(str(refused.value))

@@ -56,18 +56,14 @@ def test_twice_is_the_same_as_once(text: str) -> None:
 @given(st.text())
 def test_json_keeps_its_meaning(text: str) -> None:
     encoded = json.dumps({text: text}, ensure_ascii=False).encode()
-
     shown = visible_json(encoded)
-
     assert json.loads(shown) == {text: text}
     assert visible(shown.decode()) == shown.decode()
 
 
 def test_a_long_text_is_cut() -> None:
-    assert shorten("abcd", 4) == "abcd"
-    assert shorten("abcde", 4) == "abc…"
-    assert shorten_middle("abcdef", 6) == "abcdef"
-    assert shorten_middle("abcdefg", 6) == "ab…efg"
+    assert (shorten("abcd", 4), shorten("abcde", 4)) == ("abcd", "abc…")
+    assert (shorten_middle("abcdef", 6), shorten_middle("abcdefg", 6)) == ("abcdef", "ab…efg")
     assert shorten_middle("abcdefgh", 5) == "a…fgh"
 
 

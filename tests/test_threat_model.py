@@ -50,8 +50,7 @@ def rows(text: str) -> Iterator[ThreatRow]:
 def tables_with_tests(text: str) -> Iterator[tuple[int, str, list[str]]]:
     """The rows of all tables whose last column is ``tests``: line, first heading and cells."""
     heading: list[str] = []
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split(" |")]
         if not line.startswith("|"):
             heading = []
@@ -111,7 +110,6 @@ def unshown(tests: str) -> str:
 
 def test_every_row_names_tests_that_exist() -> None:
     found = list(rows(MODEL.read_text()))
-
     assert len(found) > 40
     assert {f"THREAT_MODEL.md:{row.number}: {why}" for row in found if (why := problem(row))} == set()
 
@@ -120,7 +118,6 @@ def test_no_row_of_a_table_with_tests_goes_without() -> None:
     """Among them those of what an answer reveals, and rows that would be no threats for want of one letter."""
     found = list(tables_with_tests(MODEL.read_text()))
     threats = {row.number for row in rows(MODEL.read_text())}
-
     assert len({heading for _, heading, _ in found}) == 2
     assert {number for number, heading, _ in found if not heading} == threats
     others = [(number, cells) for number, heading, cells in found if heading]
@@ -130,7 +127,6 @@ def test_no_row_of_a_table_with_tests_goes_without() -> None:
 
 def test_no_threat_is_told_twice() -> None:
     threats = [row.threat for row in rows(MODEL.read_text())]
-
     assert len(set(threats)) == len(threats)
 
 
@@ -145,7 +141,6 @@ def test_no_threat_is_told_twice() -> None:
 )
 def test_tests_that_a_page_names_exist(page: str) -> None:
     references = REFERENCE.finditer((ROOT / page).read_text())
-
     assert {why for reference in references if (why := missing(reference))} == set()
 
 
@@ -172,6 +167,5 @@ def test_tests_that_a_page_names_exist(page: str) -> None:
 )
 def test_what_a_row_must_be(row: str, why: str) -> None:
     (found,) = rows(row)
-
     assert why in problem(found)
     assert bool(why) == bool(problem(found))

@@ -36,7 +36,6 @@ def test_the_kinds_of_records_are_told_apart() -> None:
     created = "2026-11-21T15:00:00Z"
     endpoint = "/mutate/scheduling/virtualmachines/enforce"
     found = audit.DriftRecord(audit.SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
-
     assert [valid(one)["kind"] for one in (record(), fidelity, found)] == ["decision", "fidelity", "drift"]
     audit.NoAudit().write(record())
 

@@ -42,8 +42,7 @@ def test_what_looks_like_a_credential_is_hidden(scrub: Callable[[str], str], aro
 
 @pytest.mark.parametrize("text", READABLE)
 def test_the_rest_is_readable(text: str) -> None:
-    assert scrub(text) == text
-    assert scrub_prose(text) == text
+    assert (scrub(text), scrub_prose(text)) == (text, text)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +82,12 @@ def test_flags(flag: str, secret: bool) -> None:
 
 @pytest.mark.parametrize("scrub", [scrub, scrub_prose])
 def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious(scrub: Callable[[str], str]) -> None:
-    assert scrub("token " * MAX_TEXT) == HIDDEN
-    assert scrub("x " * MAX_TEXT) == "x " * MAX_TEXT
+    assert (scrub("token " * MAX_TEXT), scrub("x " * MAX_TEXT)) == (HIDDEN, "x " * MAX_TEXT)
 
 
 def test_compressed_texts_are_hidden_without_being_decompressed() -> None:
     bomb = b64encode(gzip.compress(b"\0" * 10_000_000)).decode()
-    assert scrub(bomb) == HIDDEN
-    assert scrub("\n".join(re.findall(".{1,76}", bomb))) == HIDDEN
+    assert (scrub(bomb), scrub("\n".join(re.findall(".{1,76}", bomb)))) == (HIDDEN, HIDDEN)
 
 
 def test_base64_that_is_not_a_text_stays() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.golden_files import Golden
 from webhook import names
 from webhook.admission import decision as module
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Outcome, Reason, redact_changes
@@ -31,7 +31,6 @@ def test_enforce_does_it() -> None:
 
 def test_warn_says_what_enforce_would_do() -> None:
     outcome = PATCHING.under("warn", "scheduling")
-
     assert (outcome.denial, outcome.changes) == (None, ())
     assert outcome.warnings == (
         "kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [r]",
@@ -46,7 +45,6 @@ def test_one_change_is_one_warning() -> None:
     annotation = Change(("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION), None, "kubevirt", "r")
     both = Decision((Reason("r", "because"),), (annotation, CHANGE))
     alone = Decision((Reason("r", "because"),), (annotation,))
-
     (warning,) = both.under("warn", "scheduling").warnings
     assert "spec.schedulerName" in warning
     assert names.INJECTED_SCHEDULER_ANNOTATION in alone.under("warn", "scheduling").warnings[0]
@@ -69,7 +67,6 @@ def test_long_warnings_are_cut() -> None:
     room = module.MAX_WARNING - len(before) - len(after)
     warnings = tuple(Reason("c", text) for text in ("x" * 300, "y" * room))
     outcome = Decision((Reason("c", "text"),), warnings=warnings).under("enforce", "scheduling")
-
     assert outcome.warnings == (f"{before}{'x' * (room - 1)}…{after}", f"{before}{'y' * room}{after}")
 
 
@@ -105,9 +102,7 @@ def test_code_is_that_of_the_first_reason() -> None:
 def test_a_refusal_ends_whatever_it_quotes() -> None:
     causes = tuple(FieldCause("FieldValueInvalid", "word " * 2000, "word " * 2000) for _ in range(100))
     decision = Decision((Reason("r", "because"),), denial=Denial(422, "word " * 20_000, causes))
-
     denial = decision.under("enforce", "migration").denial
-
     assert denial
     assert (denial.code, len(denial.message), len(denial.causes)) == (422, module.MAX_MESSAGE, module.MAX_CAUSES)
     assert all(len(cause.message) + len(cause.field) <= module.MAX_MESSAGE for cause in denial.causes)
@@ -117,9 +112,7 @@ def test_each_cause_names_the_policy_and_the_code() -> None:
     """kubectl prints the causes of a denial instead of its message."""
     causes = (FieldCause("FieldValueInvalid", "too big", "spec.size"), FieldCause("FieldValueRequired", "no name", ""))
     decision = Decision((Reason("too-big", "because"),), denial=Denial(422, "because", causes))
-
     denial = decision.under("enforce", "migration").denial
-
     assert denial
     assert [one.field for one in denial.causes] == ["spec.size", ""]
     for one, cause in zip(denial.causes, causes, strict=True):
@@ -130,9 +123,7 @@ def test_each_cause_names_the_policy_and_the_code() -> None:
 def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
     changes = tuple(Change(("metadata", "annotations", str(number)), None, "x" * 999, "r") for number in range(1000))
     decision = Decision((Reason("r", "because"),), changes, warnings=(Reason("w", "w" * 999),) * 1000)
-
     warnings = decision.under(mode, "instancetypes").warnings
-
     assert len(warnings) == module.MAX_WARNINGS
     assert sum(map(len, warnings)) <= 4096
     more = 1000 * (2 if mode == "warn" else 1) - module.MAX_WARNINGS + 1
@@ -140,9 +131,8 @@ def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * (module.MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])
-def test_of_a_long_value_the_length_is_shown(value: object, golden: Callable[[str], None]) -> None:
+def test_of_a_long_value_the_length_is_shown(value: object, golden: Golden) -> None:
     shown = Change(("spec", "volumes"), value, None, "r").redact()
-
     assert isinstance(shown.old, str)
     assert len(shown.old) < 100
     golden(shown.old)
@@ -152,9 +142,7 @@ def test_of_a_long_value_the_length_is_shown(value: object, golden: Callable[[st
 def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
     secret = Change(("metadata", "annotations", "password"), None, "hunter2hunter2", "r")
     repeated = module.RepeatedChanges((CHANGE, secret))
-
     shown = redact_changes(repeated)
-
     assert shown == redact_changes((CHANGE, secret)) == (CHANGE.redact(), secret.redact())
     assert "hunter2hunter2" not in str(shown)
     assert redact_changes(repeated) is shown
@@ -210,7 +198,6 @@ def test_changes_without_secrets_are_not_walked_through(monkeypatch: pytest.Monk
         {"name": "data", "disk": {"bus": "sata"}, "serial": "data-01"},
     ]
     changes = (Change(("spec", "domain", "devices", "disks"), disks, disks[:1], "r"),)
-
     assert redact_changes(changes) == changes
 
 

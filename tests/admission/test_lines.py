@@ -88,7 +88,6 @@ def test_a_line_is_a_record(pipe: Pipe) -> None:
 def test_order_is_kept_and_a_non_blocking_reader_tears_no_line(pipe: Pipe, blocking: bool) -> None:
     os.set_blocking(pipe.writer, blocking)
     pipe.write(*range(1000))
-
     assert [line["uid"] for line in pipe.read()] == [str(number) for number in range(1000)]
     assert pipe.lines.dropped_count == 0
 
@@ -100,9 +99,7 @@ def test_a_reader_that_stalls_costs_records_not_requests() -> None:
     while pipe.lines._lines:
         pass
     pipe.write(*range(10))
-
-    assert pipe.lines.dropped_count == 7
-    assert [line["uid"][:1] for line in pipe.read()] == ["x", "0", "1", "2"]
+    assert (pipe.lines.dropped_count, [line["uid"][:1] for line in pipe.read()]) == (7, ["x", "0", "1", "2"])
 
 
 def test_a_burst_is_written_in_blocks_that_the_heap_has() -> None:
@@ -127,9 +124,7 @@ def test_what_waits_is_bounded_in_bytes_too(pipe: Pipe, monkeypatch: pytest.Monk
     while pipe.lines._given > pipe.lines._taken:
         pass
     pipe.write(*range(10))
-
-    assert pipe.lines.dropped_count == 9
-    assert [line["uid"][:1] for line in pipe.read()] == ["x", "0"]
+    assert (pipe.lines.dropped_count, [line["uid"][:1] for line in pipe.read()]) == (9, ["x", "0"])
 
 
 def test_a_closed_reader_is_counted() -> None:
@@ -139,16 +134,13 @@ def test_a_closed_reader_is_counted() -> None:
     lines.write(record())
     lines.close()
     os.close(writer)
-
     assert lines.dropped_count == 1
 
 
 def test_absurdly_long_names_are_cut(pipe: Pipe) -> None:
     pipe.lines.write(msgspec.structs.replace(record(), object=AuditedObject("Pod", "demo", "x" * 2_000_000)))
     (line,) = pipe.read()
-
-    assert line["object"]["name"] == "x" * 299 + "…"
-    assert line["changes"][0]["new"] == "kubevirt"
+    assert (line["object"]["name"], line["changes"][0]["new"]) == ("x" * 299 + "…", "kubevirt")
 
 
 def test_a_usual_line_is_as_it_is() -> None:
@@ -158,11 +150,8 @@ def test_a_usual_line_is_as_it_is() -> None:
 def test_all_nodes_of_a_large_cluster_stay() -> None:
     names = [f"node-{number}.example.com" for number in range(5000)]
     long = msgspec.structs.replace(record(), details={"nodes": [{"fails": ["x" * 1000], "nodes": names}]})
-
     group = json.loads(line(long))["details"]["nodes"][0]
-
-    assert group["nodes"] == names
-    assert len(group["fails"][0]) == 300
+    assert (group["nodes"], len(group["fails"][0])) == (names, 300)
 
 
 def _deep(width: int, depth: int) -> Any:
@@ -172,9 +161,7 @@ def _deep(width: int, depth: int) -> Any:
 @pytest.mark.parametrize("value", [["x"] * 300_000, _deep(60, 3), [[_deep(4, 7)]]])
 def test_however_much_changes_the_line_ends(value: Any) -> None:
     changes = (Change(("spec", "volumes"), None, value, "instancetype-applied"),)
-
     encoded = line(msgspec.structs.replace(record(), changes=changes))
-
     assert len(line(record())) < MAX_LINE
     assert len(encoded) <= MAX_LONG_LINE
     assert json.loads(encoded)["uid"] == "u"

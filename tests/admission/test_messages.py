@@ -286,7 +286,6 @@ def test_messages(name: str) -> None:
     lines = [f"{function}: {_compose(policy, part)}" for function, part in made]
     function, reason = next((function, part) for function, part in made if isinstance(part, Reason))
     lines.append(f"{function} in mode warn: {_compose(policy, reason, names.WARN)}")
-
     golden_files.check(f"messages-{name}.txt", "\n".join(lines))
 
 
@@ -336,7 +335,6 @@ def test_the_page_is_what_the_code_says() -> None:
 
 def test_codes_are_listed_and_explained_with_or_without_brackets() -> None:
     plain, quoted = run("explain", "reason", "no-eligible-node"), run("explain", "reason", "[no-eligible-node]")
-
     assert (plain.exit_code, plain.output) == (0, quoted.output)
     assert max(map(len, plain.output.splitlines())) <= 80
     assert [line.split()[0] for line in run("explain", "reason").output.splitlines()] == CODES

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.audit_schema import record
+from tests.golden_files import Golden
 from webhook.admission.lines import DROPPING, WRITING_AGAIN, LineWriter
 from webhook.admission.output import Descriptor, Lost, RotatedFile
 from webhook.errors import InputError
@@ -65,7 +65,6 @@ def test_a_full_disk_loses_all_lines() -> None:
     with pytest.raises(Lost) as lost:
         Descriptor(descriptor).write([b"one", b"two"])
     os.close(descriptor)
-
     assert (lost.value.lines, lost.value.why) == (2, os.strerror(errno.ENOSPC))
 
 
@@ -93,9 +92,7 @@ def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
 def test_a_file_is_appended_to_and_nobody_elses_to_read(path: Path) -> None:
     RotatedFile(str(path), 1000, 2).write([b"one"])
     RotatedFile(str(path), 1000, 2).write([b"two", b"three"])
-
-    assert lines_of(path) == [b"one", b"two", b"three"]
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert (lines_of(path), path.stat().st_mode & 0o777) == ([b"one", b"two", b"three"], 0o600)
     # A line that a crash has torn gets an end.
     path.write_bytes(b'{"half":')
     RotatedFile(str(path), 1000, 2).write([b"one"])
@@ -106,7 +103,6 @@ def test_full_files_are_kept_and_the_oldest_goes(path: Path) -> None:
     output = RotatedFile(str(path), 250, 2)
     for number in range(9):
         output.write([b"%d" % number + LINE[1:]])
-
     kept = [path, path.with_name("audit.jsonl.1"), path.with_name("audit.jsonl.2")]
     assert [[line[:1] for line in lines_of(file)] for file in kept] == [[b"8"], [b"6", b"7"], [b"4", b"5"]]
     assert sorted(path.parent.iterdir()) == kept
@@ -122,9 +118,7 @@ def test_whoever_rotates_the_file_is_followed(path: Path) -> None:
     output.write([b"three"])
     os.truncate(path, 0)  # logrotate's copytruncate
     output.write([b"four"])
-
-    assert lines_of(path.with_name("elsewhere")) == [b"one"]
-    assert lines_of(path) == [b"four"]
+    assert (lines_of(path.with_name("elsewhere")), lines_of(path)) == ([b"one"], [b"four"])
 
 
 def test_a_directory_that_is_away_costs_lines_until_it_is_back(path: Path) -> None:
@@ -136,7 +130,6 @@ def test_a_directory_that_is_away_costs_lines_until_it_is_back(path: Path) -> No
     assert (lost.value.lines, lost.value.why) == (2, os.strerror(errno.ENOENT))
     path.parent.mkdir()
     output.write([b"three"])
-
     assert lines_of(path) == [b"three"]
 
 
@@ -148,16 +141,13 @@ def test_a_disk_that_fills_leaves_whole_lines_only(tmp_path_factory: pytest.Temp
         lost = sum(lost_of(output, [b"%d-%d-xxxx" % (number, item) for item in range(3)]) for number in range(3))
         disk.left = 1000
         output.write([b"after"])
-
     kept = lines_of(path)
     assert len(kept) + lost == 10
     assert all(len(line) == 8 for line in kept[:-1])
     assert kept[-1] == b"after"
 
 
-def test_a_file_that_can_not_be_put_away_grows(
-    path: Path, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
-) -> None:
+def test_a_file_that_can_not_be_put_away_grows(path: Path, caplog: pytest.LogCaptureFixture, golden: Golden) -> None:
     output = RotatedFile(str(path), 150, 1)
     full = path.with_name("audit.jsonl.1")
     full.mkdir()
@@ -166,7 +156,6 @@ def test_a_file_that_can_not_be_put_away_grows(
     assert len(lines_of(path)) == 4
     full.rmdir()
     output.write([LINE])
-
     assert (len(lines_of(path)), len(lines_of(full))) == (1, 4)
     (said,) = caplog.messages
     golden(said)
@@ -177,9 +166,7 @@ def test_a_file_that_can_not_be_put_away_grows(
     [lambda path: path.mkdir(), os.mkfifo, lambda path: path.parent.rmdir()],
     ids=["directory", "fifo", "nowhere"],
 )
-def test_what_can_not_be_written_to_is_refused_at_the_start(
-    path: Path, make: Any, golden: Callable[[str], None]
-) -> None:
+def test_what_can_not_be_written_to_is_refused_at_the_start(path: Path, make: Any, golden: Golden) -> None:
     make(path)
     with pytest.raises(InputError) as refused:
         RotatedFile(str(path), 1000, 2)
@@ -196,7 +183,6 @@ def test_a_full_disk_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) 
         lines.write(record(str(number)))
     lines.close()
     os.close(full)
-
     assert lines.dropped_count == 700
     assert caplog.messages == [f"{DROPPING}: {os.strerror(errno.ENOSPC)}"]
 
@@ -212,6 +198,4 @@ def test_a_disk_with_room_again_is_written_to(path: Path, caplog: pytest.LogCapt
     path.parent.mkdir()
     lines.write(record("kept"))
     lines.close()
-
-    assert (lines.dropped_count, len(lines_of(path))) == (1, 1)
-    assert caplog.messages[-1] == WRITING_AGAIN
+    assert (lines.dropped_count, len(lines_of(path)), caplog.messages[-1]) == (1, 1, WRITING_AGAIN)

@@ -109,7 +109,6 @@ def test_repeated_changes_become_the_patch_of_the_object_at_hand() -> None:
     paths = (("spec", "schedulerName"), ("metadata", "annotations", "a"), ("metadata", "annotations", "b"))
     written = [Change(path, None, "kubevirt", "r") for path in paths]
     repeated = RepeatedChanges(written)
-
     for root in _PARENTS * 2:
         assert render(root, repeated) == render(root, written)
     assert len(repeated.patches) == len(_PARENTS) - 1, "one for each shape: to have null is to have nothing"
@@ -140,7 +139,6 @@ def test_what_a_reading_drops_or_rewrites_stays() -> None:
     original = {"memory": "1024Mi", "unknown": 1, "empty": {}, "null": None, "list": [{"name": "x", "unknown": 2}]}
     before = {"memory": "1Gi", "list": [{"name": "x"}], "struct": {}}
     after = {"memory": "1Gi", "list": [{"name": "x", "bus": "virtio"}, {"name": "y"}], "struct": {}, "cpu": {"n": 1}}
-
     assert patched(original, before, after) == original | {
         "list": [{"name": "x", "unknown": 2, "bus": "virtio"}, {"name": "y"}],
         "cpu": {"n": 1},
@@ -150,9 +148,7 @@ def test_what_a_reading_drops_or_rewrites_stays() -> None:
 def test_only_what_differs_is_a_change() -> None:
     original: dict[str, Any] = {"a": {"b": {"c": 1}, "z": {}}}
     after = {"a": {"b": {"c": 1, "d": 2}, "z": {"y": 3}}}
-
     made = list(changes(("spec",), original, {"a": {"b": {"c": 1}}}, after, "r"))
-
     assert [(change.path, change.old, change.new) for change in made] == [
         (("spec", "a", "b", "d"), None, 2),
         (("spec", "a", "z", "y"), None, 3),

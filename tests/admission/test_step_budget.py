@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
+from tests.golden_files import Golden
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex, spend
 from webhook.facts import Facts
 
@@ -12,11 +11,9 @@ def test_without_a_review_nothing_is_counted() -> None:
     spend(MAX_STEPS + 1, "terms")
 
 
-def test_the_last_step_may_be_taken(golden: Callable[[str], None]) -> None:
+def test_the_last_step_may_be_taken(golden: Golden) -> None:
     budget = StepBudget(3)
-
     budget.run(lambda: spend(3, "terms"))
-
     assert budget.spent == 3
     with pytest.raises(TooComplex) as caught:
         budget.run(lambda: spend(1, "terms"))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod, review
+from tests.golden_files import Golden
 from tests.k8s.json_values import JSON_VALUES
 from webhook.admission import wire as module
 from webhook.admission.decision import Denial, FieldCause, Outcome
@@ -21,8 +21,6 @@ from webhook.k8s.types.core import DeleteOptions, Eviction, SchedulingPod
 from webhook.k8s.types.meta import ObjectMeta, Unstructured
 from webhook.kubevirt.types.views import VirtualMachine
 from webhook.text import visible
-
-Golden = Callable[[str], None]
 
 PODS: Codec[SchedulingPod] = Codec(SchedulingPod, "", "Pod")
 VMS: Codec[VirtualMachine] = Codec(VirtualMachine, "kubevirt.io", "VirtualMachine")
@@ -42,7 +40,6 @@ def rejection(data: bytes) -> str:
 
 def test_decodes_what_the_policy_reads() -> None:
     received = PODS.decode(body(review(launcher_pod())))
-
     assert (received.malformed, received.api_version) == (None, "admission.k8s.io/v1")
     spec = received.request.object and received.request.object.spec
     assert spec
@@ -102,7 +99,6 @@ def test_wrong_kind_names_both() -> None:
 def test_another_kind_however_long_its_name_is_one_short_sentence(field: str, golden: Golden) -> None:
     asked = review(launcher_pod())
     asked["request"]["kind"][field] = "x" * 1_000_000
-
     with pytest.raises(InputError) as caught:
         PODS.decode(body(asked))
     assert len(str(caught.value)) <= MAX_SENTENCE
@@ -121,7 +117,6 @@ def test_no_review_is_one_short_sentence_too(field: str) -> None:
 )
 def test_object_of_wrong_types_is_a_review_all_the_same(change: Json, golden: Golden) -> None:
     received = PODS.decode(body(review(launcher_pod() | change)))
-
     assert received.malformed
     golden(received.malformed)
     assert (bool(received.request.uid), received.request.object) == (True, None)
@@ -188,7 +183,6 @@ class TestEncode:
     @given(st.text(min_size=MAX_NOTE - 3, max_size=MAX_NOTE + 3))
     def test_long_notes_are_cut(self, text: str) -> None:
         (note,) = self.answer(Outcome(None, (), (), {"n": text}))["response"]["auditAnnotations"].values()
-
         assert len(note) <= MAX_NOTE
         whole = visible(text)
         assert note == whole or (len(whole) > MAX_NOTE and note == whole[: MAX_NOTE - 1] + "…")
@@ -197,7 +191,6 @@ class TestEncode:
     def test_whatever_the_outcome_holds_nothing_hidden_leaves(self, text: str) -> None:
         denial = Denial(422, text, (FieldCause("FieldValueInvalid", text, text),))
         response = self.answer(Outcome(denial, (), (text,), {"n": text}))["response"]
-
         (cause,) = response["status"]["details"]["causes"]
         told = (response["status"]["message"], cause["message"], cause["field"], *response["warnings"])
         assert told == (visible(text),) * 4
@@ -210,9 +203,7 @@ class TestEncode:
 
     def test_a_refusal_names_the_fields_to_blame(self) -> None:
         cause = FieldCause("FieldValueInvalid", "too big", "spec.size")
-
         status = self.answer(Outcome(Denial(422, "too big", (cause,)), (), (), {}))["response"]["status"]
-
         causes = [{"reason": "FieldValueInvalid", "message": "too big", "field": "spec.size"}]
         details = {"name": "web", "group": "kubevirt.io", "kind": "VirtualMachine", "causes": causes}
         assert (status["reason"], status["details"]) == ("Invalid", details)
@@ -258,9 +249,7 @@ def test_plain_json_has_as_many_levels_as_rules_are_made_for(member: str, levels
     whole: Json = {"kind": "VirtualMachine", "metadata": {}}
     asked = review(whole)
     asked["request"][member] = {**whole, "spec": spec}
-
     received = Codec(Unstructured, "kubevirt.io", "VirtualMachine").decode(body(asked))
-
     assert (received.malformed is None) is (levels < MAX_LEVELS)
 
 
@@ -290,9 +279,7 @@ def test_it_is_what_an_ordinary_parser_finds(
     request = dumped([(key, json.dumps(value, indent=indent)) for key, value in members], indent)
     others = [(key, json.dumps(value, indent=indent)) for key, value in around if key != "request"]
     sent = dumped([*others, ("request", request)] if last else [("request", request), *others], indent)
-
     found = envelope(sent.encode())
-
     expected = plainly(json.loads(sent), ("request",), dict | list)
     expected["request"] = plainly(expected["request"], READ, dict | list | str)
     assert found.whole
@@ -307,7 +294,6 @@ def sent(value: bytes, after: bytes = b'"dryRun":true,"options":{"kind":"CreateO
 @pytest.mark.parametrize(("opener", "closer"), [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a" : ', b"}]")])
 def test_any_depth(levels: int, opener: bytes, closer: bytes) -> None:
     found = envelope(sent(opener * levels + b"1" + closer * levels))
-
     assert json.loads(found.text) == json.loads(sent(b"null", b'"dryRun":true,"options":null'))
     assert found.whole
     assert found.depths["object"] == levels * (2 if opener.startswith(b"[{") else 1)
@@ -337,9 +323,7 @@ def test_an_object_without_an_end_is_in_no_review(end: bytes) -> None:
 
 def test_an_endless_object_ends_the_envelope(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_STEPS", 100)
-
     found = envelope(sent(b"[" + b"[1]," * 1000 + b"1]"))
-
     assert not found.whole
     assert json.loads(found.text) == {"kind": "AdmissionReview", "request": {"uid": "u", "object": None}}
 

@@ -44,30 +44,38 @@ def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
     Raises:
         EndlessError: it runs more than ``most``.
     """
-    # By the identity of code, whose hash would be made of all that it holds at each event.
-    hits: dict[int, tuple[Any, Counter[int]]] = {}
+    # By the code itself each event would hash all that it holds; so each has a function that counts its lines.
+    counted: dict[int, tuple[Any, Counter[int], Any]] = {}
     left = most
 
-    def trace(frame: Any, event: str, argument: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise EndlessError(f"more than {most} lines")
+    def begin(frame: Any, event: str, argument: Any) -> Any:
         code = frame.f_code
-        (hits.get(id(code)) or hits.setdefault(id(code), (code, Counter())))[1][frame.f_lineno] += 1
-        return trace
+        known = counted.get(id(code))
+        if known is None:
+            hits = Counter[int]()
+
+            def count(frame: Any, event: str, argument: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise EndlessError(f"more than {most} lines")
+                hits[frame.f_lineno] += 1
+                return count
+
+            known = counted[id(code)] = (code, hits, count)
+        return known[2](frame, event, argument)
 
     before = sys.gettrace()
     with no_collection():
-        sys.settrace(trace)
+        sys.settrace(begin)
         try:
             function()
         finally:
             sys.settrace(before)
     cost: Cost = Counter()
-    for code, of_code in hits.values():
-        for line, count in of_code.items():
-            cost[code.co_filename, line] += count
+    for code, hits, _ in counted.values():
+        for line, times in hits.items():
+            cost[code.co_filename, line] += times
     return cost
 
 
@@ -78,10 +86,17 @@ def comparisons(function: Callable[[], object]) -> Cost:
     return CountedText.compared
 
 
+# A few events more are no growth: thresholds, such as that from which a text is cut.
+_FEW_EVENTS: Final = 40
+
+
+def may_grow(none: Cost, once: Cost, items: int) -> bool:
+    """Whether a line is run more than about once an item: n items that meet each other have it run n * n / 6 times."""
+    return any(count - none[line] > items + 10 for line, count in once.items())
+
+
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
-    # A few events more are no growth: thresholds, such as that from which a text is cut.
-    few = 40
 
     def first(line: tuple[str, int]) -> int:
         """What the first items cost; where they lead another way, which is shorter, all that it costs."""
@@ -90,7 +105,7 @@ def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tupl
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * first(line) + few and not line[0].endswith(COUNTED_ELSEWHERE)
+        if count - once[line] > 1.2 * first(line) + _FEW_EVENTS and not line[0].endswith(COUNTED_ELSEWHERE)
     }
 
 

@@ -88,9 +88,7 @@ def test_thresholds_over_a_label_that_every_node_has_with_a_value_of_its_own(ope
     terms = [{"matchExpressions": [{"key": "serial", "operator": operator, "values": [str(n)]}]} for n in range(800)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     found = world.vmi(affinity={"nodeAffinity": required})
-
     answer = ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found, nodes))
-
     assert json.loads(answer)["response"]["allowed"] is True
 
 

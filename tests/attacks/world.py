@@ -141,8 +141,7 @@ class AttackWorld:
 
         def call() -> object:
             decision = self.endpoint.handler(request.object, request, Facts.of(facts), settings)
-            outcome = decision.under(names.ENFORCE, self.endpoint.policy)
-            return operations(request.object, outcome.changes)
+            return operations(request.object, decision.under(names.ENFORCE, self.endpoint.policy).changes)
 
         return call
 

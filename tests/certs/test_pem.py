@@ -16,7 +16,6 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     key.write_text("1")
     followed = FileWatcher(crt, key)
     assert [followed.has_changed() for _ in range(2)] == [False, False]
-
     crt.write_text("2")
     assert not followed.has_changed(), "the key may come a moment later"
     key.write_text("2")
@@ -36,7 +35,6 @@ def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
     new = tmp_path / "..new"
     new.symlink_to("2")
     new.replace(data)
-
     assert [followed.has_changed() for _ in range(3)] == [False, True, False]
 
 
@@ -53,8 +51,7 @@ def test_files_that_go_and_come_back(tmp_path: Path) -> None:
 
 
 def test_authorities_of_clients(tmp_path: Path, golden: Golden) -> None:
-    pair = self_signed(["localhost"])
-    check_client_authorities(tmp_path / "ca", pair.certificate)
+    check_client_authorities(tmp_path / "ca", self_signed(["localhost"]).certificate)
     with pytest.raises(CertificateError) as refused:
         check_client_authorities(tmp_path / "empty", b"nothing")
     golden(str(refused.value))

@@ -50,8 +50,7 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
     assert [replica.plans for replica in world.replicas] == plans, "nor planned, though versions have changed"
     world.clock.advance(DAY)
     await world.settle()
-    assert world.writes == before
-    assert [len(replica.pairs) for replica in world.replicas] == [1, 1, 1]
+    assert (world.writes, [len(replica.pairs) for replica in world.replicas]) == (before, [1, 1, 1])
     assert [replica.plans - former for replica, former in zip(world.replicas, plans, strict=True)] == [1, 1, 1]
 
 
@@ -189,8 +188,7 @@ async def test_configurations_that_come_later(missing: int) -> None:
         world.overwrite(name, {})
     await replica.step()
     await world.settle()
-    assert len(world.trusted) == 6
-    assert replica.rotation.waiting_for() == ()
+    assert (len(world.trusted), replica.rotation.waiting_for()) == (6, ())
 
 
 async def test_run_pauses_between_looks() -> None:

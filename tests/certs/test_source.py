@@ -22,7 +22,6 @@ def test_self_signed_is_p256_for_all_hosts() -> None:
     leaf = x509.load_pem_x509_certificate(pair.certificate)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     key = leaf.public_key()
-
     assert isinstance(key, ec.EllipticCurvePublicKey)
     assert isinstance(key.curve, ec.SECP256R1)
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
@@ -45,7 +44,6 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
 def test_from_files(tmp_path: Path) -> None:
     made = self_signed(["localhost"])
     pair = from_files(write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key))
-
     assert (pair.certificate, pair.key, pair.authority) == (made.certificate, made.key, b"")
 
 
@@ -70,7 +68,6 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Golden) -> No
 def test_expired_certificate(tmp_path: Path) -> None:
     made = self_signed(["localhost"], NOW, timedelta(days=1))
     files = write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key)
-
     assert from_files(*files, now=NOW + timedelta(hours=23)).key == made.key
     with pytest.raises(CertificateError, match="expired at 2026-01-02"):
         from_files(*files, now=NOW + timedelta(days=1))
@@ -92,7 +89,6 @@ def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool, golden: Golden) -
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     files = write(tmp_path, "c", certificate.public_bytes(pem)), write(tmp_path, "k", secret)
-
     if usable:
         assert from_files(*files, now=NOW).key == secret
     else:

@@ -41,9 +41,7 @@ QUIET = CaState(OLD, None, (), START)
 
 def test_a_secret_comes_back_as_it_was(golden: Golden) -> None:
     whole = CaState(OLD, NEW, (Retired(OTHER.certificate, START, leaving=True),), START)
-
-    assert set(whole.encode()) == set(KEYS)
-    assert CaState.decode(whole.encode(), START) == (whole, ())
+    assert (set(whole.encode()), CaState.decode(whole.encode(), START)) == (set(KEYS), (whole, ()))
     assert CaState.decode({}, START) == (CaState(), ())
     state, (problem,) = CaState.decode({"ca.crt": OLD.pem}, START)
     assert state == CaState(retired=(Retired(OLD.certificate, START),))
@@ -64,16 +62,13 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_kept(golden: Golden) -> No
 
 
 def test_nothing_to_do() -> None:
-    assert plan(QUIET, [OLD.pem, OLD.pem]) == QUIET
-    assert QUIET.trust_bundle() == OLD.pem
+    assert (plan(QUIET, [OLD.pem, OLD.pem]), QUIET.trust_bundle()) == (QUIET, OLD.pem)
 
 
 def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
     state = replace(QUIET, incoming=NEW)
     both = NEW.pem + OLD.pem
-
-    assert plan(state, [both, OLD.pem]) == state
-    assert plan(state, [both, both], may_promote=False) == state
+    assert (plan(state, [both, OLD.pem]), plan(state, [both, both], may_promote=False)) == (state, state)
     later = START + timedelta(days=1)
     kept = (Retired(OLD.certificate, later + TERMS.overlap),)
     assert plan(state, [both, both], now=later) == CaState(NEW, None, kept, later)
@@ -110,8 +105,7 @@ def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() 
     assert plan(state, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
     leaving = plan(state, [both])
     assert leaving.retired == (Retired(OTHER.certificate, START, leaving=True),)
-    assert leaving.trust_bundle() == OLD.pem
-    assert plan(leaving, [OLD.pem, both]) == leaving
+    assert (leaving.trust_bundle(), plan(leaving, [OLD.pem, both])) == (OLD.pem, leaving)
     assert plan(leaving, [OLD.pem, OLD.pem]) == QUIET
 
 

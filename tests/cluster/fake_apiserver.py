@@ -447,8 +447,7 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
     application.on_response_prepare.append(server.write_date)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context).start()
     assert runner.server
     serving = runner.server
     server.connected = lambda: len(serving.connections)

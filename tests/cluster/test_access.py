@@ -25,7 +25,6 @@ def says(server: FakeApiServer, **status: Any) -> None:
 async def test_whose_token_it_is(server: FakeApiServer, transport: KubernetesTransport) -> None:
     user = {"username": "alice", "uid": "1", "groups": ["devs"], "extra": {"scopes": ["a"]}}
     says(server, authenticated=True, user=user)
-
     assert await authenticate(transport, KEY, 5) == UserInfo("alice", "1", ["devs"], {"scopes": ["a"]})
     head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
     assert json.loads(server.requests(PATH)[0].body) == head | {"spec": {"token": "SECRET-TOKEN"}}

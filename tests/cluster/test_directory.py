@@ -29,7 +29,6 @@ class TestDirectoryMistakes:
 
     def test_files_without_objects(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
-
         golden("\n".join(rejection(tmp_path)))
 
     def test_a_directory_that_can_t_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +100,6 @@ items:
             "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n---\n"
             "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
         )
-
         golden("\n".join(rejection(tmp_path)))
 
     @pytest.mark.parametrize(
@@ -121,11 +119,8 @@ items:
     def test_wrong_types_are_told_with_their_path(
         self, tmp_path: Path, parts: dict[str, Any], where: str, golden: Golden
     ) -> None:
-        thing = made("v1", "Pod", "p", "ns", **parts)
-        (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
-
+        (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Pod", "p", "ns", **parts), indent=1))
         (line,) = rejection(tmp_path)
-
         place, _, what = line.partition(": ")
         assert what.startswith(f"{where} ")
         golden(what)
@@ -138,14 +133,11 @@ items:
         kind = msgspec.structs.replace(KINDS["Node"], view=view)
         monkeypatch.setattr(directory, "KINDS", {**KINDS, "Node": kind})
         (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
-
         golden("\n".join(rejection(tmp_path)))
 
     def test_endless_ones_come_to_an_end(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
-
         told = rejection(tmp_path)
-
         assert len(told) == files.MAX_MISTAKES + 1
         golden(told[-1])
 

@@ -80,8 +80,7 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
     path = resource.path(key.namespace, "small")
     async with ready(tmp_path, prepare=prepare) as case:
         assert not any(case.gets(one.path()) for one in (*KINDS, PRESETS))
-        assert [case.peek(key) for _ in range(20)] == [NOT_READ] * 20
-        assert await guest(case, key) == 2
+        assert ([case.peek(key) for _ in range(20)], await guest(case, key)) == ([NOT_READ] * 20, 2)
         await copied(case, key)
         gets = case.gets(path)
         assert [await guest(case, key) for _ in range(20)] == [2] * 20
@@ -181,8 +180,7 @@ async def test_presets_of_a_namespace_are_listed_from_the_copy(tmp_path: Path) -
         lists = case.gets(PRESETS.path("demo"))
         for found in (first, await case.read(IN_DEMO)):
             assert [one.meta.name for one in found] == ["a", "b"]
-        assert await case.read(ListKey(PRESETS, "empty")) == ()
-        assert case.gets(PRESETS.path("demo")) == lists
+        assert (await case.read(ListKey(PRESETS, "empty")), case.gets(PRESETS.path("demo"))) == ((), lists)
         assert case.peek(msgspec.structs.replace(IN_DEMO, fresh=True)) is NOT_READ
 
 
@@ -213,8 +211,7 @@ class TestTenants:
             await copied(case)
             keys = [ObjectKey(SMALL.resource, "a-hostile", f"fat-{number:02}") for number in range(40)]
             kept = [key for key in keys if case.peek(key) is not NOT_READ]
-            assert len(kept) == 8
-            assert await guest(case, keys[-1]) == 2
+            assert (len(kept), await guest(case, keys[-1])) == (8, 2)
             # A deleted object makes room for others.
             for key in kept:
                 case.server.remove(INSTANCETYPES, key.name, key.namespace)

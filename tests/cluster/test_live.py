@@ -259,8 +259,7 @@ class TestCopies:
         found = case.peek(DEMO)
         assert isinstance(found, Namespace)
         # The copy leaves out labels and annotations of other programs, and those of a namespace that says too much.
-        assert (found.meta.labels, found.meta.annotations) == (ours, ours)
-        assert await case.read(DEMO) == found
+        assert (found.meta.labels, found.meta.annotations, await case.read(DEMO)) == (ours, ours, found)
         assert case.gets(DEMO_PATH) == 0
         for key in (facts.NamespaceKey("demo", fresh=True), facts.NamespaceKey("chatty"), facts.NamespaceKey("new")):
             assert case.peek(key) is NOT_READ
@@ -570,14 +569,12 @@ class TestFrozenWatches:
         assert case.peek(DEMO) is NOT_READ
         # Fifty reviews share one read, and so do those of the next second.
         answers = await asyncio.gather(*(case.read(DEMO) for _ in range(50)))
-        assert {mode(answer) for answer in answers} == {"off"}
-        assert mode(case.peek(DEMO)) == "off"
+        assert ({mode(answer) for answer in answers}, mode(case.peek(DEMO))) == ({"off"}, "off")
         asked = case.gets(DEMO_PATH)
         assert 1 <= asked <= 2
         for seconds, gets in ((0.9, asked), (0.1, asked + 1)):
             case.clock.time += seconds
-            assert mode(await case.read(DEMO)) == "off"
-            assert case.gets(DEMO_PATH) == gets
+            assert (mode(await case.read(DEMO)), case.gets(DEMO_PATH)) == ("off", gets)
         assert case.cluster.waiting_for() == ()
         # The first word of the watch makes it count again.
         put(case.server, "warn")

@@ -63,7 +63,6 @@ async def test_objects_lists_and_kubevirt(server: FakeApiServer, cluster: OnceCl
     server.put(LAUNCHER_PODS, "q", "demo")
     selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
     server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors}, status={"phase": "Deployed"})
-
     assert (await read(cluster, ObjectKey(VMIS, "demo", "web"))).node_name == "n1"
     assert await read(cluster, ObjectKey(VMIS, "demo", "other")) is None
     assert [pod.node_name for pod in await read(cluster, ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]

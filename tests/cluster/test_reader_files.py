@@ -32,13 +32,11 @@ async def names_of(files: FileReader, namespace: str = "", **query: str) -> list
 async def test_objects_by_name_and_namespace(tmp_path: Path) -> None:
     files = reader(tmp_path, pod("a"), pod("a", "other"), pod("b"))
     found = await files.get(PODS, "shop", "a")
-
     assert not isinstance(found, Unavailable)
     assert found is not None
     assert (found.meta.namespace, found.meta.name) == ("shop", "a")
     assert await files.get(PODS, "shop", "c") is None
-    assert await names_of(files) == ["a", "a", "b"]
-    assert await names_of(files, "shop") == ["a", "b"]
+    assert (await names_of(files), await names_of(files, "shop")) == (["a", "a", "b"], ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +51,6 @@ async def test_what_the_files_lack_may_be_in_the_cluster(
     tmp_path: Path, resource: Any, namespace: str, command: str
 ) -> None:
     files = reader(tmp_path, pod("a"))
-
     for answer in (await files.get(resource, namespace, "a"), await files.all(resource, namespace)):
         assert isinstance(answer, FileGap)
         assert (answer.code, answer.todo.split('"')[1]) == ("not-in-files", command)
@@ -61,7 +58,6 @@ async def test_what_the_files_lack_may_be_in_the_cluster(
 
 async def test_all_namespaces_are_read_with_a(tmp_path: Path) -> None:
     answer = await reader(tmp_path, pod("a")).all(LEASES)
-
     assert isinstance(answer, FileGap)
     assert '"kubectl get leases.coordination.k8s.io -A -o yaml"' in answer.todo
 
@@ -73,7 +69,6 @@ async def test_labels_and_fields_select(tmp_path: Path) -> None:
         pod("b", metadata={"labels": {"x": "2"}}, spec={"schedulerName": "s"}, status={"phase": "Pending"}),
         pod("c"),
     )
-
     assert await names_of(files, labelSelector="x=1") == ["a"]
     assert await names_of(files, labelSelector="x=1,y=3") == []
     assert await names_of(files, fieldSelector="status.phase=Pending") == ["a", "b"]
@@ -83,10 +78,7 @@ async def test_labels_and_fields_select(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_decoded_is_counted_and_skipped(tmp_path: Path) -> None:
     files = reader(tmp_path, pod("a", spec={"containers": [{"image": 5}]}), pod("b"))
-
-    assert await names_of(files) == ["b"]
-    assert await names_of(files) == ["b"]
-    assert files.malformed == {"Pod": 1}
+    assert (await names_of(files), await names_of(files), files.malformed) == (["b"], ["b"], {"Pod": 1})
     found = await files.get(PODS, "shop", "a")
     assert isinstance(found, FileGap)
     assert (found.code, found.todo) == ("unreadable", "correct the object")

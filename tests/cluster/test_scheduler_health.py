@@ -155,8 +155,7 @@ class TestLease:
         assert "grant get on leases" in state.health(0.0).why
 
     def test_alive_stands_until_it_would_have_expired(self, golden: Golden) -> None:
-        state = evolve((0.0, HELD), (10.0, DOWN), (14.9, "available"), (15.0, "unknown"))
-        golden(state.health(15.0).why)
+        golden(evolve((0.0, HELD), (10.0, DOWN), (14.9, "available"), (15.0, "unknown")).health(15.0).why)
 
 
 OVERDUE = scheduler_health.UNNOTICED_SECONDS + 1
@@ -361,8 +360,7 @@ def test_evidence_is_what_a_plain_count_says(steps: list[tuple[str, str, str, in
         lately = now - tried <= scheduler_health.UNNOTICED_SECONDS
         all_over = len({namespace for namespace, _, _ in counted}) >= 2 and not lately
         east = len({owner for namespace, owner, _ in counted if namespace == "east"}) >= 2 and not lately
-        assert bool(pods.evidence(now)) == all_over
-        assert bool(pods.evidence(now, "east")) == (all_over or east)
+        assert (bool(pods.evidence(now)), bool(pods.evidence(now, "east"))) == (all_over, all_over or east)
 
 
 def abandon(state: HealthEvidence, *manifests: Json) -> None:

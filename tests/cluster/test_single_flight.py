@@ -87,8 +87,7 @@ class TestJoining:
         readers = [case.reading(TYPE) for _ in range(3)]
         await case.asked(TYPE_PATH, 1)
         release.set()
-        assert await asyncio.gather(*readers) == [None, None, None]
-        assert case.gets(TYPE_PATH) == 2
+        assert (await asyncio.gather(*readers), case.gets(TYPE_PATH)) == ([None, None, None], 2)
 
     async def test_closing_answers_those_who_wait(self, case: LiveCase, golden: Golden) -> None:
         case.server.hang(TYPE_PATH)
@@ -113,8 +112,7 @@ def put(case: LiveCase, name: str = "u1.small", **more: Any) -> None:
 async def test_the_policies_of_a_request_share_an_answer_whatever_they_read_of_it(case: LiveCase) -> None:
     put(case)
     first, second, third = [await case.read(key) for key in (UNTYPED, TYPED, UNTYPED)]
-    assert (type(first), type(second)) == (Unstructured, ControllerRevision)
-    assert first == third
+    assert (type(first), type(second), first) == (Unstructured, ControllerRevision, third)
     assert case.gets(PATH) == 1
 
 
@@ -133,8 +131,7 @@ async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(case: Li
 
 
 async def test_absence_and_what_is_too_large_are_not_shared(case: LiveCase) -> None:
-    assert [await case.read(UNTYPED), await case.read(UNTYPED)] == [None, None]
-    assert case.gets(PATH) == 2
+    assert ([await case.read(UNTYPED), await case.read(UNTYPED)], case.gets(PATH)) == ([None, None], 2)
     put(case, fat="x" * SHARED_BYTES)
     assert [type(await case.read(key)) for key in (UNTYPED, UNTYPED)] == [Unstructured, Unstructured]
     assert case.gets(PATH) == 4
@@ -148,8 +145,7 @@ def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
     recent.put(A, b"one", 10.0)
     assert [recent.get(A, 10.9), recent.get(B, 10.9)] == [b"one", None]
     recent.put(A, b"two", 10.5)
-    assert recent.get(A, 11.2) == b"two"
-    assert [recent.get(A, 11.5), recent.get(A, 11.4)] == [None, None]
+    assert (recent.get(A, 11.2), [recent.get(A, 11.5), recent.get(A, 11.4)]) == (b"two", [None, None])
 
 
 def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:

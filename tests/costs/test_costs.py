@@ -45,7 +45,6 @@ def now() -> dict[str, dict[str, int]]:
 def test_no_review_calls_more_functions_than_it_did(now: dict[str, dict[str, int]]) -> None:
     then = table.committed()["calls"]
     assert now.keys() == then.keys() == BY_PATH.keys(), table.AGAIN
-
     sums = {path: sum(each.values()) for path, each in now.items()}
     grown = {path: f"{sums[path]} instead of {then[path]}" for path in sums if table.is_more(sums[path], then[path])}
     assert not grown, f"{grown}; if it is worth that, run {table.AGAIN}"

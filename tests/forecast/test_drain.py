@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +16,7 @@ from tests.builders import config_of
 from tests.forecast import clusters
 from tests.forecast.clusters import GIB, apart, budget, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated
+from tests.golden_files import Golden
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.forecast import drain as planner
@@ -31,7 +32,6 @@ TWO = NODES[:2]
 thorough = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 NAMES = st.sampled_from(clusters.NAMES)
 DRAINED = clusters.NAMES[0]
-Golden = Callable[[str], None]
 
 
 def plan(
@@ -82,7 +82,6 @@ STOPS = {"strategy": "None", "labels": {"app": "x"}}
 class TestEvictions:
     def test_a_vm_that_can_move_moves(self) -> None:
         found = only()
-
         assert (found.outcome, found.code, found.eligible, found.with_room) == ("moves", "migrates", 2, 2)
         assert found.to in found.candidates == ("b", "c")
         assert (found.turn, found.memory) == (1, clusters.GIB)
@@ -158,9 +157,7 @@ class TestEvictions:
         for vmi, pod in vms:
             vmi["spec"]["domain"]["devices"] = {"disks": [{"name": "lun", "lun": {"reservation": True}}]}
             pod["metadata"]["labels"]["pr.kubevirt.io/claim-uid"] = ""
-
-        assert of(plan(NODES, vms)).candidates == ("c",)
-        assert code(TWO, *vms) == "no-eligible-node"
+        assert (of(plan(NODES, vms)).candidates, code(TWO, *vms)) == (("c",), "no-eligible-node")
 
 
 class TestDrainedNodes:
@@ -183,7 +180,6 @@ class TestDrainedNodes:
     def test_requests_are_packed_against_what_is_free(self, golden: Golden) -> None:
         nodes = [node("a", memory="16Gi"), node("b"), node("c", memory="4Gi")]
         found = plan(nodes, [vm(f"vm-{number}", "a", "3Gi") for number in range(4)])
-
         assert sorted(each.to for each in found.steps[0].vms) == ["", "b", "b", "c"]
         assert [each.code for each in found.steps[0].vms].count("no-room") == 1
         (change,) = found.changes
@@ -210,7 +206,6 @@ class TestPodsOnDrainedNodes:
         mover, other = vm("web", "a", labels={"app": "x"}), vm("db", "b", labels={"app": "y"})
         own = vm("web", "a", labels={"app": "x"}, affinity=apart(app="y"))
         theirs = vm("db", "b", labels={"app": "y"}, affinity=apart(app="x"))
-
         found = [code(TWO, *vms) for vms in ((mover, other), (own, other), (mover, theirs))]
         assert found == ["migrates", "pods-apart", "pods-apart"]
 
@@ -236,7 +231,6 @@ class TestPodsOnDrainedNodes:
         ]
         found = plan(NODES, [], pods=pods, budgets=[budget(0, app="x")])
         step = found.steps[0]
-
         assert (step.other_pods, [pod.name for pod in step.blocked_pods], found.blocks) == (2, ["one"], 1)
 
     def test_pods_that_only_say_that_they_carry_a_vm(self) -> None:
@@ -247,7 +241,6 @@ class TestPodsOnDrainedNodes:
         ]
         forged[1]["metadata"] |= {"namespace": "mallory", "creationTimestamp": "2027-01-01T00:00:00Z"}
         found = plan(NODES, [vm("web", "a")], pods=forged, budgets=[budget(0, app="x")])
-
         assert (of(found).code, of(found).memory) == ("migrates", GIB)
         assert (found.steps[0].other_pods, [pod.name for pod in found.steps[0].blocked_pods]) == (2, ["hidden"])
 
@@ -261,7 +254,6 @@ class TestPodsOnDrainedNodes:
         pods[2]["metadata"]["labels"]["kept"] = "yes"
         world = snapshot(NODES, [], pods=[*pods, clusters.filler("web", "a")], budgets=[budget(0, kept="yes")])
         (step,) = planner.plan(msgspec.structs.replace(world, now=1_795_262_400.0), ["a"]).steps
-
         found = [(each.name, each.what, each.owner, each.running_seconds) for each in step.transfers]
         claim = "PersistentVolumeClaim owner"
         assert found == [("one", "CDI importer", claim, 7200), ("two", "CDI importer", claim, None)]
@@ -271,7 +263,6 @@ class TestPodsOnDrainedNodes:
 class TestRolling:
     def test_a_vm_may_move_more_than_once(self) -> None:
         found = plan(TWO, [vm("web", "a")], [], rolling=True)
-
         assert [(step.nodes, [each.to for each in step.vms]) for step in found.steps] == [
             (("a",), ["b"]),
             (("b",), ["a"]),
@@ -297,7 +288,6 @@ class TestRolling:
         vmi, pod = vm("web", "a")
         vmi["spec"]["domain"]["cpu"] = {"model": "host-model"}
         found = plan([host, like, node("c", memory="4Gi")], [(vmi, pod)], [], rolling=True)
-
         assert [each.to for step in found.steps for each in step.vms] == ["b", "a"]
 
 
@@ -306,7 +296,6 @@ class TestParallel:
 
     def test_steps_of_several_nodes(self) -> None:
         found = plan([*NODES, node("d")], [vm("web", "a"), vm("db", "b")], [], rolling=True, parallel=2)
-
         assert [step.nodes for step in found.steps] == [("a", "b"), ("c", "d")]
         assert (found.rolling, found.parallel, found.moves, found.blocks) == (True, 2, 4, 0)
         assert {each.to for each in found.steps[0].vms} <= {"c", "d"}
@@ -322,7 +311,6 @@ class TestParallel:
         vms = [vm("web", "a", evictionStrategy="None", labels={"app": "x"})]
         pods = [clusters.filler("other", "b", app="x")]
         found = plan(NODES, vms, ["a", "b"], pods=pods, budgets=[budget(allowed, app="x")])
-
         assert (len(found.notes), found.blocks) == (notes, 2 * (allowed == 0))
         assert plan(NODES, vms, [], rolling=True, pods=pods, budgets=[budget(1, app="x")]).notes == ()
         if notes:
@@ -333,7 +321,6 @@ class TestParallel:
         nodes = [*TWO, node("c", memory="6Gi")]
         vms = [vm("1", "a", "5Gi"), vm("2", "b", "5Gi"), vm("3", "c", "2Gi")]
         found = plan(nodes, vms, [], rolling=True)
-
         assert (found.blocks, found.order) == (2, ("c", "a", "b"))
         assert plan(nodes, vms, found.order, rolling=True).blocks == 0
         assert found.spare == report.SpareNode(like="a", moves=3, blocks=0, seconds=93)
@@ -347,7 +334,6 @@ class TestCancellation:
     )
     def test_is_named_where_a_vm_stays(self, spec: clusters.Json, can: bool, golden: Golden) -> None:
         found = plan(NODES, [vm("web", "a", **spec)])
-
         assert bool(found.notes) == can
         if can:
             golden(*found.notes)
@@ -366,7 +352,6 @@ def test_kubelets_decide_by_numa_node(cpu: clusters.Json) -> None:
     vmi["spec"]["domain"]["cpu"] |= cpu
     labels: Any = {"kubevirt.io/cpumanager": "true", "kubevirt.io/realtime": "true"}
     found = of(plan([node(name, **labels) for name in "abc"], [(vmi, pod)]))
-
     assert (found.outcome, found.code) == ("moves", "may-not-fit")
 
 
@@ -374,7 +359,6 @@ class TestQuotas:
     def test_a_target_pod_that_is_denied(self, golden: Golden) -> None:
         vms = [vm("small", "a", "1Gi"), vm("large", "a", "3Gi"), vm("none", "a", "512Mi", evictionStrategy="None")]
         found = plan(NODES, vms, quotas=[quota(requests_memory=("9Gi", "7Gi"))])
-
         codes = {vm.name: vm.code for vm in found.steps[0].vms}
         assert codes == {"small": "migrates", "large": "quota", "none": "strategy-none"}
         assert (of(found, "large").to, found.blocks) == ("", 1)
@@ -392,7 +376,6 @@ class TestQuotas:
             plan([*NODES, node("d")], vms, "ab", quotas=quotas, limits={"parallelMigrationsPerCluster": 4})
             for quotas in ([], [quota(requests_memory=("10Gi", "8Gi"))])
         )
-
         assert (free.blocks, narrow.blocks, free.notes) == (0, 0, ())
         assert narrow.seconds == 4 * free.seconds
         golden(*narrow.notes)
@@ -425,7 +408,6 @@ class TestQuotas:
         nowhere = vm("nowhere", "a", "3Gi", nodeSelector={"zone": "x"})
         vms = [nowhere, vm("small", "a", "1Gi"), vm("large", "a", "2Gi")]
         found = plan(NODES, vms, quotas=[quota(requests_memory=("10Gi", "6Gi"))])
-
         codes = {each.name: (each.outcome, each.code) for each in found.steps[0].vms}
         assert codes == {
             "nowhere": ("blocks", "no-eligible-node"),
@@ -438,7 +420,6 @@ class TestQuotas:
         new = quota(pods=("0", "0"))
         del new["status"]["used"]
         found = plan(NODES, [vm("web", "a")], quotas=[new])
-
         assert (of(found).code, len(found.gaps)) == ("migrates", 1)
 
 
@@ -475,7 +456,6 @@ class TestProperties:
         """Step by step, no node gets more than it has, and no hard rule is broken."""
         found = planner.plan(world, nodes).steps[0].vms
         simulated = Simulated(world, nodes)
-
         for each in sorted((each for each in found if each.turn), key=lambda each: each.turn):
             assert simulated.problem(each.name, each.to) == ""
             simulated.move(each.name, each.to)
@@ -488,7 +468,6 @@ class TestProperties:
     @given(clusters.random_clusters(), NAMES)
     def test_candidates_are_all_nodes_that_fit_alone(self, world: Any, drained: str) -> None:
         simulated = Simulated(world, [drained])
-
         for each in planner.plan(world, [drained]).steps[0].vms:
             fits = [name for name in clusters.NAMES if not simulated.problem(each.name, name)]
             assert list(each.candidates) == fits
@@ -501,7 +480,6 @@ class TestProperties:
             for field in ("nodes", "pods", "vmis")
         }
         other = msgspec.structs.replace(world, **shuffled)
-
         assert planner.plan(other, [DRAINED]) == planner.plan(world, [DRAINED])
         assert planner.plan(other, [], rolling=True) == planner.plan(world, [], rolling=True)
 
@@ -577,7 +555,6 @@ def test_budgets_of_pods_are_steps() -> None:
     )
     work = StepBudget(planner.MAX_STEPS)
     (blocked, *_) = work.run(planner._plan, world, ["a"], 0, None).steps[0].blocked_pods
-
     assert work.spent >= 900
     assert "b0, b1" in blocked.reason
     assert len(blocked.reason) < 200
@@ -640,14 +617,12 @@ def changes(*vms: Any, nodes: Sequence[Any] = TWO, **options: Any) -> list[str]:
 def test_a_node_that_will_be_drained_soon_is_named() -> None:
     planned = node("b")
     planned["status"]["conditions"] = [{"type": "MaintenancePlanned", "status": "True", "message": "new disks"}]
-
     (note,) = of(plan([node("a"), planned], [vm("web", "a")])).notes
     assert note.startswith("b will be emptied")
 
 
 def test_a_node_can_be_uncordoned() -> None:
     nodes = [node("a"), node("b", cordoned=True)]
-
     assert changes(vm("web", "a"), nodes=nodes) == ['uncordon "b"']
     (any_node,) = changes(vm("web", "a"), nodes=[*nodes, node("c", cordoned=True)])
     assert any_node.startswith("uncordon a node")

@@ -123,9 +123,7 @@ def test_targets_are_those_of_each_vm_by_itself(world: ClusterObjects) -> None:
     classes = packing.EquivalenceClasses(snapshot)
     for vmi in snapshot.vmis.values():
         shared, taken = classes.target_of(vmi)
-        alone = migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek))
-
-        assert shared == alone
+        assert shared == migration_targets.of(vmi, "shop", Facts(peek=snapshot.peek))
         assert taken.items() >= {(packing.PODS, 1)}
 
 
@@ -145,12 +143,7 @@ def test_reviews_are_those_of_the_index(world: ClusterObjects) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan",
-    [
-        lambda world: drain.plan(world, [], rolling=True),
-        update.plan,
-    ],
-    ids=["drain", "update"],
+    "plan", [lambda world: drain.plan(world, [], rolling=True), update.plan], ids=["drain", "update"]
 )
 def test_vms_that_are_alike_are_looked_at_once(plan: Callable[[ClusterObjects], Any]) -> None:
     """What they require and request, whatever their number, and of their nodes."""
@@ -188,5 +181,4 @@ def test_a_pod_without_memory_fits_where_more_is_requested_than_there_is(tightly
     room = packing.Room(snapshot.index, offers)
     positions = {name: snapshot.index.position(name) or 0 for name in offers}
     room.take(positions["over"], {MEMORY: 2 * offers["over"][MEMORY]})
-
     assert room.choose(0b11, {packing.PODS: 1}, tightly=tightly) == positions[node]

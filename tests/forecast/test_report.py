@@ -37,7 +37,6 @@ def printed_by(shapes: Iterable[type[msgspec.Struct]]) -> set[str]:
 def test_every_field_is_on_the_page() -> None:
     drain, update = named_on("drain.md"), named_on("kubevirt-updates.md")
     printed = printed_by((report.UpdatePlan, report.Evictions))
-
     assert printed_by(DRAIN) - drain == set()
     assert drain - printed_by(DRAIN) <= {"moves", "blocks", "null"}
     assert printed - update - printed_by(COMMON) == set()
@@ -52,7 +51,6 @@ def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
     found = limits()
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (5, 2, 150)
     assert (found.bandwidth, found.bandwidth_is_assumed) == (report.ASSUMED_BANDWIDTH, True)
-
     counts = {"parallelMigrationsPerCluster": 9, "parallelOutboundMigrationsPerNode": 3, "completionTimeoutPerGiB": 800}
     found = limits(**counts, bandwidthPerMigration="64Mi")
     assert (found.per_cluster, found.per_node, found.timeout_seconds_per_gib) == (9, 3, 800)
@@ -63,7 +61,6 @@ def test_limits_are_kubevirts_own_or_of_the_configuration() -> None:
 
 def test_an_assumption_never_exceeds_the_limit() -> None:
     limited = ClusterConfig.of({"migrations": {"bandwidthPerMigration": "64Mi"}})
-
     assert limits_of(limited, (), 2**30).bandwidth == 64 * 2**20
     assert limits_of(limited, (), 2**20).bandwidth == 2**20
     assert limits_of(ClusterConfig(), (), 2**20).bandwidth == 2**20
@@ -75,7 +72,6 @@ def test_an_assumption_never_exceeds_the_limit() -> None:
 def test_without_a_timeout_there_is_no_longest_time() -> None:
     """live-migration-source.go: a completionTimeoutPerGiB of 0 ends no migration."""
     jobs = [QueuedMigration("a", GIB)]
-
     assert at_most(jobs, limits(completionTimeoutPerGiB=0)) is None
     assert at_most([], limits(completionTimeoutPerGiB=0)) == 0
     assert at_most(jobs, limits(completionTimeoutPerGiB=1)) == START_SECONDS + 2
@@ -94,7 +90,6 @@ def test_without_a_timeout_there_is_no_longest_time() -> None:
 def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> None:
     """live-migration-source.go, handleLegacyConvergence: a guest that is paused gets the same time again."""
     job = QueuedMigration("a", 9 * GIB, size=2 * GIB, rules=rules)
-
     assert at_most([job], limits()) == (None if seconds is None else START_SECONDS + seconds)
     assert at_most([msgspec.structs.replace(job, size=None)], limits()) is None
 
@@ -102,7 +97,6 @@ def test_how_a_migration_ends(rules: MigrationRules, seconds: int | None) -> Non
 @pytest.mark.parametrize(("jobs", "rounds"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 3)])
 def test_a_node_sends_two_at_a_time(jobs: int, rounds: int) -> None:
     one = START_SECONDS + GIB // report.ASSUMED_BANDWIDTH
-
     assert about([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * one
     # KubeVirt counts whole gigabytes (10**9).
     assert at_most([QueuedMigration("a", GIB)] * jobs, limits()) == rounds * (START_SECONDS + 2 * 150)
@@ -127,7 +121,6 @@ def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
     for job, seconds in zip(jobs, each, strict=True):
         by_node[job.node] += seconds
     total = about(jobs, found)
-
     assert total <= sum(each)
     assert total >= max(each, default=0)
     assert total * per_cluster >= sum(each)
@@ -136,7 +129,6 @@ def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
 
 def test_a_migration_without_a_node_keeps_others_waiting() -> None:
     stuck, moving = QueuedMigration("a", GIB, is_stuck=True), QueuedMigration("a", GIB)
-
     assert about([stuck, stuck], limits()) == 0
     assert about([stuck, moving], limits()) == about([moving], limits())
     assert about([stuck, stuck, moving], limits()) == report.PENDING_SECONDS + about([moving], limits())

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.builders import config_of
 from tests.forecast import clusters
 from tests.forecast.clusters import attachment, budget, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated
+from tests.golden_files import Golden
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.forecast import drain, report, update
@@ -27,7 +28,6 @@ MIGRATE = {"workloadUpdateMethods": ["LiveMigrate"]}
 EVICT = {"workloadUpdateMethods": ["Evict"]}
 ANY = {"labels": {"app": "x"}}
 thorough = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-Golden = Callable[[str], None]
 
 
 def plan(nodes: Sequence[Any], vms: Sequence[Any], updates: Any = BOTH, **options: Any) -> UpdatePlan:
@@ -76,7 +76,6 @@ class TestOutcomes:
     )
     def test_of_a_vm(self, methods: Any, own: Any, options: Any, outcome: str, code: str) -> None:
         found = plan(NODES, [vm(own.pop("name", "web"), "a", **own)], methods, **options)
-
         assert (found.vms[0].outcome, found.vms[0].code) == (outcome, code)
         assert found.stays == (outcome == "stays-outdated")
         assert (found.vms[0].code in CODES[outcome]) or outcome == report.STAYS
@@ -106,7 +105,6 @@ class TestOutcomes:
         vms[4][0]["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
         objects = snapshot(NODES, vms, updates=BOTH)
         every, only = update.plan(objects), update.plan(objects, outdated_only=True)
-
         assert ([each.name for each in every.vms], every.up_to_date) == (["new", "old"], 0)
         assert ([each.name for each in only.vms], only.up_to_date) == (["old"], 1)
         assert len(every.gaps) == 1, "what becomes of the one that starts"
@@ -117,7 +115,6 @@ class TestOrder:
         """The large one finds a node only once the small one has left it, and the small one has one at once."""
         nodes = [node("a"), node("b"), node("c", memory="2Gi")]
         vms = [vm("1-large", "a", "7Gi"), vm("2-small", "b", "2Gi")]
-
         assert [each.code for each in plan(nodes, vms).vms] == ["migrates-later", "migrates"]
 
     def test_two_that_wait_for_each_other_stay(self) -> None:
@@ -130,7 +127,6 @@ class TestOrder:
         """The small one takes the only gap of the large one, if it is first."""
         nodes = [node("a", memory="4Gi"), node("b", memory="1Gi"), node("c", memory="4Gi")]
         large_first = plan(nodes, [vm("1-large", "a", "4Gi"), vm("2-small", "b", "1Gi")])
-
         assert [each.code for each in large_first.vms] == ["depends-on-order", "migrates"]
 
     def test_a_single_node(self, golden: Golden) -> None:
@@ -285,7 +281,6 @@ class TestProperties:
         world = msgspec.structs.replace(world, workload_updates=msgspec.convert(MIGRATE, type(world.workload_updates)))
         found = update.plan(world)
         simulated = Simulated(world, [])
-
         for each in sorted((each for each in found.vms if each.turn), key=lambda each: each.turn):
             assert simulated.problem(each.name, each.to) == ""
             simulated.move(each.name, each.to)

@@ -76,8 +76,7 @@ def paths(schemas: Schemas, obj: dict[str, Any]) -> list[str]:
     ],
 )
 def test_what_no_cluster_takes_is_found_where_it_stands(schemas: Schemas, path: str, value: Any) -> None:
-    assert paths(schemas, changed(path, value)) == [path]
-    assert schemas.findings(VM) == []
+    assert (paths(schemas, changed(path, value)), schemas.findings(VM)) == ([path], [])
 
 
 @pytest.mark.parametrize(
@@ -149,9 +148,7 @@ class Connection:
 async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     strict = {"dryRun": "All", "fieldValidation": "Strict"}
     new, held = Connection(), Connection(GET=VM)
-
-    assert await DryRun(new).ask(VM, "shop") == ([], None)
-    assert new.asked[-1] == ("POST", PATH, strict, VM)
+    assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None), ("POST", PATH, strict, VM))
     assert await DryRun(held).ask(VM, "shop") == ([], VM)
     assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
 
@@ -173,8 +170,7 @@ WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no
 )
 async def test_what_a_dry_run_denies_is_found_where_it_stands(answer: Any, path: Any, code: str) -> None:
     ((found,), _) = await DryRun(Connection(POST=answer)).ask(VM, "shop")
-    assert [str(part) for part in found.path] == list(path)
-    assert found.code == (code or common.INVALID_OBJECT)
+    assert ([str(part) for part in found.path], found.code) == (list(path), code or common.INVALID_OBJECT)
 
 
 ALICE = 'User "alice" cannot create'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 
 from tests import builders
 from tests.builders import Json, vm
+from tests.golden_files import Golden
 from webhook import names
 from webhook.admission.reasons import common, scheduling
 from webhook.cluster import reader as objects
@@ -52,8 +52,7 @@ def answer(
         NodesKey(): builders.zoned(a="1", b="2" if zoned else ""),
         ObjectKey(PLACED_VMIS, "demo", "web"): None,
     }
-    settings = builders.settings(spread=spread)
-    return explain_spread("demo", "web", settings, Facts.of(facts))
+    return explain_spread("demo", "web", builders.settings(spread=spread), Facts.of(facts))
 
 
 def instance(*found: Json, own: str = "") -> VirtualMachineInstance:
@@ -76,7 +75,6 @@ def machine(*found: Json, own: str = "") -> VirtualMachine:
 def test_what_the_pods_get(kind: str) -> None:
     make: Any = instance if kind == "instance" else machine
     found, kept = (answer(**{kind: each}) for each in (make(), make(OWN)))
-
     assert (found.code, found.injected, found.present) == (scheduling.SPREAD_INJECTED, constraints("hostname"), [])
     # The owner's are kept and shown.
     assert (kept.code, kept.injected, kept.present) == (scheduling.SPREAD_CHOSEN, [], [OWN])
@@ -160,21 +158,19 @@ async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
 
     assert await search.answer(ask) == [IMAGE, None, IMAGE]
     assert await search.answer(ask) == [IMAGE, None, IMAGE]
-    assert source.asked == [("DataSource", "a", "i"), ("DataSource", "a", "none")]
-    assert len(runs) == 4
+    assert (source.asked, len(runs)) == ([("DataSource", "a", "i"), ("DataSource", "a", "none")], 4)
 
 
 async def test_files_come_first_and_without_a_source_alone() -> None:
     found = {("DataSource", "a", "i"): {"from": "file"}}
     source = SearchedSource()
-
     assert await Search(found, source).answer(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
     assert await Search(found, None).answer(lambda get: get("DataSource", "a", "x")) is None
     assert source.asked == []
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
-async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden: Callable[[str], None]) -> None:
+async def test_an_object_that_can_not_be_read(namespace: str, place: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         await Search({}, SearchedSource()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
     assert caught.value.where == f"PersistentVolumeClaim {place}"

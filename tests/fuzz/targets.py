@@ -83,8 +83,7 @@ class FuzzCase(msgspec.Struct, frozen=True):
         )
 
     def world(self, mode: str) -> FuzzWorld:
-        mutator = Mutator(random.Random(self.seed))
-        return FuzzWorld(mode, self.parameters, self.state, mutator.value)
+        return FuzzWorld(mode, self.parameters, self.state, Mutator(random.Random(self.seed)).value)
 
 
 # Both stages of a path have the same.

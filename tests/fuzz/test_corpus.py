@@ -26,7 +26,6 @@ def test_the_work_for_a_review_is_bounded_by_its_bytes(file: Path) -> None:
 def test_every_endpoint_decides_something_in_the_corpus() -> None:
     """Else the mutations of it would seldom get past the first line of a policy."""
     seen = {word for file in inputs(CORPUS, "reviews") for word in targets.reviews(file.read_bytes()).split()}
-
     decided = {word.partition("=")[0] for word in seen if "/skipped/" not in word and "/error/" not in word}
     assert decided >= {endpoint.path for endpoint in ENDPOINTS}
     assert {word.split("/")[-1] for word in seen} >= {"patch", "warnings", "status", ""}

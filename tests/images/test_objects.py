@@ -105,8 +105,7 @@ def test_what_one_pod_may_ask_for_is_bounded() -> None:
         containers=containers(**{f"c{number}": f"quay.io/i{number}" for number in range(500)}),
         imagePullSecrets=[{"name": f"s{number}"} for number in range(500)],
     )
-    assert len(many.images()) == objects.MAX_POD_IMAGES
-    assert len(many.pull_secrets) == 8
+    assert (len(many.images()), len(many.pull_secrets)) == (objects.MAX_POD_IMAGES, 8)
 
 
 def test_secrets_that_cannot_exist_are_not_kept_in_mind() -> None:

@@ -18,16 +18,12 @@ from webhook.kubevirt.types.views import VirtualMachine
 @given(JSON_VALUES, st.integers(0, 5), st.sampled_from([None, 1]), st.booleans())
 def test_it_is_what_recursion_would_make_of_it(value: Any, levels: int, indent: int | None, ascii_only: bool) -> None:
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass")
-
-    flat = flatten(body, levels)
-
-    assert json.loads(flat.decode(errors="surrogatepass")) == plainly(value, levels)
+    assert json.loads(flatten(body, levels).decode(errors="surrogatepass")) == plainly(value, levels)
 
 
 def test_depth_costs_nothing() -> None:
     for opener, closer in ((b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]"), (b'{"a" : [ ', b" ] }")):
         body = opener * 50_000 + b"1" + closer * 50_000
-
         assert msgspec.json.decode(flatten(body, 5)) is not None
 
 
@@ -59,7 +55,6 @@ def test_views_count_as_what_they_are_made_of() -> None:
 
 def test_which_views_keep_what_they_do_not_know() -> None:
     kept = {view: plain_fields(view) for view in (Unstructured, VirtualMachine, TargetPod, SchedulingPod, Eviction)}
-
     assert kept == {
         Unstructured: ("spec", "status", "data"),
         VirtualMachine: ("spec",),
@@ -88,7 +83,6 @@ def test_cut_needs_no_more_frames_than_levels() -> None:
 
 def test_lookup() -> None:
     view = msgspec.json.decode(b'{"spec": {"template": {"metadata": {"annotations": {"a": 1}}}}}', type=VirtualMachine)
-
     assert lookup(view, ("spec", "template", "metadata", "annotations", "a")) == 1
     assert lookup(view, ("spec", "template", "spec", "schedulerName")) is ABSENT
     assert lookup({"a": {"b": None}}, ("a", "b")) is ABSENT

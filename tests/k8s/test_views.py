@@ -19,8 +19,7 @@ def test_everything_may_be_absent_or_null(body: bytes) -> None:
 
 
 def test_scheduler_of_a_vm_without_template() -> None:
-    assert VirtualMachine().scheduler_name == ""
-    assert VirtualMachineInstance().scheduler_name == ""
+    assert (VirtualMachine().scheduler_name, VirtualMachineInstance().scheduler_name) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +28,6 @@ def test_scheduler_of_a_vm_without_template() -> None:
 )
 def test_pod_that_a_scheduler_has_looked_at(conditions: bytes, looked_at: bool) -> None:
     pod = msgspec.json.decode(b'{"status": {"conditions": ' + conditions + b"}}", type=PendingPod)
-
     assert pod.has_scheduled_condition is looked_at
     assert PendingPod().has_scheduled_condition is False
 

@@ -272,8 +272,7 @@ class TestLines:
         ],
     )
     def test_of_any_path(self, path: list[str | int], line: int) -> None:
-        assert one(self.TEXT).line_of(path) == line
-        assert one(self.TEXT).where(path) == f"f.yaml:{line}"
+        assert (one(self.TEXT).line_of(path), one(self.TEXT).where(path)) == (line, f"f.yaml:{line}")
 
     def test_of_merged_keys_are_where_they_were_written(self) -> None:
         document = one("x: &x\n  b: 1\n  c: 2\ny:\n  <<: *x\n  c: 3\n  d: 4\n")
@@ -368,8 +367,7 @@ class TestObjects:
         )
         found = list(objects_in(document))
         assert [(item.value["kind"], item.line) for item in found] == [("A", 3), ("B", 6), ("C", 7), ("D", 9)]
-        assert found[2].line_of(["x"]) == 8
-        assert {item.file for item in found} == {"f.yaml"}
+        assert (found[2].line_of(["x"]), {item.file for item in found}) == (8, {"f.yaml"})
 
     def test_items_of_typed_lists_are_of_the_list_s_kind(self, tmp_path: Path) -> None:
         document = one(

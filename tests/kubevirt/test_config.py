@@ -42,7 +42,6 @@ def test_configured_values_are_the_clusters() -> None:
     read = ClusterConfig.of(
         {"cpuModel": "m", "liveUpdateConfiguration": {"maxCpuSockets": 3}, "developerConfiguration": developer}
     )
-
     assert (read.cpu_model, read.max_cpu_sockets, read.max_hotplug_ratio) == ("m", 3, 4)
     assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
     assert read.origin("cpu_model") is Origin.CLUSTER
@@ -132,23 +131,18 @@ def configured(install: KubeVirtInstall | None) -> ClusterConfig:
 def test_without_an_object_a_declared_version_counts() -> None:
     assert (KubeVirtInstall.of([]), find_in_use([]), InstallReader().read([])) == (None, None, None)
     install = InstallReader("1.7").read([])
-
     assert install
-    assert install.namespaces == frozenset()
-    assert str(configured(install).release) == "1.7.4"
+    assert (install.namespaces, str(configured(install).release)) == (frozenset(), "1.7.4")
 
 
 def test_of_several_objects_the_one_in_use_counts() -> None:
     install = KubeVirtInstall.of([kubevirt("other", {"phase": None}, cpuModel="a"), kubevirt("here", cpuModel="b")])
-
     assert install
-    assert install.namespaces == {"other", "here"}
-    assert configured(install).cpu_model == "b"
+    assert (install.namespaces, configured(install).cpu_model) == (frozenset({"other", "here"}), "b")
 
 
 def test_an_invalid_configuration_hides_no_namespace() -> None:
     install = KubeVirtInstall.of([kubevirt(cpuModel=7)])
-
     assert install
     assert install.namespaces == {"kubevirt"}
     assert isinstance(install.configuration, Unavailable)
@@ -192,7 +186,6 @@ class TestDefinitions:
         assert self.release(reader.read([former])).definitions is None
         reader.learn(("v1.8.4", "v1.8.4", ""), self.SAID)
         before = reader.read([former])
-
         assert self.release(before).definitions == self.SAID
         assert reader.read([new]) is before
         reader.learn(("v1.9.0", "v1.9.0", ""), None)
@@ -203,7 +196,6 @@ class TestDefinitions:
         reader.read([kubevirt()])
         reader.learn(("v1.8.1", "", ""), self.SAID)
         install = reader.read([kubevirt(cpuModel="a")])
-
         assert (self.release(install).definitions, configured(install).cpu_model) == (self.SAID, "a")
 
     @pytest.mark.parametrize(
@@ -227,7 +219,6 @@ class TestDefinitions:
         table = unknown_fields(Version(1, 7, 4), MACHINE)
         all_of_them = frozenset(field.path for field in FIELDS if field.kind == MACHINE)
         said = Definitions(((MACHINE, DefinedFields(all_of_them - table, table)),))
-
         assert str(self.release(InstallReader("", said).read([self.at("devel")]))) == "1.7.4"
         assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
 

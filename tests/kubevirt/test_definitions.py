@@ -57,7 +57,6 @@ def paths(shape: Shape, path: str = "") -> list[str]:
 def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind: str) -> None:
     table = unknown_fields(version, kind)
     said = without(kind, *table)
-
     assert release_of(version, said).unknown_fields(kind) == table
     of_machines = table if kind == fields.MACHINE else frozenset()
     assert release_of(version, said).unknown_fields(fields.MACHINE) == of_machines
@@ -72,7 +71,6 @@ def test_a_field_that_the_definitions_lack_is_unknown_though_the_release_has_it(
 def test_a_field_that_the_definitions_have_is_known_though_the_release_lacks_it() -> None:
     said, older = said_by(*definitions()), Version(1, 8, 4)
     assert said
-
     assert PREFERRED_VIDEO in release_of(older).unknown_fields(fields.PREFERENCE)
     assert release_of(older, said).unknown_fields(fields.PREFERENCE) == frozenset()
 
@@ -87,7 +85,6 @@ def test_during_an_update_a_field_must_be_known_to_both() -> None:
 
 def test_a_definition_that_lists_no_fields_leaves_them_to_the_tables() -> None:
     open_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
     for spec in (open_, {**open_, "properties": {"devices": open_}}):
         assert said_by(definition(fields.PREFERENCE, spec=spec)) is None
     assert said_by(*definitions({})) is not None
@@ -118,7 +115,6 @@ def test_definitions_between_two_releases_are_of_the_older_one() -> None:
     lacking = {kind: unknown_fields(Version(1, 8, 4), kind) - {PREFERRED_VIDEO} for kind in SHAPES}
     said = said_by(*definitions(lacking))
     assert said
-
     assert said.version == Version(1, 8, 4)
     assert without(fields.MACHINE, "domain.rebootPolicy").version == Version(1, 7, 4)
 

@@ -60,7 +60,6 @@ def test_disruption_follows_post_copy(cluster: Any, spec: Any, post_copy: bool, 
 
 def test_a_policy_sets_what_it_names() -> None:
     cluster = ClusterConfig.of({"migrations": {"bandwidthPerMigration": "64Mi", "experimental": {"stallDetector": {}}}})
-
     assert migration_rules(cluster) == MigrationRules(64 * 2**20, 150, detects_stalls=True)
     found = migration_rules(ClusterConfig(), policy("a", bandwidthPerMigration="1Mi", completionTimeoutPerGiB=9))
     assert found == MigrationRules(2**20, 9, policy="a")

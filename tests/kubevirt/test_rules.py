@@ -66,17 +66,17 @@ def mutated(machine: Json, version: str, *objects: Json) -> Json:
     ],
 )
 def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, ...]) -> None:
-    machines = {
-        "amd64 q35": vm({"machine": {"type": "q35"}}, "amd64"),
-        "amd64 pc": vm({"machine": {"type": "pc-i440fx-2.10"}}, "amd64"),
-        "s390x": vm({"machine": {"type": "s390-ccw-virtio"}}, "s390x"),
-    }
-
-    for name, machine in machines.items():
+    machines = [
+        ("amd64 q35", vm({"machine": {"type": "pc-q35-rhel9"}}, "amd64")),
+        ("amd64 q35", vm({"machine": {"type": "virt-rhel9"}}, "arm64")),
+        ("amd64 pc", vm({"machine": {"type": "pc-i440fx-2.10"}}, "amd64")),
+        ("s390x", vm({"machine": {"type": "s390-ccw-virtio"}}, "s390x")),
+    ]
+    for name, machine in machines:
         of_vm = mutated(machine, version)["spec"]["template"].get("metadata", {})
         of_vmi = plain.create({"spec": machine["spec"]["template"]["spec"]}, config_of(version), str)["metadata"]
-        assert (PCI in of_vm.get("annotations", {})) is (name in annotated), name
-        assert (PCI in of_vmi.get("annotations", {})) is (name in annotated), name
+        for metadata in (of_vm, of_vmi):
+            assert (PCI in metadata.get("annotations", {})) is (name in annotated), name
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,6 @@ def test_a_new_vm_by_patch_release(version: str, has_serial: bool, architecture:
     source = {"kind": "DataSource", "metadata": {"name": "ds", "namespace": "demo", "labels": labels}, "spec": {}}
     template = {"metadata": {"name": "dv"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "ds"}}}
     spec = mutated(vm(dataVolumeTemplates=[template]), version, source)["spec"]["template"]["spec"]
-
     assert ("serial" in spec["domain"]["firmware"], spec["architecture"]) == (has_serial, architecture)
 
 
@@ -113,9 +112,7 @@ def test_a_new_vm_by_patch_release(version: str, has_serial: bool, architecture:
 def test_requested_memory(version: str, domain: Json, given: Json, requested: str | None) -> None:
     types = rules(version).types
     spec = decode(types.vmi, {"spec": {"domain": domain}})["spec"]
-
     defaults.spec_defaults(spec, config_of(version, {"developerConfiguration": given}))
-
     resources = encode(types.vmi, {"spec": spec})["spec"]["domain"]["resources"]
     assert resources.get("requests", {}).get("memory") == requested
 
@@ -171,9 +168,7 @@ class TestChangedShapes:
         one = {"a": "1", "b": "2"}
         given: Json = {"plain": one, "value": one, "items": [one], "nullable": [one]}
         name = path.partition(".")[0]
-
         taken = decode(replace_fields(self.SHAPE, {path: None}), given)
-
         assert [part for part in given if taken[part] != given[part]] == [name]
         assert decode(self.SHAPE, given) == given
 

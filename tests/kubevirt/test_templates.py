@@ -49,7 +49,6 @@ def test_a_vmi_of_a_replica_set_is_the_recorded_one() -> None:
     made = vmi_of_replica_set(replica_set)
     # The cluster gave the replica set its UID.
     made["metadata"]["ownerReferences"][0]["uid"] = real["metadata"]["ownerReferences"][0]["uid"]
-
     assert made["kind"] == real["kind"]
     for key in ("generateName", "labels", "namespace", "ownerReferences"):
         assert made["metadata"][key] == real["metadata"][key], key
@@ -67,7 +66,6 @@ def test_a_replica_set_is_not_changed() -> None:
     before = copy.deepcopy(replica_set)
     made = vmi_of_replica_set(replica_set)
     made["spec"]["domain"]["changed"] = True
-
     assert replica_set == before
     assert (made["metadata"]["generateName"], "name" in made["metadata"]) == ("base", False)
 
@@ -101,7 +99,6 @@ def names_of(made: dict[str, Any]) -> list[Any]:
 def test_names_are_numbered_as_the_pool_says() -> None:
     plain, both = pool(), pool(nameGeneration={"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True})
     before = copy.deepcopy(both)
-
     assert names_of(vm_of_pool(plain, 2)) == ["root-2", "root-2", "shared", "settings", "key", "user", "answers"]
     assert names_of(vm_of_pool(both, 7)) == ["root-7", "root-7", "shared", "settings-7", "key-7", "user-7", "answers-7"]
     assert both == before
@@ -142,10 +139,8 @@ def made(machine: dict[str, Any], *parameters: dict[str, Any], **values: str) ->
 def test_parameters_take_the_place_of_their_references() -> None:
     machine = {"name": "${A}-${B}", "whole": "${{B}}", "text": "x${{B}}", "keys": {"${A}": ["${A}", 1, None]}}
     parameters = {"name": "A", "value": "one"}, {"name": "B", "value": "2"}
-
     replaced = {"name": "one-2", "whole": 2, "text": "x${{B}}", "keys": {"one": ["one", 1, None]}}
-    assert made(machine, *parameters) == replaced
-    assert made(machine, *parameters, A="two")["name"] == "two-2"
+    assert (made(machine, *parameters), made(machine, *parameters, A="two")["name"]) == (replaced, "two-2")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +153,6 @@ def test_a_whole_reference_is_a_value_of_its_type(value: str, typed: Any) -> Non
 def test_what_a_template_does_not_say_is_forced() -> None:
     machine = {"metadata": {"name": "a", "namespace": "hardcoded"}, "spec": {}}
     result = vm_of_template(template(machine), {})
-
     own = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a", "namespace": "images"}}
     assert result == own | {"spec": {}}
     machine["metadata"]["namespace"] = "${WHERE}"
@@ -170,7 +164,6 @@ def test_the_template_is_not_changed() -> None:
     given = template({"metadata": {"namespace": "x"}, "spec": {"a": ["${A}"]}}, {"name": "A", "value": "1"})
     before = copy.deepcopy(given)
     vm_of_template(given, {"A": "2"})
-
     assert given == before
 
 
@@ -183,7 +176,6 @@ def test_generated_values_are_the_same_each_time(pattern: str, value: str) -> No
 
 def test_required_parameters_need_a_value() -> None:
     given = template({"spec": {}}, {"name": "NAME", "required": True}, {"name": "SIZE", "required": True})
-
     with pytest.raises(MissingParametersError) as caught:
         vm_of_template(given, {})
     assert "NAME, SIZE" in caught.value.what
@@ -216,7 +208,6 @@ def test_templates_that_make_no_vm(given: Any, where: str) -> None:
 
 def test_what_parameters_add_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "MAX_ADDED_CHARACTERS", 1000)
-
     assert len(made({"a": "${A}" * 10}, {"name": "A", "value": "x" * 100})["a"]) == 1000
     with pytest.raises(InputError) as caught:
         made({"a": ["${A}"] * 11}, {"name": "A", "value": "x" * 100})

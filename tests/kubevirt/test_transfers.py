@@ -56,7 +56,6 @@ def test_pods_that_copy_disks_and_pods_that_only_look_so(
 ) -> None:
     meta: Any = {"metadata": {"name": "pod", "labels": labels, "ownerReferences": owners}}
     found = transfer_of(msgspec.convert(meta, Object))
-
     assert (found.what if found else None) == what
     if found:
         assert found.owner == (f"{owners[0]['kind']} disk" if owners else "")

@@ -41,7 +41,6 @@ def test_a_vm_on_its_way_out_is_left_alone() -> None:
     given = vm(instancetype={})
     given["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     answer = mutated(given)
-
     assert answer.is_allowed
     assert "architecture" not in template(answer)["spec"]
 
@@ -64,7 +63,6 @@ def test_architecture_of_a_data_source(names: list[str], architecture: str) -> N
     references = [{"kind": "DataSource", "name": name, "namespace": ""} for name in names]
     given = vm(dataVolumeTemplates=[{"spec": {"sourceRef": reference}} for reference in references])
     result = template(mutated(given, *objects, source("dangling", ARM, further="missing")))
-
     assert result["spec"]["architecture"] == architecture
 
 
@@ -86,8 +84,7 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
         before = copy.deepcopy(vm)
         rejection = find_denial(share_vm(vm, configuration.rules), get, configuration, find)
 
-        assert vm == before
-        assert (rejection.what if rejection else "") == message
+        assert (vm, rejection.what if rejection else "") == (before, message)
         seen[type(rejection) if rejection else None] += 1
     assert min(seen.values()) > 5, seen
 
@@ -118,7 +115,6 @@ def test_hyperv_dependencies(hyperv: Json, result: dict[str, bool], features: li
     """A feature of the CPU that is named is required all the same."""
     cpu = {"features": [{"name": "aes"}, {"name": "vmx", "policy": "disable"}]} if features else {}
     made = domain({"cpu": cpu, "features": {"hyperv": hyperv}})
-
     assert {name: state["enabled"] for name, state in made["features"]["hyperv"].items()} == result
     assert made["cpu"].get("features") == features
 
@@ -182,26 +178,8 @@ def test_ten_causes_are_shown() -> None:
     given = vm(instancetype={"name": "u1"})
     given["spec"]["template"]["metadata"] = {"annotations": annotations}
     answer = validate_vm(given, among([instancetype(annotations=dict.fromkeys(annotations, "other"))]))
-
     assert len(answer.causes) == 10
     assert answer.message.endswith(", and 2 more validation errors")
-
-
-@pytest.mark.parametrize(
-    ("spec", "pci"),
-    [
-        ({}, True),
-        ({"architecture": "s390x"}, False),
-        *(
-            ({"domain": {"machine": {"type": kind}}}, kind != "pc-i440fx")
-            for kind in ("pc-i440fx", "pc-q35-rhel9", "virt-rhel9")
-        ),
-    ],
-)
-def test_pci_topology_annotation(spec: Json, pci: bool) -> None:
-    assert created(spec)["metadata"].get("annotations", {}) == ({PCI: "v3"} if pci else {})
-    noted = {"annotations": {PCI: "v2"}}
-    assert create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, str)["metadata"]["annotations"] == {PCI: "v2"}
 
 
 OVERCOMMIT = "spec.memory.overcommitPercent"
@@ -224,7 +202,6 @@ OVERCOMMIT = "spec.memory.overcommitPercent"
 def test_instancetypes(memory: Json, messages: list[str]) -> None:
     answer = admit_instancetype(instancetype(memory={"guest": "1Gi", **memory}, launchSecurity={}))
     deprecated = "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
-
     assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
     # What is denied is not warned of.
     assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])

@@ -77,7 +77,6 @@ def test_sums_are_kubernetes_own(containers: list[Nanos], init: list[tuple[Nanos
 def test_pod_level_and_overhead() -> None:
     """The requests of the pod itself replace those that they may, and the overhead of a RuntimeClass is added."""
     found = sum_requests([{"cpu": CPU, "a/b": 10**9}], pod_level={"cpu": "3", "hugepages-2Mi": "1Gi", "a/b": "7"})
-
     assert found == {"cpu": 3 * CPU, "hugepages-2Mi": GI * 10**9, "a/b": 10**9}
     added = sum_requests([{"memory": GI * 10**9}], overhead={"memory": "1Gi", "cpu": "1"})
     assert added == {"memory": 2 * GI * 10**9, "cpu": CPU}
@@ -85,7 +84,6 @@ def test_pod_level_and_overhead() -> None:
 
 def test_containers() -> None:
     plain = convert_to_view(Container, {"resources": {"requests": {"cpu": "1"}}}, "container")
-
     assert (plain.requests, Container().requests) == ({"cpu": CPU}, {})
     assert (is_sidecar(Container(restart_policy="Always")), is_sidecar(plain)) == (True, False)
     assert read_resource_list({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
@@ -102,8 +100,7 @@ def test_thousands_of_containers_and_resources_take_steps_by_their_number() -> N
 
     init = [(CountingAmounts({f"example.com/r{number}": 1}), True) for number in range(3000)]
 
-    assert len(sum_requests([], init)) == 3000
-    assert steps == 3000
+    assert (len(sum_requests([], init)), steps) == (3000, 3000)
 
 
 def machine(domain: Json | None = None, **spec: Any) -> Vmi:
@@ -227,7 +224,6 @@ class TestDevices:
     def test_resources_of_networks_are_requested_as_long_as_there_are_networks(self) -> None:
         launcher = compute_pod({FOO: "2"})
         attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]
-
         assert requests(machine(networks=attached * 2), launcher)[FOO] == 2
         unplugged = target_pod_demand(machine(networks=attached), launcher)
         assert unplugged.requests[FOO] == 1
@@ -237,19 +233,16 @@ class TestDevices:
 
     def test_what_the_vm_requests_by_name(self) -> None:
         vm = machine({"resources": {"requests": {FOO: "3"}}})
-        assert requests(vm, compute_pod({FOO: "3"}))[FOO] == 3
-        assert requests(vm, None)[FOO] == 3
+        assert (requests(vm, compute_pod({FOO: "3"}))[FOO], requests(vm, None)[FOO]) == (3, 3)
 
     def test_kubevirts_own_devices_need_no_explanation(self) -> None:
         found = target_pod_demand(machine(), compute_pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
-        assert found.requests == {"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}
-        assert found.gaps == ()
+        assert (found.requests, found.gaps) == ({"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}, ())
 
     def test_what_the_present_node_does_not_offer_either_is_provided_in_another_way(self) -> None:
         """By DRA, or by a scheduler that ignores it: then allocatable says nothing."""
         vm, launcher = machine({"resources": {"requests": {FOO: "1"}}}), compute_pod({"memory": "1Gi", FOO: "1"})
         here = node(allocatable={"memory": "512Mi"})
-
         found = target_pod_demand(vm, launcher, here)
         assert found.requests == {"cpu": 100, "memory": GI}
         (gap,) = found.gaps
@@ -338,7 +331,6 @@ def test_whatever_is_written(
     vm = machine({"cpu": {"cores": cores}, "memory": memory, "resources": {"requests": own, "limits": limits}})
     launcher = compute_pod(shown, {"kubevirt.io/memory-overhead-bytes": annotation} if annotation else None)
     settings = kubevirt(cpuAllocationRatio=ratio, memoryOvercommit=overcommit)
-
     for present in (None, launcher):
         found = target_pod_demand(vm, present, configuration=settings)
         assert all(amount > 0 for amount in found.requests.values())

@@ -86,7 +86,6 @@ def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster:
     eligibility = NodeIndex(cluster).review(target_pod_requirements(vm, Migration.adding(added)))
     groups, names = eligibility.groups(), eligibility.names()
     matrix = reasons_by_node(eligibility, cluster)
-
     assert sorted(name for group in groups for name in eligibility.names(group)) == sorted(matrix)
     assert len({group.failures for group in groups}) == len(groups)
     assert all(described(group) == told(matrix[name]) for group in groups for name in eligibility.names(group))
@@ -94,18 +93,6 @@ def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster:
     with patch("webhook.placement.eligibility._FEW", few):
         assert (eligibility.groups(), eligibility.names()) == (groups, names)
         assert reasons_by_node(eligibility, cluster) == matrix
-
-
-def test_every_node_may_have_a_taint_of_its_own() -> None:
-    cluster = [node(f"n{i}", LABELS, taints=[GPU | {"value": f"n{i}"}]) for i in range(100)]
-    vm = vmi(None, {"cpu": {"model": "x"}})
-    eligibility = NodeIndex(cluster).review(target_pod_requirements(vm, Migration.adding({"zone": "b"})))
-
-    groups = eligibility.groups()
-
-    assert [(group.count, len(group.failures)) for group in groups] == [(1, 2)] * 100
-    names = sorted(name for group in groups for name in eligibility.names(group))
-    assert names == eligibility.names(eligibility.failures[0])
 
 
 def described(group: Group) -> list[tuple[str, str]]:
@@ -155,6 +142,5 @@ def test_nothing_to_say() -> None:
 def test_nodes_that_vms_leave() -> None:
     drained = Departure("Drained", True)
     going = [msgspec.structs.replace(NODES[0], name=f"m{number}", departure=drained) for number in range(5)]
-
     notes = eligibility_notes(vmi(), [NODES[1], *going])
     assert [note.split()[0] for note in notes] == ["m0", "m1", "m2", "2"]

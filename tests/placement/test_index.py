@@ -56,10 +56,8 @@ def test_a_question_costs_few_unions_where_every_node_has_an_amount_of_its_own()
     unions: list[int] = []
     original = levels._union
     levels._union = lambda start, end: unions.append(end - start) or original(start, end)  # type: ignore[method-assign,func-returns-value]
-
     for amount in range(0, 35_000, 500):
         levels.below(amount)
-
     assert max(unions) < 64
     assert len(unions) == 69  # below the least there is nothing
 
@@ -71,7 +69,6 @@ def test_a_heartbeat_discards_only_the_unions_behind_it() -> None:
     levels.below(10**6)
     kept = len(levels._unions)
     levels.flip(950, 1 << 950)
-
     assert kept - len(levels._unions) == 1
 
 
@@ -79,7 +76,6 @@ def test_amounts_are_indexed_for_each_resource_and_not_for_each_node() -> None:
     amounts = {"cpu": 1, "memory": 2, "example.com/gpu": 3}
     with patch("webhook.placement.index.NumberIndex", wraps=NumberIndex) as made:
         NodeIndex([Node(f"n{number}", {}, allocatable=amounts) for number in range(20)])
-
     assert made.call_count == len(amounts)
 
 
@@ -99,7 +95,6 @@ _values = st.one_of(
 def test_halving_finds_what_looking_at_each_value_finds(values: list[str], operator: str, bound: int) -> None:
     index = NodeIndex(Node(f"n{position}", {"rank": value}) for position, value in enumerate(values))
     expression = Expression("rank", operator, (str(bound),))
-
     expected = sum(1 << position for position, value in enumerate(values) if expression.accepts(value))
     assert index._nodes_accepting(expression) == expected
 
@@ -130,7 +125,6 @@ def test_the_index_agrees_with_the_plain_way(
     vm: Vmi, added: Any, asked: dict[str, int], cluster: list[Node], source: Node | None
 ) -> None:
     index = NodeIndex(cluster)
-
     agree(index, target_pod_requirements(vm, Migration.adding(added), source_node=source, requests=asked), cluster)
     assert vm.spec
     agree(index, tuple(own_requirements(vm.spec)), cluster)
@@ -162,8 +156,7 @@ class Updates(RuleBasedStateMachine):
 
     @invariant()
     def is_like_a_new_one(self) -> None:
-        assert len(self.index) == len(self.nodes)
-        assert {each.name: each for each in self.index} == self.nodes
+        assert (len(self.index), {each.name: each for each in self.index}) == (len(self.nodes), self.nodes)
         assert all(self.index.get(name) == self.nodes.get(name) for name in NAMES)
         fresh = NodeIndex(self.nodes.values())
         for kept, new in ((self.index._taints, fresh._taints), (self.index._levels, fresh._levels)):
@@ -182,7 +175,6 @@ def test_positions_are_used_again_and_removing_twice_is_no_mistake() -> None:
     index.remove("n2")
     index.remove("n2")
     index.put(node("n4", {"zone": "b"}))
-
     assert len(index._nodes) == 3
     before = index.review(ZONE_B)
     assert before.names() == ["n4"]
@@ -236,7 +228,6 @@ def test_a_verdict_stays_as_it_was() -> None:
     index.put(node("n1", {"zone": "a"}))
     index.remove("n2")
     index.put(node("n3", {"zone": "b"}))
-
     assert (eligibility.names(), eligibility.total) == (["n1"], 2)
     (reason,) = reasons_by_node(eligibility, before)["n2"]
     assert reason.requirement == ZONE_B[0]
@@ -253,13 +244,11 @@ def test_an_unknown_requirement_is_a_bug() -> None:
 
 
 def _above(index: NodeIndex, key: str, bound: int) -> list[str]:
-    required = OneOf(Origin.AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),))
-    return index.review((required,)).names()
+    return index.review((OneOf(Origin.AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),)),)).names()
 
 
 def test_sorted_values_follow_the_nodes() -> None:
     index = NodeIndex([node("n1", {"rank": "1"}), node("n2", {"rank": "5"})])
-
     assert _above(index, "rank", 3) == ["n2"]
     index.put(node("n1", {"rank": "7"}))
     assert _above(index, "rank", 3) == ["n1", "n2"]
@@ -275,18 +264,14 @@ def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-
     assert above == ["n4999"]
     assert taken < 750_000
 
 
 def test_no_more_labels_are_kept_sorted_than_some() -> None:
     index = NodeIndex([node("n1", {f"rank-{number}": str(number) for number in range(100)})])
-
     for number in range(100):
-        assert _above(index, f"rank-{number}", number - 1) == ["n1"]
-        assert _above(index, "rank-0", 0) == []
-
+        assert (_above(index, f"rank-{number}", number - 1), _above(index, "rank-0", 0)) == (["n1"], [])
     assert len(index._thresholds) == 32
     assert "rank-0" in index._thresholds, "what is asked for again and again stays"
 
@@ -303,7 +288,6 @@ def test_labels_that_some_eligible_nodes_have() -> None:
     nodes = NodeIndex(
         node(f"n{at}", {"disk": disk, ZONE: zone, "os": "linux"}) for at, (disk, zone) in enumerate(parts, 1)
     )
-
     # n4 is not eligible, and all have the same os.
     assert suggested(nodes, 0b0111) == [(ZONE, "b", 2), (ZONE, "a", 1), ("disk", "ssd", 2), ("disk", "hdd", 1)]
     assert suggested(nodes, 0b0001) == suggested(nodes, 0) == []
@@ -311,7 +295,6 @@ def test_labels_that_some_eligible_nodes_have() -> None:
 
 def test_labels_that_are_not_for_people_or_name_one_node_are_passed_over() -> None:
     labels = {"cpu-feature.node.kubevirt.io/avx", "kubernetes.io/hostname", "beta.kubernetes.io/arch"}
-
     assert suggested(NodeIndex([node("n1", dict.fromkeys(labels, "x")), node("n2", {})]), 0b11) == []
     serial = NodeIndex(node(f"n{number}", {"serial": str(number)}) for number in range(100))
     assert suggested(serial, (1 << 100) - 1) == []
@@ -324,7 +307,6 @@ def test_the_work_does_not_grow_with_the_nodes() -> None:
         budget = StepBudget()
         assert len(budget.run(suggest_selectors, nodes, (1 << count) - 1)) == 3
         steps.append(budget.spent)
-
     assert steps[0] == steps[1] < 100
 
 

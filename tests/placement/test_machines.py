@@ -10,7 +10,7 @@ from tests.builders import config_of
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression, Term
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.machines import Claim, Migration, PersistentVolume, SourceState, Vmi
 from webhook.placement.nodes import convert_to_view
 
@@ -60,7 +60,6 @@ def test_the_receiving_half(status: Any, waits: bool) -> None:
 def test_terms_keep_their_places() -> None:
     near = affinity({}, None, expressions(expression("zone", "In", "a"), None))
     placed = convert_to_view(Placed, {"affinity": near}, "spec")
-
     assert placed.required_affinity
     empty, null, spoiled = placed.required_affinity.terms()
     assert empty == null == Term()
@@ -119,28 +118,23 @@ def test_what_is_read_of_a_vmi() -> None:
 
 
 GATE = {"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}
+DIRECT = {"hypervisors": [{"name": "hyperv-direct"}]}
+NEEDING: list[Any] = [{}, None, {"hypervisors": []}, DIRECT, GATE]
 
 
 @pytest.mark.parametrize(
-    ("configuration", "needed"),
+    ("version", "configuration", "needed"),
     [
-        ({}, True),
-        ({"hypervisors": []}, True),
-        ({"hypervisors": [{"name": "kvm"}], **GATE}, True),
-        ({"hypervisors": [{"name": "hyperv-direct"}]}, True),
-        (GATE, True),
-        ({"hypervisors": [{"name": "hyperv-direct"}], **GATE}, False),
-        ({"developerConfiguration": {"useEmulation": True}}, False),
-        (None, True),
+        *(("1.9", each, True) for each in NEEDING),
+        ("1.9", {"hypervisors": [{"name": "kvm"}], **GATE}, True),
+        ("1.9", DIRECT | GATE, False),
+        ("1.9", {"developerConfiguration": {"useEmulation": True}}, False),
+        # Since 1.8 they are configured.
+        *(("1.7", DIRECT | GATE, True), ("1.8", DIRECT | GATE, False)),
     ],
 )
-def test_kvm_is_not_the_only_hypervisor(configuration: Any, needed: bool) -> None:
-    assert ClusterConfig.of(configuration).needs_kvm is needed
-
-
-def test_hypervisors_are_configured_since_1_8() -> None:
-    for version, needs in (("1.7", True), ("1.8", False)):
-        assert config_of(version, {"hypervisors": [{"name": "hyperv-direct"}], **GATE}).needs_kvm is needs
+def test_kvm_is_not_the_only_hypervisor(version: str, configuration: Any, needed: bool) -> None:
+    assert config_of(version, configuration).needs_kvm is needed
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, name: str)
 def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
     has = max(0, asked - short)
     shown_asked, shown_has = parse(module.format_request(resource, asked)), parse(module.format_offer(resource, has))
-
     assert module.to_scheduler_units(resource, shown_has.nanos) <= has
     assert module.to_scheduler_units(resource, shown_asked.nanos) >= asked
     assert shown_has < shown_asked or not asked
@@ -115,7 +114,6 @@ TEXTS = st.text("abc", max_size=2)
 @given(st.dictionaries(TEXTS, TEXTS), st.dictionaries(TEXTS, TEXTS), TEXTS)
 def test_as_a_dictionary(one: dict[str, str], other: dict[str, str], key: str) -> None:
     labels = Labels(one)
-
     assert dict(labels) == one
     assert list(labels.items()) == list(one.items())
     for asked in (len, lambda each: key in each, lambda each: each.get(key), lambda each: each.get(key, "x")):
@@ -162,7 +160,6 @@ def test_values_are_those_of_each_node() -> None:
     usual = {f"key-{number}": "value" for number in range(20)}
     many = dict.fromkeys([*usual][:9], "y")
     first, second, third = (Labels(usual | own) for own in ({}, {"key-3": "x"}, many))
-
     assert [each["key-3"] for each in (first, second, third)] == ["value", "x", "y"]
     assert [each.get("key-9") for each in (first, second, third)] == ["value"] * 3
     assert (first == second, second == third, second == Labels(usual | {"key-3": "x"})) == (False, False, True)
@@ -191,7 +188,6 @@ def test_what_is_kept_of_a_node() -> None:
 
 def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
     taint = {"key": CORDON.key, "effect": CORDON.effect}
-
     assert node("n1", taints=[taint], cordoned=True).taints == ()
     assert node("n1", taints=[taint]).taints == (CORDON,)
     assert node("n1", taints=[{**taint, "value": "x"}], cordoned=True).taints != ()
@@ -224,7 +220,6 @@ UPGRADED = {"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}
 def test_why_vms_leave_a_node(conditions: Any, taint_effect: str | None, clause: str | None) -> None:
     spec = {"taints": [{"key": "medik8s.io/drain", "effect": taint_effect}]} if taint_effect else {}
     found = Node.read({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}})
-
     assert (found.departure and found.departure.clause(now=2400.0)) == clause
     assert found.is_being_emptied is bool(clause and clause.startswith("is"))
 

@@ -108,14 +108,12 @@ class TestLimitRanges:
         resources = {"requests": {"cpu": "100m", "memory": "2Gi"}, "limits": {"memory": "9Gi", "cpu": "7"}}
         annotation = "LimitRanger plugin set: x request for container compute; memory, x limit for container compute"
         present = pod(annotation=annotation, containers=[{"name": "compute", "resources": resources}])
-
         for ranges, memory in (([], None), ([limits(default={"memory": "3Gi"})], 3 * GIB * 10**9)):
             amounts = usage_of(present, REQUESTS, ranges).amounts
             assert (amounts.get("limits.memory"), amounts["limits.cpu"]) == (memory, 7 * 10**9)
 
     def test_a_quota_of_limits_requires_them(self) -> None:
         found = review(quota({"limits.memory": "9Gi", "requests.memory": "9Gi"}))
-
         assert found.problem == "failed quota: vms: must specify limits.memory for: compute"
         usage = usage_of(pod(), REQUESTS, [limits(default={"memory": "4Gi"})])
         assert review(quota({"limits.memory": "9Gi"}), usage=usage).problem == ""
@@ -127,7 +125,6 @@ class TestLimitRanges:
 def test_what_is_not_known_denies_nothing() -> None:
     without = msgspec.convert({"metadata": {"name": "new"}, "status": {"hard": {"pods": "0"}}}, ResourceQuota)
     found = review(without)
-
     assert (found.problem, len(found.gaps)) == ("", 1)
     assert review_quotas([quota({"requests.memory": "1Mi"})], usage_of(None, {}, ())).problem == ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_files import Golden
 from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import (
     FOO,
@@ -79,11 +79,10 @@ TAINTED = ["a:NoExecute", "b=x:NoSchedule"]
 def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Node, has: list[str]) -> None:
     """`test_wording` holds the words for every requirement that a node does not meet."""
     assert asked.reasons(on) == tuple(module.UnmetRequirement(asked, each) for each in has)
-    found = NodeIndex([on]).review((asked,))
-    assert reasons_by_node(found, [on]) == {on.name: asked.reasons(on)}
+    assert reasons_by_node(NodeIndex([on]).review((asked,)), [on]) == {on.name: asked.reasons(on)}
 
 
-def test_affinity(golden: Callable[[str], None]) -> None:
+def test_affinity(golden: Golden) -> None:
     (reason,) = OneOf(Origin.AFFINITY, TERMS).reasons(node(labels={"zone": "b", "rank": "5"}))
     golden(reason.has)
 
@@ -251,7 +250,6 @@ def test_a_key_of_its_own_is_never_dropped() -> None:
     """The affinity leaves zone a or hdd; neither wish nor VM is in the other's way by itself."""
     near = affinity(ZONE_A, expressions(expression("disk", "In", "hdd")))
     (found,) = contradictions(added_to({"nodeSelector": {"disk": "ssd"}, "affinity": near}, {"zone": "b"}))
-
     assert (len(found.requirements), found.is_dropped) == (3, False)
 
 

@@ -71,9 +71,7 @@ def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
     asked["request"]["object"]["spec"]["template"]["metadata"] = _DEEP
     body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
     facts = facts_under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
-
     verdict, response = evaluate(asked, facts, endpoint, body=body)
-
     assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
     assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
 
@@ -82,7 +80,6 @@ def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
     asked = review(launcher_pod() | {"metadata": _DEEP})
     many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
     few = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["deeper than Python walks"])
-
     assert evaluate(asked, body=many)[0].request.dry_run is True
     assert evaluate(asked, body=few)[0].request.dry_run is False
 

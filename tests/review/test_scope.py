@@ -46,9 +46,7 @@ def scope(
 )
 def test_mode_by_label_and_path(label: str | None, stage: Stage, mode: Mode) -> None:
     found = scope(stage, mode=label)
-
-    assert found.mode == mode
-    assert (found.reason is None) == (mode != "off")
+    assert (found.mode, found.reason is None) == (mode, mode != "off")
 
 
 def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
@@ -59,14 +57,12 @@ def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
 
 def test_parameters_are_the_annotations() -> None:
     found = scope(scheduler_name="batch")
-
     assert found.parameters == {"kubevirt-webhook.github.io/scheduler-name": "batch"}
 
 
 @pytest.mark.parametrize("where", ["kube-system", "kubevirt"])
 def test_excluded_namespaces(where: str) -> None:
     found = scope(where=where, cluster_wide=True)
-
     assert found.mode == "off"
     assert found.reason
     assert found.reason.code == common.EXCLUDED_NAMESPACE
@@ -78,7 +74,6 @@ def test_objects_without_a_namespace() -> None:
 
 def test_namespace_that_has_just_opted_in_is_read_again() -> None:
     facts = known() | {NamespaceKey("demo"): namespace(None)}
-
     assert scope(facts=facts).mode == "enforce"
 
 
@@ -87,9 +82,7 @@ def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
     """A watched copy never says so: the API server did."""
     facts = known() | {NamespaceKey("demo"): read}
     del facts[NamespaceKey("demo", fresh=True)]
-
     found = scope(facts=facts)
-
     assert found.mode == "off"
     assert found.reason
     assert found.reason.code == common.NAMESPACE_UNREADABLE
@@ -98,6 +91,5 @@ def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
 
 def test_where_kubevirt_runs_may_be_unknown() -> None:
     facts = known() | {KubeVirtKey(): Unavailable("forbidden")}
-
     assert scope(facts=facts).mode == "enforce"
     assert scope(facts=known() | {KubeVirtKey(): KubeVirtInstall(frozenset({"demo"}))}).mode == "off"

@@ -6,13 +6,13 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vmi
+from tests.golden_files import Golden
 from tests.server.clients import LAST, REQUEST, connect, everything
 from tests.server.conftest import SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
@@ -26,11 +26,9 @@ from webhook.server.app import DEFAULT_TIMEOUT, timeout_of
 async def test_a_review_is_answered(start: Start) -> None:
     server = await start()
     status, text = await server.post(PODS + "?timeout=3s", BODY)
-
     response = json.loads(text)["response"]
     assert (status, response["allowed"], response["patchType"]) == (200, True, "JSONPatch")
-    assert server.counted.requests == [(PODS, 200)]
-    assert server.app.in_flight == 0
+    assert (server.counted.requests, server.app.in_flight) == ([(PODS, 200)], 0)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +46,12 @@ async def test_a_review_is_answered(start: Start) -> None:
     ],
     ids=["empty", "text", "utf-8", "truncated", "deep", "uid", "kind", "object", "8MiB"],
 )
-async def test_bad_bodies_get_one_sentence(
-    start: Start, body: bytes, status: int, golden: Callable[[str], None]
-) -> None:
+async def test_bad_bodies_get_one_sentence(start: Start, body: bytes, status: int, golden: Golden) -> None:
     server = await start()
     answer = await server.post(PODS, body)
-
     assert answer[0] == status
     golden(answer[1])
-    assert answer[1].count("\n") == 1
-    assert server.counted.crashes == []
+    assert (answer[1].count("\n"), server.counted.crashes) == (1, [])
     assert (await server.post(PODS, BODY))[0] == 200, "the next request is served"
 
 
@@ -65,7 +59,6 @@ async def test_bad_bodies_get_one_sentence(
 async def test_wrong_content_type(start: Start, content_type: str) -> None:
     server = await start()
     status, text = await server.post(PODS, BODY, **{"Content-Type": content_type})
-
     assert status == 415
     assert "send application/json" in text
     assert (await server.post(PODS, BODY, **{"Content-Type": "application/json; charset=utf-8"}))[0] == 200
@@ -146,9 +139,7 @@ async def test_namespaces_that_do_not_exist_share_their_turns(start: Start) -> N
     bodies = [about(f"made-up-{number}") for number in range(40)]
     forged = [asyncio.create_task(server.post(PODS + "?timeout=30s", body)) for body in bodies]
     await until(lambda: server.app.in_flight == 40)
-    assert cluster.waiting == 8
-
-    assert (await server.post(PODS + "?timeout=30s", BODY))[0] == 200
+    assert (cluster.waiting, (await server.post(PODS + "?timeout=30s", BODY))[0]) == (8, 200)
     cluster.release.set()
     await asyncio.gather(*forged)
     assert len(cluster.reads) == 40, "a GET each"
@@ -176,7 +167,6 @@ async def test_client_that_gives_up_frees_its_turn(start: Start) -> None:
     await writer.drain()
     writer.transport.abort()
     cluster.release.set()
-
     assert (await server.post(PODS, BODY))[0] == 200
 
 
@@ -196,7 +186,6 @@ def test_timeout_of_the_api_server(query: str, seconds: float) -> None:
 @pytest.mark.parametrize("value", ["1" * 30_000, "1." * 15_000, "1m" * 15_000 + "1", "." + "1" * 30_000])
 def test_a_timeout_that_is_none_takes_no_time(value: str) -> None:
     begin = time.process_time()
-
     assert timeout_of(f"timeout={value}") == DEFAULT_TIMEOUT
     assert time.process_time() - begin < 1, "30,000 digits took half a minute, in which no review was answered"
 
@@ -209,8 +198,7 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
             deadlines.append(deadline - asyncio.get_running_loop().time())
             return self.facts[key]
 
-    server = await start(Noting(known(vmi()), peeked=set()))
-    await server.post(PODS + "?timeout=20s", BODY)
+    await (await start(Noting(known(vmi()), peeked=set()))).post(PODS + "?timeout=20s", BODY)
 
     assert deadlines
     assert all(10 < left <= 18 for left in deadlines)
@@ -220,7 +208,6 @@ async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
     server = await start()
     other = BODY.replace(b"705ab4f5", b"00000000")
     said = await everything(server, REQUEST + head(len(other)) + other + LAST)
-
     assert said.count(b" 200 OK\r\n") == 3
     uids = [part.split(b'"')[0] for part in said.split(b'"uid":"')[1:]]
     assert [uid[:8] for uid in uids] == [b"705ab4f5", b"00000000", b"705ab4f5"]
@@ -234,6 +221,5 @@ async def test_chunked_body(start: Start) -> None:
         b"Content-Length: 0\r\n", b""
     )
     said = await everything(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
-
     assert said.count(b" 200 OK\r\n") == 1
     assert b'"patchType":"JSONPatch"' in said

@@ -29,7 +29,6 @@ async def test_an_answer_is_kept_for_the_path_of_the_authorizer() -> None:
     authorizer = Authorizer(cluster, "/page")
     for _ in range(5):
         await authorizer.admit("GOOD", "10.0.0.1")
-
     assert cluster.reads == [TokenKey("GOOD"), MAY]
 
 
@@ -41,7 +40,6 @@ async def test_a_refusal_is_kept_too(known: dict[Key[Any], object], status: int)
         with pytest.raises(RequestDenied) as refused:
             await authorizer.admit("GOOD", "10.0.0.1")
         assert refused.value.status == status
-
     assert len(cluster.reads) <= 2
 
 
@@ -61,7 +59,6 @@ async def test_what_is_not_known_is_asked_again() -> None:
     for _ in range(2):
         with pytest.raises(Unreadable):
             await authorizer.admit("GOOD", "10.0.0.1")
-
     assert cluster.reads.count(MAY) == 2
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.cli.clusters import put
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.golden_files import Golden
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster
 from tests.server.listening import Crashes, Visitor, visited
@@ -94,7 +95,6 @@ async def test_a_question_is_answered(listening: Open) -> None:
     cluster = memory()
     asking = await listening(cluster)
     status, answer = await asking.get()
-
     assert not any(isinstance(key, TokenKey | AccessKey) for key in cluster.reads), "nobody is asked who it is"
     assert asking.visitor.url.startswith("http://127.0.0.1:")
     assert (status, answer["schema"], answer["summary"]) == (200, SCHEMA, "1 of 4 nodes is eligible: node-a2")
@@ -106,7 +106,6 @@ async def test_a_question_is_answered(listening: Open) -> None:
 
 def test_what_a_question_holds() -> None:
     asked = question("namespace=demo&name=web01&to=zone=b&to=a.b%2Fdisk=&node=n1&name=web01")
-
     assert asked == ("demo", "web01", {"zone": "b", "a.b/disk": ""}, "n1")
 
 
@@ -127,15 +126,13 @@ def test_what_a_question_holds() -> None:
     ],
     ids=range(11),
 )
-async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, golden: Callable[[str], None]) -> None:
+async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, golden: Golden) -> None:
     with pytest.raises(InputError) as refused:
         question(query)
     golden(str(refused.value))
-
     asking = await listening(memory())
     status, answer = await asking.get(f"{PATH}?{quote(query, safe='&=%/.')}")
-    assert (status, list(answer)) == (400, ["error"])
-    assert asking.counted.errors == []
+    assert (status, list(answer), asking.counted.errors) == (400, ["error"], [])
 
 
 @given(
@@ -166,12 +163,9 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
     ],
     ids=["root", "below", "POST", "node"],
 )
-async def test_other_requests(
-    listening: Open, path: str, method: str, status: int, golden: Callable[[str], None]
-) -> None:
+async def test_other_requests(listening: Open, path: str, method: str, status: int, golden: Golden) -> None:
     asking = await listening(memory())
     answered, answer = await asking.get(path, method)
-
     assert answered == status
     golden(answer["error"])
     assert asking.counted.statuses == [status]
@@ -184,7 +178,6 @@ async def test_other_requests(
 async def test_not_knowing_is_503_and_a_bug_500(listening: Open, nodes: Any, status: int, said: str) -> None:
     asking = await listening(memory({NodesKey(): nodes}))
     answered, answer = await asking.get()
-
     assert (answered, asking.headers.get("Retry-After")) == (status, "5" if status == 503 else None)
     assert said in answer["error"]
     assert len(asking.counted.errors) == (status == 500)
@@ -199,12 +192,9 @@ async def test_names_of_this_host(listening: Open, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "localhost.evil.example", "[::2]:80", ""])
-async def test_a_page_that_lets_its_own_name_point_here(
-    listening: Open, host: str, golden: Callable[[str], None]
-) -> None:
+async def test_a_page_that_lets_its_own_name_point_here(listening: Open, host: str, golden: Golden) -> None:
     asking = await listening(memory())
     status, answer = await asking.get(Host=host)
-
     assert (status, list(answer)) == (403, ["error"])
     golden(answer["error"])
 
@@ -244,7 +234,7 @@ async def behind(listening: Open, tmp_path: Path) -> AsyncIterator[Behind]:
             await cluster.close()
 
 
-async def test_who_may_see_it_gets_it(behind: Behind, golden: Callable[[str], None]) -> None:
+async def test_who_may_see_it_gets_it(behind: Behind, golden: Golden) -> None:
     behind.knows("alice")
     status, answer = await behind.asking.get(**BEARER)
 
@@ -274,7 +264,6 @@ async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
     assert (await behind.asking.get(**BEARER))[0] == 200
     behind.server.heal()
     behind.knows(None)
-
     assert (await behind.asking.get(**BEARER))[0] == 401
 
 
@@ -288,29 +277,24 @@ async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
         {"Authorization": "Bearer é"},
     ],
 )
-async def test_no_token(behind: Behind, headers: dict[str, str], golden: Callable[[str], None]) -> None:
+async def test_no_token(behind: Behind, headers: dict[str, str], golden: Golden) -> None:
     behind.knows("alice")
     status, answer = await behind.asking.get(**headers)
-
     assert (status, list(answer)) == (401, ["error"])
     golden(answer["error"])
-    assert behind.asking.headers["WWW-Authenticate"] == "Bearer"
-    assert behind.server.requests(TOKENS) == []
+    assert (behind.asking.headers["WWW-Authenticate"], behind.server.requests(TOKENS)) == ("Bearer", [])
 
 
-async def test_a_token_of_nobody(behind: Behind, golden: Callable[[str], None]) -> None:
+async def test_a_token_of_nobody(behind: Behind, golden: Golden) -> None:
     behind.knows(None)
     status, answer = await behind.asking.get(f"{PATH}?nonsense", **BEARER)
-
     assert status == 401
     golden(answer["error"])
     assert behind.server.requests(RIGHTS) == []
 
 
 @pytest.mark.parametrize("may", [("nodes",), ("virtualmachineinstances",), ()], ids=["nodes", "VMIs", "nothing"])
-async def test_who_may_not_see_it_learns_nothing(
-    behind: Behind, may: tuple[str, ...], golden: Callable[[str], None]
-) -> None:
+async def test_who_may_not_see_it_learns_nothing(behind: Behind, may: tuple[str, ...], golden: Golden) -> None:
     behind.knows("alice", may=may)
     for name in ("web01", "nope"):
         status, answer = await behind.asking.get(f"{PATH}?namespace=demo&name={name}", **BEARER)
@@ -344,5 +328,4 @@ async def test_rights_are_asked_of_the_user(behind: Behind) -> None:
     behind.knows("bob")
     await behind.asking.get(**BEARER)
     (spec, *_) = (json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS))
-
     assert {key: spec[key] for key in ("user", *others)} == {"user": "bob"} | others

@@ -74,13 +74,11 @@ def world() -> ExtenderWorld:
 
 class TestPrioritize:
     def test_nodes_score_by_the_bytes_that_they_have(self, world: ExtenderWorld) -> None:
-        assert world.scores(body()) == {"a": 3}
-        assert world.extender.results["scored"] == 1
+        assert (world.scores(body()), world.extender.results["scored"]) == ({"a": 3}, 1)
 
     def test_pods_of_other_schedulers_get_nothing_at_once(self, world: ExtenderWorld) -> None:
         assert world.extender.prioritize(body(scheduler="default-scheduler")) == b"[]"
-        assert world.extender.prioritize(b'{"Pod": {}}') == b"[]"
-        assert world.known.asked == []
+        assert (world.extender.prioritize(b'{"Pod": {}}'), world.known.asked) == (b"[]", [])
         assert world.extender.results["other-scheduler"] == 2
 
     def test_what_is_unknown_counts_for_nothing(self, world: ExtenderWorld) -> None:

@@ -52,7 +52,6 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
     asker.ask("slow", 1000)
     await settled()
     assert Counter(asker.given) == {"slow": 32}
-
     for number in range(5):
         asker.ask(f"other-{number}")
         await settled()
@@ -66,7 +65,6 @@ async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> 
     for number in range(hostile):
         asker.ask(f"hostile-{number}", 100)
     await settled()
-
     for name in ("shop", "bank"):
         asker.ask(name)
         await settled()
@@ -98,7 +96,6 @@ async def test_returned_turns_go_round() -> None:
     await settled()
     # One turn each, as long as there are others.
     assert asker.given == ["a", "b"]
-
     for key in ("a", "b", "a", "b", "c"):
         asker.turns.give(key)
         await settled()
@@ -131,7 +128,6 @@ async def test_a_turn_given_in_the_moment_of_giving_up_goes_on() -> None:
     await settled()
     asker.turns.give("a")
     gone.cancel()
-
     assert await patient
     with pytest.raises(asyncio.CancelledError):
         await gone
@@ -145,7 +141,6 @@ async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> Non
     await settled()
     gone.cancel()
     asker.turns.give("a")
-
     assert await patient
 
 
@@ -207,7 +202,6 @@ def test_the_namespace_is_found_without_decoding(request_: dict[str, str], found
     body = review(launcher_pod())
     given_first = {"uid": "u", "kind": {}, **request_}
     rest = {key: value for key, value in body["request"].items() if key not in given_first}
-
     assert namespace_of(msgspec.json.encode({**body, "request": given_first | rest})) == found
 
 

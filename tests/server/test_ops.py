@@ -95,9 +95,7 @@ async def test_no_label_is_unbounded(counted: Metrics) -> None:
         pod["metadata"]["labels"] = {}
         pod["metadata"]["generateName"] = f"pod-{number}-"
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(pod, user=f"user-{number}")), 1e9)
-
     _, text = await scrape(ops_app(counted), "/metrics")
-
     series = [labels for name, labels in values(text) if name == "kubevirt_webhook_decisions_total"]
     assert len(series) == 1
     assert "user-1" not in text
@@ -106,7 +104,6 @@ async def test_no_label_is_unbounded(counted: Metrics) -> None:
 def test_explanations_are_counted_by_code(counted: Metrics) -> None:
     for status in (200, 401, 401):
         counted.on_explained(status)
-
     name = "kubevirt_webhook_explain_requests_total"
     counts = [counted.registry.get_sample_value(name, {"code": code}) for code in ("200", "401", "503")]
     assert counts == [1, 2, 0]
@@ -117,7 +114,6 @@ def test_bugs_are_counted_and_logged() -> None:
     counted, error = Metrics(BY_PATH, lambda *line: logged.append(line)), ValueError("x")
     counted.on_error(BY_PATH[PODS], error)
     counted.on_crash(PODS, error)
-
     assert counted.registry.get_sample_value("kubevirt_webhook_panics_total", {"webhook": PODS}) == 2
     assert [details[1:] for details in logged] == [(PODS, error)] * 2
 
@@ -126,7 +122,6 @@ def test_bugs_are_counted_and_logged() -> None:
 async def test_readiness_says_what_it_waits_for(counted: Metrics, missing: tuple[str, ...], status: int) -> None:
     ops = ops_app(counted, lambda: missing)
     code, text = await scrape(ops, "/readyz")
-
     assert code == status
     assert all(f"waiting for {item}\n" in text for item in missing)
     assert await scrape(ops, "/healthz") == (200, "ok\n"), "alive while not ready"
@@ -189,7 +184,6 @@ async def get(port: int, path: str) -> int:
 
 async def test_the_text_is_that_of_the_library(counted: Metrics) -> None:
     counted.on_served(PODS, 200, 0.0007)
-
     assert await Rendering(counted.registry).text() == generate_latest(counted.registry)
 
 
@@ -197,9 +191,7 @@ async def test_all_who_ask_within_a_second_share_one_rendering(
     counted: Metrics, rendering: Rendering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = await asyncio.gather(*(rendering.text() for _ in range(200)))
-
-    assert rendering.count == 1
-    assert len(set(map(id, texts))) == 1
+    assert (rendering.count, len(set(map(id, texts)))) == (1, 1)
     assert await rendering.text() is texts[0]
     monkeypatch.setattr(rendering, "_until", asyncio.get_running_loop().time())
     counted.on_served(PODS, 200, 0.0007)
@@ -226,14 +218,12 @@ async def test_one_who_goes_takes_nothing_from_the_others(rendering: Rendering) 
     first, second = (asyncio.create_task(rendering.text()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
-
     assert await second
     assert rendering.count == 1
 
 
 async def test_a_rendering_that_fails_is_tried_anew(counted: Metrics, rendering: Rendering) -> None:
-    broken = MetricsState([StateMetric("x", "X.", lambda: 1 / 0)])
-    counted.registry.register(_Quiet(broken))
+    counted.registry.register(_Quiet(MetricsState([StateMetric("x", "X.", lambda: 1 / 0)])))
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await rendering.text()
@@ -254,11 +244,9 @@ async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(render
     server, port = await opened()
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
     await until(lambda: server.limiter.ended == 100 - Limits().per_client)
-
     await until(lambda: len(server.open) == Limits().per_client)
     assert await get(port, "/healthz") == 200, "a probe always gets through"
-    assert await get(port, "/metrics") == 200
-    assert rendering.count == 1
+    assert (await get(port, "/metrics"), rendering.count) == (200, 1)
     for _, writer in idle:
         writer.close()
 
@@ -284,8 +272,7 @@ async def test_requests_that_cost_something_wait_for_their_turn(
     _, port = await opened()
     for _ in range(24):
         assert await get(port, "/metrics") == 200
-    assert len([seconds for seconds in slept if seconds > 0]) == 4
-    assert await get(port, "/metrics") == 429
+    assert (len([seconds for seconds in slept if seconds > 0]), await get(port, "/metrics")) == (4, 429)
     slept.clear()
     for _ in range(25):
         assert await get(port, "/healthz") == 200
@@ -308,7 +295,6 @@ async def test_connections_end_after_a_while_whatever_they_do(opened: Open, monk
     server, port = await opened()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metr")
-
     with suppress(ConnectionError):
         assert await reader.read() == b""
     await until(lambda: not server.open)
@@ -318,7 +304,6 @@ async def test_connections_end_after_a_while_whatever_they_do(opened: Open, monk
 async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:
     ops = Ops(None, tuple, counted)
     status, text = await scrape(ops, "/metrics")
-
     assert status == 404
     assert "/metrics" not in text
     assert (await scrape(ops, "/healthz", "POST"))[0] == 405

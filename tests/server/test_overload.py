@@ -133,7 +133,6 @@ async def test_each_endpoint_and_each_overload(listed: ServedApp, endpoint: Endp
 async def test_a_namespace_that_has_not_opted_in_is_not_denied(start: Start) -> None:
     server = await start(MemoryCluster({**known(vmi()), NamespaceKey("demo"): Namespace(ObjectMeta(name="demo"))}))
     answer = server.reviewer.overloaded(BY_PATH[VMS], forbidden(0), "why", 429)
-
     assert answer
     assert json.loads(answer)["response"]["allowed"] is True
 
@@ -145,7 +144,6 @@ async def test_a_late_body(listed: ServedApp, length: int) -> None:
     async with asyncio.timeout(PATIENCE):
         answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
     writer.transport.abort()
-
     assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
 
 
@@ -156,13 +154,11 @@ async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> No
     assert listed.server.room.taken == 0
     await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
     answer = await response(listed, VMS, forbidden(300_000))
-
     assert (answer["allowed"], answer["auditAnnotations"]["reason"]) == (False, common.OVERLOADED)
 
 
 async def test_a_body_that_is_too_large(listed: ServedApp) -> None:
     answer = await response(listed, VMS, forbidden(MAX_BODY))
-
     assert (answer["allowed"], answer["status"]["code"]) == (False, 413)
 
 
@@ -213,7 +209,6 @@ async def test_how_long_a_review_may_wait(
     """The rest is for its evaluation, and for the way back before the API server gives up."""
     server = await start()
     request = HttpRequest(msgspec.structs.replace(parse_head(head(0, VMS))[0], query=query), length, None, 0.0)
-
     assert server.app.patience(request) == pytest.approx(seconds * share)
 
 
@@ -227,7 +222,6 @@ AS_GO_WRITES_IT = (
 
 def test_what_the_beginning_of_a_review_says() -> None:
     found = begun_request(AS_GO_WRITES_IT)
-
     assert found
     version, request = found
     assert version == "admission.k8s.io/v1"

@@ -103,7 +103,6 @@ async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
     for start in range(0, len(REQUEST), size):
         assert case.transport.answers == 0
         case.receive(REQUEST[start : start + size])
-
     assert case.transport.answers == 1
     assert case.connection.task is None
     assert case.slow == []
@@ -121,7 +120,6 @@ async def test_a_body_that_does_not_come_is_given_up(length: int, monkeypatch: p
     assert case.server.taken_bytes == 0
     assert not case.transport.closed, "the rest is still read, or the client would not see the answer"
     case.receive(b" " * length)
-
     assert case.transport.closed
     assert case.slow == []
 
@@ -134,7 +132,6 @@ async def test_a_head_waits_for_the_first_byte_of_its_body() -> None:
         case.connection.check(time.monotonic())
     assert case.transport.written == b""
     case.receive(BODY)
-
     assert case.transport.answers == 1
 
 
@@ -145,7 +142,6 @@ async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other() ->
     case.connection.check(time.monotonic() + edge.HEAD_SECONDS - 1)
     assert not case.transport.closed
     case.connection.check(time.monotonic() + edge.HEAD_SECONDS)
-
     assert case.transport.answers == 1
     assert case.transport.closed
 
@@ -159,7 +155,6 @@ async def test_a_body_in_pieces_has_the_length_of_its_own_head() -> None:
     await until(lambda: case.transport.answers == 2)
     case.release.set()
     await until(lambda: case.transport.answers == 3)
-
     assert [request.body for request in case.slow] == [BODY]
 
 
@@ -170,7 +165,6 @@ async def test_the_same_head_is_not_judged_again() -> None:
         case.receive(REQUEST[:-1])
         case.receive(REQUEST[-1:])
     assert (case.transport.answers, case.refusals) == (3, 1)
-
     case.receive(head(len(BODY), "/refused"))
     assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
     assert case.refusals == 2
@@ -202,7 +196,6 @@ async def test_after_the_last_answer_nothing_is_taken() -> None:
     case = PieceCase()
     case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
     case.receive(REQUEST)
-
     assert case.transport.answers == 1
     assert case.transport.closed
     assert b"Connection: close\r\n" in case.transport.written
@@ -214,7 +207,6 @@ async def test_who_was_in_a_handshake_is_recycled_too() -> None:
     case.server.recycle()
     shaking_hands.connection_made(transport := PieceTransport())
     shaking_hands.data_received(REQUEST)
-
     assert transport.closed
     assert b"Connection: close\r\n" in transport.written
 
@@ -228,17 +220,14 @@ async def test_chunks_that_are_none_end_their_request(at: int) -> None:
     await asyncio.sleep(0)
     case.receive(b"".join(pieces[1 - at :]))
     await asyncio.sleep(0)
-
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
     assert case.transport.closed
-    assert case.server.taken_bytes == 0
-    assert case.slow == []
+    assert (case.server.taken_bytes, case.slow) == (0, [])
 
 
 async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
     case = PieceCase()
-    idle = Connection(case.server)
-    idle.connection_made(transport := PieceTransport())
+    Connection(case.server).connection_made(transport := PieceTransport())
     case.receive(REQUEST[:-1])
     assert case.server.in_flight == 1
     ending = asyncio.create_task(case.server.shutdown(10))
@@ -260,7 +249,6 @@ async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
     await asyncio.sleep(0)
     task = case.connection.task
     await case.server.shutdown(0.01)
-
     assert task
     assert task.cancelled()
     assert case.transport.closed
@@ -272,7 +260,6 @@ async def test_a_handshake_does_not_outlive_its_server() -> None:
     reader, writer = await asyncio.open_connection(*split_address(case.server.address))
     await until(lambda: case.server.limiter.count, "the connection to be accepted")
     await case.server.shutdown(0.0)
-
     assert case.server.limiter.count == 0
     with suppress(ConnectionError):
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
@@ -327,9 +314,7 @@ async def test_a_request_outlives_a_client_that_leaves_with_its_handshake() -> N
     case.connection.connection_lost(None)
     accepted = socket.socket()
     case.server._opened(case.connection, accepted, opening)
-    assert accepted.fileno() == -1
-    assert case.server.in_flight == 1
-
+    assert (accepted.fileno(), case.server.in_flight) == (-1, 1)
     case.release.set()
     await until(lambda: not case.server.open, "the evaluation to end")
 
@@ -351,9 +336,7 @@ async def test_what_is_given_up_before_its_task_begins_is_answered_once(*, pause
     await task
 
     assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
-    assert case.transport.written.count(b"HTTP/1.1 ") == 1
-    assert case.slow == []
-    assert case.server.taken_bytes == 0
+    assert (case.transport.written.count(b"HTTP/1.1 "), case.slow, case.server.taken_bytes) == (1, [], 0)
 
 
 async def test_a_task_that_never_began_holds_no_connection() -> None:
@@ -364,7 +347,6 @@ async def test_a_task_that_never_began_holds_no_connection() -> None:
     case.connection.give_up(Overload.NO_ROOM)
     await asyncio.sleep(0)
     case.connection.connection_lost(None)
-
     assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
     assert case.slow == []
     assert not case.server.open
@@ -376,5 +358,4 @@ async def test_a_head_has_no_body() -> None:
     case.receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
     case.receive(b"")
     await until(lambda: case.transport.written)
-
     assert case.transport.written.endswith(b"Content-Length: 2\r\n\r\n")

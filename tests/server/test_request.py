@@ -24,7 +24,6 @@ GO = (
 
 def test_what_a_head_says() -> None:
     said = parse_head(GO)[0]
-
     assert (said.method, said.path, said.query) == ("POST", "/mutate/scheduling/pods/enforce", "timeout=10s")
     assert (said.length, said.content_type, said.is_encoded, said.is_last) == (11613, "application/json", False, False)
 
@@ -43,7 +42,6 @@ def test_what_a_head_says() -> None:
 )
 def test_how_a_body_is_bounded(data: bytes, length: int | None, is_last: bool) -> None:
     said = parse_head(data)[0]
-
     assert (said.length, said.is_last) == (length, is_last)
 
 
@@ -77,7 +75,6 @@ def test_a_known_head_says_of_a_length_what_the_parser_says(length: int, zeros: 
     known = CachedRequestHead(GO, parse_head(GO)[0])
     other = GO.replace(b"11613", b"0" * zeros + str(length).encode())
     found = known.match(other + body)
-
     if len(str(length)) + zeros <= 9:
         assert found == (len(other), length)
     said = parse_head(other)[0]
@@ -93,7 +90,6 @@ def test_where_a_known_head_is_found_the_parser_finds_the_same(at: int, with_: b
     known = CachedRequestHead(GO, parse_head(GO)[0])
     changed = GO[:at] + with_ + GO[at + removed :]
     found = known.match(changed + BODY)
-
     if found:
         begin, length = found
         assert changed[:begin].endswith(b"\r\n\r\n")
@@ -108,9 +104,7 @@ def test_only_digits_are_a_length(digits: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: 1"])
 def test_without_a_length_no_head_is_known_again(data: bytes) -> None:
-    known = CachedRequestHead(data, parse_head(GO)[0])
-
-    assert known.match(data) is None
+    assert CachedRequestHead(data, parse_head(GO)[0]).match(data) is None
 
 
 @pytest.fixture
@@ -130,7 +124,6 @@ async def test_a_head_that_comes_again_is_parsed_once(heads: list[bytes]) -> Non
     case = PieceCase()
     for request in (REQUEST, REQUEST, head(0), REQUEST, head(0, "/other"), REQUEST):
         case.receive(request)
-
     assert case.transport.answers == 6
     assert heads == [head(len(BODY)), head(0, "/other"), head(len(BODY))]
 
@@ -143,7 +136,6 @@ async def test_a_head_that_comes_on_another_connection_is_parsed_once(heads: lis
         case.receive(REQUEST[-1:], connection)
         case.receive(REQUEST, connection)
         assert transport.answers == 2
-
     assert heads == [head(len(BODY))]
     # What follows from the connection, such as a certificate that is none of those that are allowed, is asked again.
     assert case.refusals == 3
@@ -161,7 +153,6 @@ async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
     case.receive(REQUEST)
     case.receive(head(len(BODY)).replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + BODY)
     case.receive(REQUEST)
-
     assert case.transport.answers == 1
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
     assert case.transport.closed
@@ -177,7 +168,6 @@ async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
             break
         case.receive(endless[start : start + size])
         taken = start + size
-
     assert case.transport.closed
     assert taken <= MAX_HEAD_BYTES + size
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written

@@ -98,7 +98,6 @@ CURVES = {curve.name: ec.generate_private_key(curve) for curve in (ec.SECP256R1(
 )
 async def test_a_token_of_an_api_server_counts_until_it_expires(key: Key, said: dict[str, Any]) -> None:
     verifier = await knowing(k1=key, k2=KEY)
-
     before = time.monotonic()
     until_then = verify(verifier, sign(key, said))
     assert until_then is not None
@@ -153,9 +152,7 @@ STRANGER = ec.generate_private_key(ec.SECP256R1())
 )
 async def test_what_proves_nothing(token: str, result: str) -> None:
     verifier = await knowing(k1=KEY, rsa=RSA)
-
-    assert verify(verifier, token) == 0.0
-    assert verifier.results == {result: 1}
+    assert (verify(verifier, token), verifier.results) == (0.0, {result: 1})
 
 
 async def test_a_token_of_any_depth_is_an_answer() -> None:
@@ -170,7 +167,6 @@ async def test_a_token_of_any_depth_is_an_answer() -> None:
 async def test_no_token_without_its_scheme_and_none_of_another_group_counts() -> None:
     verifier = await knowing(k1=KEY)
     token = sign(KEY, claims(URL, now=NOW, groups=(GROUP,)))
-
     assert verifier.verify(f"Basic {token}", PATH, GROUP) == 0.0
     # Pods are of the core group, for which only an API server's own token can be had (its attestation is *).
     assert verify(verifier, token, "") == 0.0
@@ -191,8 +187,7 @@ async def test_only_a_token_that_looks_right_has_the_keys_read_and_not_each_of_t
         for number in range(3):
             assert verify(verifier, sign(KEY, claims(URL, now=NOW), f"new-{number}")) is None
             await asyncio.sleep(0.01)
-        assert transport.reads == [DISCOVERY_PATH, KEYS_PATH]
-        assert told == []
+        assert (transport.reads, told) == ([DISCOVERY_PATH, KEYS_PATH], [])
 
 
 MALFORMED_KEYS = [
@@ -255,6 +250,5 @@ async def test_keys_are_read_again_after_some_time(monkeypatch: pytest.MonkeyPat
 @given(st.text(max_size=60) | st.lists(st.binary(max_size=40).map(encode), min_size=2, max_size=4).map(".".join))
 def test_no_header_is_an_error(text: str) -> None:
     verifier = SenderVerifier(URL, OWN, lambda: NOW)
-    assert verifier.verify(text, PATH, GROUP) == 0.0
-    assert verifier.verify(f"Bearer {text}", PATH, GROUP) == 0.0
+    assert (verifier.verify(text, PATH, GROUP), verifier.verify(f"Bearer {text}", PATH, GROUP)) == (0.0, 0.0)
     assert verifier.results == {"malformed": 2}

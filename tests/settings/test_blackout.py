@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.golden_files import Golden
 from webhook.errors import InputErrors
 from webhook.settings.file import parse
 from webhook.settings.model import WEEK, Blackout
@@ -29,7 +29,6 @@ HOUR, DAY = 60, 24 * 60
 )
 def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int], ...]) -> None:
     blackout = read(model_of(Blackout).model_validate(fields))
-
     assert isinstance(blackout, Blackout)
     assert blackout.spans == spans
 
@@ -46,10 +45,9 @@ def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int
         ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", "timeZone"),
     ],
 )
-def test_mistakes(written: str, key: str, golden: Callable[[str], None]) -> None:
+def test_mistakes(written: str, key: str, golden: Golden) -> None:
     with pytest.raises(InputErrors) as refused:
         parse(f"eviction:\n  blackouts:\n  - {written}\n".encode(), "settings.yaml")
-
     (error,) = refused.value.mistakes
     assert error.where == "settings.yaml:3"
     assert error.what.startswith(f"eviction.blackouts[0].{key}: ")
@@ -60,5 +58,4 @@ def test_times_need_no_quotes() -> None:
     (made,) = parse(
         b"eviction: {blackouts: [{from: 22:00, to: 06:00, timeZone: +02:00}]}", "settings.yaml"
     ).eviction.blackouts
-
     assert made.text == "every day from 22:00 to 06:00 +02:00"

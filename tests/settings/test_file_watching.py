@@ -57,7 +57,6 @@ class TestFollowing:
         before = watcher.file.current
         for _ in range(3):
             await watcher.file.poll()
-
         assert watcher.file.current is before
         assert (watcher.refused, watcher.reloaded, watcher.restart) == ([], [], [])
 
@@ -66,10 +65,8 @@ class TestFollowing:
         watcher.path.write_text(GOOD)
         await watcher.file.poll()
         assert watcher.file.current is before
-
         await watcher.file.poll()
         await watcher.settle()
-
         assert watcher.file.current == parse(GOOD.encode(), "x")
         assert watcher.reloaded == [(before, watcher.file.current)]
 
@@ -78,9 +75,7 @@ class TestFollowing:
             watcher.path.write_text(text)
             await watcher.file.poll()
         await watcher.file.poll()
-
-        assert watcher.refused == []
-        assert [new.scheduling.cluster_wide for _, new in watcher.reloaded] == [True]
+        assert (watcher.refused, [new.scheduling.cluster_wide for _, new in watcher.reloaded]) == ([], [True])
 
     async def test_a_refused_change_leaves_the_last_good_state_and_is_told_once(
         self, watcher: RunningFileWatcher
@@ -105,7 +100,6 @@ class TestFollowing:
     async def test_a_file_without_end_is_one_bounded_report(self, watcher: RunningFileWatcher, text: str) -> None:
         before = watcher.file.current
         await watcher.settle(text)
-
         (refused,) = watcher.refused
         assert watcher.file.current is before
         assert len(str(refused).splitlines()) <= MAX_MISTAKES + 1
@@ -126,7 +120,6 @@ class TestFollowing:
         before, text = watcher.file.current, watcher.path.read_text()
         await watcher.settle(BAD)
         await watcher.settle(text)
-
         assert watcher.file.current is before
         assert watcher.file.problem is None
         assert watcher.reloaded == []
@@ -139,7 +132,6 @@ class TestFollowing:
         await watcher.file.poll()
         await watcher.settle(text)
         assert watcher.refused == []
-
         watcher.path.unlink()
         await watcher.settle()
         await watcher.settle()
@@ -156,11 +148,9 @@ class TestFollowing:
         (tmp_path / "..data").symlink_to("..1")
         (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
         watcher = RunningFileWatcher(tmp_path / "s.yaml")
-
         (tmp_path / "..tmp").symlink_to("..2")
         (tmp_path / "..tmp").replace(tmp_path / "..data")
         await watcher.settle()
-
         assert watcher.file.current.scheduling.cluster_wide
 
     async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: RunningFileWatcher) -> None:
@@ -174,8 +164,7 @@ class TestFollowing:
         assert watcher.reloaded[0][1] is watcher.file.current
 
         await watcher.settle(GOOD + moved + "# c\n")
-        assert len(watcher.reloaded) == 2
-        assert len(watcher.restart) == 1
+        assert (len(watcher.reloaded), len(watcher.restart)) == (2, 1)
 
         await watcher.settle(GOOD)
         assert len(watcher.restart) == 1
@@ -192,7 +181,6 @@ class TestFollowing:
             watcher.path.write_text(text)
             await quiet.poll()
             await quiet.poll()
-
         assert quiet.current.digest == hashlib.sha256(b"server: {listen: 'a:1'}").hexdigest()
 
     async def test_watch_polls_until_cancelled(self, watcher: RunningFileWatcher) -> None:
@@ -201,13 +189,11 @@ class TestFollowing:
         while not watcher.reloaded:
             await asyncio.sleep(0)
         task.cancel()
-
         with pytest.raises(asyncio.CancelledError):
             await task
 
     def test_a_bad_file_at_the_start_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "s.yaml").write_text(BAD)
-
         with pytest.raises(InputErrors):
             SettingsFile(tmp_path / "s.yaml")
 
@@ -218,7 +204,6 @@ class TestApart:
     @pytest.mark.parametrize("name", ["example.yaml", "full.yaml"])
     def test_the_settings_are_those_of_this_process(self, name: str) -> None:
         data = (CORPUS / name).read_bytes()
-
         assert parse_apart(data, name) == parse(data, name)
 
     def test_mistakes_come_with_their_lines(self) -> None:
@@ -227,9 +212,7 @@ class TestApart:
             parse(data, "s.yaml")
         with pytest.raises(InputErrors) as apart:
             parse_apart(data, "s.yaml")
-
-        assert str(apart.value) == str(here.value)
-        assert apart.value.mistakes[0].where == "s.yaml:1"
+        assert (str(apart.value), apart.value.mistakes[0].where) == (str(here.value), "s.yaml:1")
 
     def test_ctrl_c_is_for_the_server_alone(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """It ended the process that validates too, and the server with a traceback."""
@@ -239,7 +222,6 @@ class TestApart:
         monkeypatch.setattr(sys, "executable", str(broken))
         with pytest.raises(ValidationFailed, match="exit status 1; session ") as caught:
             parse_apart(b"{}", "s.yaml")
-
         assert int(str(caught.value).rpartition(" ")[2]) != os.getsid(0)
 
     async def test_a_process_that_ends_without_an_answer_is_tried_again(
@@ -254,7 +236,5 @@ class TestApart:
             with pytest.raises(ValidationFailed, match="exit status 3; no memory"):
                 await watcher.settle(GOOD)
         assert not watcher.reloaded
-
         await watcher.settle()
-
         assert watcher.file.current.scheduling.cluster_wide

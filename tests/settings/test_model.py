@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.golden_files import Golden
 from tests.settings.parsing import mistakes, snapshot
 from webhook import names
 from webhook.errors import InputErrors
@@ -138,7 +139,6 @@ def test_null_means_absent() -> None:
         "scheduling": {"schedulerName": None, "clusterWide": True},
         "webhooks": {"namespaceSelector": {"matchExpressions": None}},
     }
-
     assert snapshot(nulls) == snapshot({"scheduling": {"clusterWide": True}})
 
 
@@ -202,7 +202,6 @@ def test_match_expressions(expression: dict[str, Any], wrong: str | None) -> Non
 
 def test_the_model_can_t_be_changed() -> None:
     model = model_of(Settings).model_validate({})
-
     with pytest.raises(ValidationError):
         setattr(model, "events", "on")  # noqa: B010 - mypy does not know its fields
 
@@ -210,7 +209,6 @@ def test_the_model_can_t_be_changed() -> None:
 def test_every_setting_is_described() -> None:
     schema = model_of(Settings).model_json_schema()
     sections = [schema, *schema["$defs"].values()]
-
     for section in sections:
         assert section["additionalProperties"] is False
         for name, setting in section["properties"].items():
@@ -485,7 +483,6 @@ def test_on_loopback_no_certificate_is_needed() -> None:
 )
 def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
     settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
-
     assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
 
 
@@ -510,11 +507,10 @@ def test_schedulers_names(name: str, good: bool) -> None:
     ],
     ids=["default", "none", "two"],
 )
-def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable[[str], None]) -> None:
+def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Golden) -> None:
     with pytest.raises(ValidationError) as refused:
         model_of(Settings).model_validate(value)
     (details,) = refused.value.errors()
-
     assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
     golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
 
@@ -522,13 +518,11 @@ def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable
 @pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
 def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
     made = snapshot({"schedulers": {"a": {"healthCheck": "off"}}, "scheduling": scheduling})
-
     assert made.scheduling.scheduler_name == "a"
 
 
 def test_a_section_follows_the_namespaces_own_choices() -> None:
     section = snapshot({}).scheduling
     own = section.under({names.SCHEDULER_NAME_ANNOTATION: "batch", names.SPREAD_ANNOTATION: " zone "})
-
     assert (own.scheduler_name, own.spread) == ("batch", "zone")
     assert section.under({"other": "x"}) is section

@@ -29,7 +29,6 @@ def test_kube_schedulers_own_answers() -> None:
 @pytest.mark.parametrize("stage", ["affinity", "taints", "fit"])
 def test_malformed_terms_leave_the_others_alone(stage: str) -> None:
     malformed = [case for case in cases() if "error" in case.expected]
-
     assert malformed
     for case in malformed:
         requirements = tuple(own_requirements(view(Placed, case.given["pod"], "pod")))

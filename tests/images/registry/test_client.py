@@ -76,8 +76,7 @@ REALM = "https://auth.example/token"
     ],
 )
 def test_a_header_has_challenges(header: str, expected: list[tuple[str, dict[str, str]]]) -> None:
-    found = parse_challenges([header])
-    assert found[: len(expected)] == [Challenge(*each) for each in expected]
+    assert parse_challenges([header])[: len(expected)] == [Challenge(*each) for each in expected]
 
 
 def test_several_headers_add_up() -> None:
@@ -299,13 +298,11 @@ class TestRedirects:
         registry.handler = demanding_basic(answering(307, Location=f"http://{other.address}/x/41"))
         async with client_of(registry, redirect_hosts=(other.address,)) as client:
             assert await client.manifest(registry.reference("40"), ANN) == MINE
-        assert registry.authorizations() == [None, BASIC]
-        assert other.authorizations() == [None]
+        assert (registry.authorizations(), other.authorizations()) == ([None, BASIC], [None])
 
     async def test_in_a_circle(self, registry: FakeRegistry) -> None:
         self.redirect(registry, "/v2/disks/fedora/manifests/40")
-        assert await cause(registry) == "invalid"
-        assert len(registry.requests) == MAX_REDIRECTS + 1
+        assert (await cause(registry), len(registry.requests)) == ("invalid", MAX_REDIRECTS + 1)
 
 
 async def test_credentials_are_sent_when_they_are_asked_for(registry: FakeRegistry) -> None:
@@ -356,8 +353,7 @@ class TestBearer:
         self, registry: FakeRegistry, other: FakeRegistry
     ) -> None:
         guarded(registry, f"http://{other.address}/token")
-        assert await cause(registry, credentials=ANN) == "denied"
-        assert other.requests == []
+        assert (await cause(registry, credentials=ANN), other.requests) == ("denied", [])
         assert registry.authorizations() == [None]
         guarded(other, "unused")
         async with client_of(registry, token_hosts=(other.address,)) as client:
@@ -399,8 +395,7 @@ class TestBearer:
             return web.Response(body=body) if request.path == "/token" else await usual(request)
 
         registry.handler = answer
-        assert await cause(registry, credentials=ANN) == expected
-        assert registry.paths.count("/token") == 1
+        assert (await cause(registry, credentials=ANN), registry.paths.count("/token")) == (expected, 1)
 
 
 async def test_docker_hub_has_its_own_hosts() -> None:

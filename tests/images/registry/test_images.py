@@ -245,12 +245,10 @@ class TestLayers:
         assert images.layers(tagged(), AMD) == L1
         assert images.lacking(digest_of(whole), ARM) == digest_of(two)
         assert await fetched(images, tagged(), ARM) is None
-        assert images.layers(tagged(), ARM) == L2
-        assert images.layers(tagged(), "linux/s390x") == ()
+        assert (images.layers(tagged(), ARM), images.layers(tagged(), "linux/s390x")) == (L2, ())
 
     async def test_an_index_in_an_index_is_not_followed(self, source: ImageSource, images: Images) -> None:
-        inner = source.add(index(amd64=source.add(manifest())))
-        source.add(index(amd64=inner), "40")
+        source.add(index(amd64=source.add(index(amd64=source.add(manifest())))), "40")
         assert [await fetched(images, tagged(), AMD) for _ in range(4)] == [None] * 4
         assert len(source.asked) == 2
 
@@ -268,8 +266,7 @@ class TestLayers:
                 await asyncio.sleep(0)
         source.gate.set()
         await settle(images)
-        assert images.layers(pinned(body), AMD) == L1
-        assert len(source.asked) == 1
+        assert (images.layers(pinned(body), AMD), len(source.asked)) == (L1, 1)
 
     async def test_also_where_several_tags_point_to_it(self, source: ImageSource, images: Images) -> None:
         source.tells_digests = True
@@ -277,8 +274,7 @@ class TestLayers:
         for reference in (tagged("40"), tagged("latest"), pinned(body)):
             images.layers(reference, AMD, PullScope("shop"))
         await settle(images)
-        assert images.layers(tagged("latest"), AMD) == L1
-        assert images.results["fetched"] == 1
+        assert (images.layers(tagged("latest"), AMD), images.results["fetched"]) == (L1, 1)
 
     async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(
         self, source: ImageSource, images: Images
@@ -288,8 +284,7 @@ class TestLayers:
         source.add(manifest({"L2": 7}), "40")
         assert (images.layers(tagged(), AMD), images.waiting) == (L1, 0)
         source.now += TAG_SECONDS
-        assert await fetched(images, tagged(), AMD) == L1
-        assert images.layers(tagged(), AMD) == L2
+        assert (await fetched(images, tagged(), AMD), images.layers(tagged(), AMD)) == (L1, L2)
 
     async def test_a_tag_that_has_not_moved_costs_no_pull(self, source: ImageSource, images: Images) -> None:
         source.tells_digests = True
@@ -307,8 +302,7 @@ class TestLayers:
         for result in ("fetched", "file"):
             async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:
                 assert await fetched(images, pinned(body), AMD) is None
-                assert images.layers(pinned(body), AMD) == L1
-                assert images.results[result] == 1
+                assert (images.layers(pinned(body), AMD), images.results[result]) == (L1, 1)
         assert len(source.asked) == 1
 
 

@@ -65,8 +65,7 @@ async def test_a_node_is_scored_once_its_images_are_known(
     assert scores(nodes) == {"a": 10}
     # Those that come later find it in memory.
     put(nodes, node("b", ONE))
-    assert scores(nodes) == {"a": 10, "b": 10}
-    assert source.asked == [(ONE, None)]
+    assert (scores(nodes), source.asked) == ({"a": 10, "b": 10}, [(ONE, None)])
 
 
 async def test_images_by_index_take_two_steps(source: ImageSource, nodes: NodeLayers, images: Images) -> None:
@@ -124,5 +123,4 @@ def test_nodes_that_list_fifty_images_are_counted(nodes: NodeLayers) -> None:
     put(nodes, node("b"))
     assert nodes.cut == {"a"}
     put(nodes, node("a"))
-    assert nodes.cut == set()
-    assert (nodes.resource.path(), nodes.resource.view) == ("/api/v1/nodes", Node)
+    assert (nodes.cut, nodes.resource.path(), nodes.resource.view) == (set(), "/api/v1/nodes", Node)

@@ -293,8 +293,7 @@ class TestPlugins:
         cluster["extensions"] = [{"name": "other", "extension": 1}, extension]  # type: ignore[assignment]
         script = f'printf %s "$KUBERNETES_EXEC_INFO" > {info}; ' + credential({"token": "t"})
         user = plugin(script, provideClusterInfo=True)
-        transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
-        await transport.close()
+        await (await connect(write(tmp_path, config(cluster=cluster, user=user)))).close()
         pem = base64.b64encode(authority).decode()
         told = LOCAL | {"tls-server-name": "api", "certificate-authority-data": pem, "config": {"audience": "x"}}
         spec = {"interactive": False, "cluster": told}

@@ -203,5 +203,4 @@ async def test_lists_of_different_vms_take_turns(case: LiveCase) -> None:
     await asyncio.sleep(0.05)
     assert len(case.server.requests(PATH)) == 4
     release.set()
-    found = await asyncio.gather(*reading)
-    assert sorted(map(len, found)) == [0] * 29 + [1]
+    assert sorted(map(len, await asyncio.gather(*reading))) == [0] * 29 + [1]

@@ -148,11 +148,7 @@ class TestWatchOverTheWire:
             golden(caught.value.why.partition(" (")[0])
 
     async def test_that_never_begins(
-        self,
-        server: FakeApiServer,
-        transport: KubernetesTransport,
-        monkeypatch: pytest.MonkeyPatch,
-        golden: Golden,
+        self, server: FakeApiServer, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.05)
         server.hang(PATH)

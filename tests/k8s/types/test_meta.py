@@ -46,18 +46,15 @@ Unauthorized
 )
 def test_what_another_account_may_not_do_either(message: str, is_of_admission: bool) -> None:
     body = json.dumps({"kind": "Status", "status": "Failure", "message": message}).encode()
-
     assert decode_status(body).is_of_admission is is_of_admission
 
 
 def test_a_line_of_plain_text_is_the_message() -> None:
     said = "Client sent an HTTP request to an HTTPS server."
-
     assert decode_status(f"{said}\n".encode()).text == said
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[]", b"{}", b"{", b"a\nb", b"a\x1bb", b"a" * 201])
 def test_what_is_no_status_says_nothing(body: bytes) -> None:
     status = decode_status(body)
-
     assert (status.text, status.is_of_admission, status.is_of_terminating_namespace) == ("no message", False, False)

@@ -39,7 +39,6 @@ MISTAKEN: Final = {
 
 def test_each_mistake_of_a_key_has_its_own_sentence() -> None:
     found = {mistake: {key_problem(key) for key in keys} for mistake, keys in MISTAKEN.items()}
-
     assert all(len(sentences) == 1 and None not in sentences for sentences in found.values()), found
     assert len({sentence for sentences in found.values() for sentence in sentences}) == len(MISTAKEN)
 
@@ -61,7 +60,6 @@ def test_no_values(value: str) -> None:
 
 def test_a_selector_is_told_of_every_mistake() -> None:
     first, second = find_malformed({"zone": "not a label!", "a/b/c": "d", "disk": "ssd"}, "spec.addedNodeSelector")
-
     assert str(first).startswith("spec.addedNodeSelector: ")
     assert f'"a/b/c" {key_problem("a/b/c")}' in first.what
     assert '"not a label!"' in second.what
@@ -75,7 +73,6 @@ def test_reserved_keys() -> None:
     theirs = "cpu-vendor cpu-feature cpu-model cpu-model-migration host-model-cpu host-model-required-features"
     keys = [f"{family}.node.kubevirt.io/x" for family in (*theirs.split(), "machine-type", "hyperv")]
     keys += ["node-labeller.kubevirt.io/obsolete-host-model", "kubevirt.io/schedulable"]
-
     assert reserved_keys(mine) == ()
     assert reserved_keys({**mine, **dict.fromkeys(keys, "true")}) == tuple(sorted(keys))
 
@@ -148,7 +145,6 @@ def test_integers_are_read_as_go_does(text: str, number: int | None) -> None:
 )
 def test_operators(operator: str, values: list[str], accepted: list[str | None], refused: list[str | None]) -> None:
     expression = Expression("key", operator, tuple(values))
-
     assert all(expression.accepts(value) for value in accepted)
     assert not any(expression.accepts(value) for value in refused)
 
@@ -182,7 +178,6 @@ def test_problems(operator: str, values: tuple[str, ...], problem: str | None) -
 )
 def test_problems_of_fields(operator: str, values: tuple[str, ...], problem: str | None) -> None:
     found = Expression("any key at all", operator, values).field_problems()
-
     assert len(found) == (0 if problem is None else 1)
     assert all(str(problem) in text for text in found)
 
@@ -204,7 +199,6 @@ def test_expressions_are_anded_and_an_empty_term_matches_nothing() -> None:
 
 def test_a_malformed_expression_spoils_its_term() -> None:
     spoiled = term(ZONE_A, Expression("disk", "Is"), fields=(Expression("metadata.name", "Gt", ("1",)),))
-
     assert not spoiled.matches({"zone": "a"}, "n")
     places = [problem.partition(": ")[0] for problem in spoiled.problems]
     assert places == ["terms[0].matchExpressions[1]", "terms[0].matchFields[0]"]

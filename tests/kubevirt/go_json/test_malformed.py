@@ -56,7 +56,6 @@ def test_one_part_replaced_by_anything(data: st.DataObject, new: Any) -> None:
     objects = [WHOLE, instancetype(), PREFERRED]
     which = data.draw(st.integers(0, 2))
     objects[which] = replaced(objects[which], data, new)
-
     everything(*objects)
 
 

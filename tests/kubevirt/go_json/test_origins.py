@@ -26,7 +26,6 @@ def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[Origin, Any]
         absent = object()
         expected = {path: expected[path] if before.get(path, absent) == now[path] else origin for path in now}
         before = now
-
     assert origins.by_path() == expected
 
 
@@ -64,5 +63,4 @@ def test_inheritance_goes_back_as_far_as_it_is_known() -> None:
     built["z"] = 3
     third.note(Origin.INSTANCETYPE)
     third.inherit(second, "spec.")
-
     assert third.by_path() == {"x": Origin.VM, "y": Origin.PREFERENCE, "z": Origin.INSTANCETYPE}

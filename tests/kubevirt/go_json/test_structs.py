@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
+from tests.golden_files import Golden
 from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype
 from tests.vectors.cases import Json, read
@@ -66,7 +67,7 @@ from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPE
     ],
     ids=range(17),
 )
-def test_malformed(given: Any, where: str, golden: Callable[[str], None]) -> None:
+def test_malformed(given: Any, where: str, golden: Golden) -> None:
     with pytest.raises(InputError) as refused:
         decode(VMI_SPEC, given, "spec")
     assert refused.value.where == where
@@ -87,7 +88,6 @@ def test_copies_share_nothing(make: Callable[[Any], Any], text: str) -> None:
     given = {"a": [{"b": 1, "c": text}]}
     copy = make(given)
     copy["a"][0]["b"] = 2
-
     assert given == {"a": [{"b": 1, "c": text}]}
     assert copy["a"][0]["c"] is text
 
@@ -99,7 +99,6 @@ def written(shape: Struct, value: Any) -> Json | str:
     """A value as both ways write it, or the sentence of both about it."""
     before = copy.deepcopy(value)
     shared = _answer(share, shape, value)
-
     assert shared == _answer(lambda *given: encode(shape, decode(*given)), shape, value)
     assert value == before
     return shared
@@ -123,7 +122,6 @@ def test_a_part_that_stays_as_it_is_is_shared() -> None:
 def test_what_is_written_otherwise_is_copied_as_ever(changed: Json) -> None:
     disks = [DISKS[0], {**DISKS[1], **changed}]
     answer = written(DEVICES, {"disks": disks, "rng": {}})
-
     assert isinstance(answer, dict)
     assert (answer["disks"][1] == disks[1]) is ("bootOrder" in changed)
     # The disk that stays is shared all the same.
@@ -150,7 +148,6 @@ def test_what_was_left_out_is_written() -> None:
     inner = Struct(name=STRING, rest=Value(Struct(size=STRING), left_out=True))
     shape = Struct(one=inner, many=List(inner), always=Value(inner))
     given: Json = {"one": {"name": "a"}, "many": [{"name": "b"}], "always": {"rest": {}}}
-
     assert written(shape, given) == {
         "one": {"name": "a", "rest": {}},
         "many": [{"name": "b", "rest": {}}],
@@ -162,7 +159,6 @@ def test_what_was_left_out_is_written() -> None:
 def test_a_spec_without_resources_shares_all_else() -> None:
     given: Json = {"domain": {"devices": {"disks": DISKS}}, "networks": [{"name": "a", "pod": {}}]}
     answer = share(VMI_SPEC, given)
-
     assert answer == {**given, "domain": {**given["domain"], "resources": {}}}
     assert answer["domain"]["devices"] is given["domain"]["devices"]
 
@@ -171,7 +167,6 @@ def test_what_was_made_of_a_written_object_is_written_where_it_changed() -> None
     before = share(VMI_SPEC, {"domain": {"devices": {}}, "hostname": "a", "nodeSelector": {"a": "b"}, "dnsPolicy": "c"})
     changes = {"hostname": "", "nodeSelector": {}, "subdomain": "d", "domain": {**before["domain"], "cpu": {}}}
     changed = before | changes
-
     assert share_changes(VMI_SPEC, changed, before) == encode(VMI_SPEC, changed)
     assert share_changes(VMI_SPEC, before, before) == before
     with pytest.raises(InputError, match=r"^spec\.domain\.cpu: "):
@@ -182,9 +177,7 @@ def test_what_was_computed_becomes_plain_text() -> None:
     """Where KubeVirt's steps compute an amount it is written, however short it is."""
     amount = Computed("3Gi")
     domain = {"resources": {"requests": {"memory": amount}}, "memory": {"guest": amount, "maxGuest": amount}}
-
     result = share(VMI_SPEC, {"domain": {**domain, "devices": {}}})["domain"]
-
     amounts = [result["resources"]["requests"]["memory"], result["memory"]["guest"], result["memory"]["maxGuest"]]
     assert [type(amount) for amount in amounts] == [str, str, str]
 
@@ -301,7 +294,6 @@ def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
         budget = StepBudget()
         budget.run(remembered, instancetype(annotations={"steps": "counted"}))
         spent.append(budget.spent)
-
     assert spent[0] == spent[1]
 
 

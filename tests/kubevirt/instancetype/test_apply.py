@@ -43,7 +43,6 @@ def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]
 def test_sentences() -> None:
     _, conflicts = applied({"schedulerName": "s", "domain": {"cpu": {"cores": 1}}}, WANTED)
     paths = "spec.template.spec.schedulerName, spec.template.spec.domain.cpu.cores"
-
     assert str(Conflicts(conflicts)) == f"VM field(s) {paths} conflicts with selected instance type"
     assert Conflicts(conflicts).in_vmi().what == f"VMI conflicts with instancetype spec in fields: [{paths}]"
     assert as_json(conflicts[0]) == {

@@ -39,7 +39,6 @@ def guest(matcher: Json, reference: str = "") -> int:
 
 def test_malformed_objects_say_which() -> None:
     broken = instancetype(cpu={"guest": -1})
-
     with pytest.raises(InputError, match=r"VirtualMachineClusterInstancetype u1.spec.cpu.guest: is not between"):
         INSTANCETYPE_MATCHER.find(read_vm(vm(instancetype={"name": "u1"})), among([broken]))
     with pytest.raises(InputError, match=r"spec.template: is missing"):
@@ -69,7 +68,6 @@ CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstan
 )
 def test_texts(text: str, kind: str) -> None:
     found = parse(INSTANCETYPE_MATCHER, text, "here")
-
     assert found == SpecReference(kind, "u1")
     assert found.matcher() == ({"name": "u1"} if kind == CLUSTER else {"kind": kind, "name": "u1"})
     assert parse(INSTANCETYPE_MATCHER, str(found), "here") == found
@@ -98,7 +96,6 @@ def test_null_says_nothing_as_in_kubevirt(given: dict[str, str | None]) -> None:
 
 def test_patterns() -> None:
     small = SpecReference(CLUSTER, "u1.small")
-
     assert is_allowed(["x", "u1.*"], INSTANCETYPE_MATCHER, small)
     assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(NAMESPACED, "u1.small"))
     assert not is_allowed(["Foo/*", "u1", "u1.smal?", "u1.[s]mall"], INSTANCETYPE_MATCHER, small)

@@ -36,7 +36,6 @@ def test_cpu_features_are_added_by_name() -> None:
     features = [{"name": "vmx", "policy": "disable"}]
     preferred = {"preferredCPUFeatures": [{"name": "vmx"}, {"name": "aes"}, {"name": "aes"}]}
     added = [*features, {"name": "aes"}, {"name": "aes"}]
-
     assert domain({"cpu": {"features": features}}, cpu=preferred)["cpu"]["features"] == added
     assert domain({"cpu": {"cores": 1}}, cpu={"preferredCPUFeatures": []})["cpu"] == {"cores": 1}
     with pytest.raises(Crash, match=r"KubeVirt would crash; set spec.template.spec.domain.cpu"):
@@ -95,7 +94,6 @@ def test_vcpus(name: str, across: str, provided: int, parts: str, fields: str) -
         f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, "
         f"preference requires 9 vCPU provided as {parts}"
     )
-
     said = required(CPU, preferredCPUTopology=name, **options)
     assert said == (text, ", ".join(f"{BASE}.{part}" for part in fields.split()))
 

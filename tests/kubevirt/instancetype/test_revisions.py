@@ -21,7 +21,6 @@ def test_what_was_captured_can_be_read_again() -> None:
     wanted = instancetype()
     wanted["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}, "resourceVersion": "7"}
     stored = capture(decode(VM, vm()), {**decode(INSTANCETYPE, wanted), "kind": wanted["kind"]})
-
     assert stored["metadata"]["name"] == "vm-u1-v1beta1-u-1"
     assert stored["metadata"]["labels"]["instancetype.kubevirt.io/object-kind"] == wanted["kind"]
     assert stored["data"]["metadata"] == {"name": "u1", "uid": "u", "generation": 1, "resourceVersion": "7"}
@@ -61,7 +60,6 @@ def test_what_is_created_is_found_and_what_is_deleted_is_gone() -> None:
     store, made = Store(among([revision("old", instancetype())])), revision("new", instancetype())
     store.create(made)
     store.delete("demo", "old")
-
     assert (store.created, store.deleted) == ([made], ["old"])
     assert [store.get("ControllerRevision", "demo", name) for name in ("new", "old", "other")] == [made, None, None]
     with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):

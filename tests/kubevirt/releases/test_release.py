@@ -30,7 +30,6 @@ def test_a_change_reaches_each_minor_version_in_its_own_patch_release(version: s
 
 def test_what_ends_and_what_single_releases_lack() -> None:
     one = capability("…", "#1", since="1.6.1", until="1.6.4 1.7.0", never="1.6.2")
-
     having = [f"{version}" for version in (Version(1, 6, patch) for patch in range(6)) if one.is_in(version)]
     assert having == ["1.6.1", "1.6.3"]
     assert not one.is_in(Version(1, 7, 0))

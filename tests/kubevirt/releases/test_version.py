@@ -32,6 +32,5 @@ def test_whatever_is_written_is_a_version_or_none(text: str) -> None:
 
 
 def test_known_versions_are_in_their_order() -> None:
-    assert list(KNOWN) == sorted(KNOWN)
-    assert KNOWN[-1] == NEWEST
+    assert (list(KNOWN), KNOWN[-1]) == (sorted(KNOWN), NEWEST)
     assert len({version.line for version in KNOWN}) == len(KNOWN)

@@ -50,7 +50,6 @@ def test_nothing_is_shared_and_nothing_is_changed() -> None:
     built["spec"]["volumes"][0]["containerDisk"]["image"] = "changed"
     built["spec"]["domain"]["devices"]["gpus"][0]["name"] = "changed"
     built["metadata"]["annotations"]["i"] = "changed"
-
     assert inputs == before
 
 
@@ -83,7 +82,6 @@ def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: 
 def test_capturing() -> None:
     result, built = synced(vm(**BOTH))
     names = ["vm-u1-v1beta1-u-1", "vm-linux-v1beta1-u-1"]
-
     assert [item["metadata"]["name"] for item in result.revisions] == names
     assert result.vm["status"] == {
         "instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": names[0]}},
@@ -100,7 +98,6 @@ def test_another_name_or_policy_or_revision_is_noted() -> None:
     given = vm(instancetype={"name": "u1", "inferFromVolumeFailurePolicy": "Ignore"})
     given["status"] = {"instancetypeRef": {"name": "u0", "controllerRevisionRef": {"name": "old"}}}
     old = revision("old", instancetype(name="u0"), "u0")
-
     assert synced(given, old)[0].vm["status"]["instancetypeRef"] == {
         "name": "u1",
         "inferFromVolumeFailurePolicy": "Ignore",
@@ -114,7 +111,6 @@ def test_a_revision_of_the_same_name() -> None:
     same = revision("vm-u1-v1beta1-u-1", instancetype(annotations={"i": "1"}), "u1")
     other = revision("vm-u1-v1beta1-u-1", instancetype(cpu={"guest": 9}), "u1")
     given = vm(instancetype={"name": "u1"})
-
     assert synced(given, same)[0].revisions == []
     with pytest.raises(Rejection, match="found existing ControllerRevision with unexpected data: vm-u1-v1beta1-u-1"):
         synced(given, other)

@@ -74,7 +74,6 @@ def test_annotations_that_leak_into_the_vm_are_the_instancetypes() -> None:
 @pytest.mark.parametrize("policy", ["reference", "expand", "expandAll"])
 def test_origins_survive_every_reference_policy(policy: str) -> None:
     created = made(both(), instancetype(), preference(), configuration={"instancetype": {"referencePolicy": policy}})
-
     assert created.origins[CPU] is Origin.INSTANCETYPE
     assert created.origins["spec.architecture"] is Origin.CLUSTER
     assert created.named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
@@ -85,7 +84,6 @@ def test_the_architecture_of_an_image_is_kubevirts_choice() -> None:
     image = {"kind": "DataSource", "metadata": {"name": "s", "namespace": "demo", "labels": labels}}
     template = {"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}
     created = made(vm(dataVolumeTemplates=[template]), image)
-
     assert created.obj["spec"]["architecture"] == "arm64"
     assert created.origins["spec.architecture"] is Origin.KUBEVIRT
 
@@ -99,7 +97,6 @@ def test_inferred_from_a_volume() -> None:
         preference={"inferFromVolume": "v"},
     )
     created = made(machine, claim, instancetype(name="instancetype"), preference(name="preference"))
-
     assert created.named == {
         Origin.INSTANCETYPE: Named("VirtualMachineClusterInstancetype", "instancetype", "v"),
         Origin.PREFERENCE: Named("VirtualMachineClusterPreference", "preference", "v"),
@@ -111,7 +108,6 @@ def test_what_was_captured_counts_unless_it_is_another_object(label: str, socket
     objects = [revision("r", instancetype(cpu={"guest": 8}), label=label), instancetype(), preference()]
     status = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
     created = made(both() | {"status": status}, *objects)
-
     assert created.obj["spec"]["domain"]["cpu"]["sockets"] == sockets
     assert created.named == creation.expand_vm(both() | {"status": status}, among(objects)).named
     assert [created.named[origin].revision for origin in (Origin.INSTANCETYPE, Origin.PREFERENCE)] == [counts, ""]
@@ -127,7 +123,6 @@ def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
     """KubeVirt makes a serial number only for new VMs; the UUID then follows from the name."""
     machine = vm()
     new = {**machine, "metadata": {"name": "vm", "namespace": "demo"}}
-
     assert made(new).obj["spec"]["domain"]["firmware"]["serial"]
     assert "serial" not in made(machine).obj["spec"]["domain"]["firmware"]
 
@@ -147,7 +142,6 @@ def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
 def test_refusals_say_who_and_what(machine: Any, objects: Any, configuration: Any, stage: Stage, what: str) -> None:
     with pytest.raises(CreationDenied) as refused:
         made(machine, *objects, configuration=configuration)
-
     assert refused.value.stage is stage
     assert what in refused.value.what
 
@@ -171,9 +165,7 @@ def test_a_vmi_gets_defaults_and_nothing_else() -> None:
         "spec": {"domain": {}},
     }
     created = creation.from_vmi(given, uuids())
-
-    assert created.obj["spec"]["domain"]["cpu"]["sockets"] == 1
-    assert created.named == {}
+    assert (created.obj["spec"]["domain"]["cpu"]["sockets"], created.named) == (1, {})
     assert created.origins["metadata.annotations[kubevirt.io/instancetype-name]"] is Origin.VM
     assert created.origins[CPU] is Origin.KUBEVIRT
     with pytest.raises(CreationDenied) as refused:
@@ -183,7 +175,6 @@ def test_a_vmi_gets_defaults_and_nothing_else() -> None:
 
 def test_expansion_knows_its_origins() -> None:
     created = creation.expand_vm(both(), among([instancetype(), preference(preferredSubdomain="s")]))
-
     assert created.origins.keys() == dict(leaves(created.obj)).keys()
     assert created.origins["spec.template.spec.domain.cpu.sockets"] is Origin.INSTANCETYPE
     assert created.origins["spec.template.spec.subdomain"] is Origin.PREFERENCE

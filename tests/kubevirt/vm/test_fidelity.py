@@ -80,9 +80,7 @@ def test_what_was_captured_is_looked_up() -> None:
 def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) -> None:
     found = started(running())
     change(found["spec"])
-
     (difference,) = differences(running(), found, among(CAPTURED), DEFAULTS)
-
     assert (difference.path, difference.origin) == (path, origin)
     assert "SECRET" not in repr(difference)
 
@@ -91,9 +89,7 @@ def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
     found = started(running())
     found["spec"]["schedulerName"] = "kubevirt"
     found["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
-
     assert paths(running(), found) == []
-
     found["spec"]["schedulerName"] = "other"
     assert paths(running(), found) == ["spec.schedulerName"]
     assert paths(running({"schedulerName": "mine"}), found) == ["spec.schedulerName"]
@@ -103,7 +99,6 @@ def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
 def test_how_it_was_started_is_no_difference(strategy: str) -> None:
     found = started(running())
     found["spec"]["startStrategy"] = strategy
-
     assert paths(running(), found) == []
     assert paths(running({"startStrategy": "Paused"}), started(running())) == ["spec.startStrategy"]
 
@@ -114,12 +109,10 @@ def test_what_is_plugged_into_the_vmi_alone_is_no_difference() -> None:
     found["spec"]["domain"]["devices"]["disks"].append({"name": "extra", "disk": {"bus": "scsi"}, "serial": "extra"})
     found["spec"]["utilityVolumes"] = [{"name": "dump", "claimName": "dump"}]
     found["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
-
     assert paths(running(), found) == []
     given = running()
     given["spec"]["template"]["spec"]["utilityVolumes"] = [{"name": "other", "claimName": "other"}]
     assert paths(given, found) == []
-
     found["spec"]["volumes"][-1] = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra"}}
     assert "spec.volumes[1].name" in paths(running(), found)
 
@@ -130,7 +123,6 @@ def test_what_is_plugged_beside_the_vms_own_volumes() -> None:
     found["spec"]["volumes"] = [PLUGGED]
     found["spec"]["domain"]["devices"]["disks"] = [{"name": "extra", "disk": {"bus": "scsi"}}]
     lacking["spec"]["volumes"].pop()
-
     assert paths(bare, found) == []
     assert "spec.volumes[1].name" in paths(both, lacking)
 
@@ -156,7 +148,6 @@ def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
 def test_what_says_nothing_about_each_other(change: Any, why: str) -> None:
     given, found = running(), started(running())
     change(given, found)
-
     with pytest.raises(Incomparable) as caught:
         paths(given, found)
     assert caught.value.why == why
@@ -167,7 +158,6 @@ def test_a_vm_without_an_instancetype_has_no_resizing_to_fear() -> None:
     given["metadata"]["generation"] = 3
     found = started(given)
     found["status"] |= RESIZED
-
     assert paths(given, found) == []
 
 
@@ -175,14 +165,12 @@ def test_a_vmi_of_the_vms_present_generation_is_compared() -> None:
     found = started(running())
     found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-3"
     found["spec"]["domain"]["devices"]["rng"] = {}
-
     assert paths(running(), found) == ["spec.domain.devices.rng"]
 
 
 def test_what_was_not_captured_is_incomparable() -> None:
     given = running()
     del given["status"]["preferenceRef"]
-
     with pytest.raises(Incomparable, match="the VM's preference was not captured"):
         revisions(given)
 
@@ -197,7 +185,6 @@ def test_a_lost_revision_or_a_malformed_vmi_is_named() -> None:
 @pytest.mark.parametrize(("started", "running_now", "differs"), [("1.8", "1.9", False), ("1.9", "1.8", True)])
 def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str, differs: bool) -> None:
     """KubeVirt 1.9 adds a panic device that 1.8 did not; the update leaves running VMIs as they are."""
-
     panicking = copy.deepcopy(CAPTURED)
     (captured,) = (one for one in panicking if one["metadata"]["name"] == "pref-1")
     captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
@@ -205,7 +192,5 @@ def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str,
     then = config_of(started)
     vmi = plain.create(Round(machine, among(panicking), then).build().to_json(), then, str)
     vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
-
     found = differences(machine, vmi, among(panicking), config_of(running_now))
-
     assert bool(found) is differs

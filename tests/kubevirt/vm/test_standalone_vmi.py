@@ -109,7 +109,6 @@ def test_an_empty_node_selector_is_none() -> None:
     filled = standalone_vmi.fill(
         {"spec": {"domain": {}, "nodeSelector": {}}}, {INSTANCETYPE_MATCHER: (U1, whole)}, DEFAULTS
     )
-
     assert filled.after["spec"]["nodeSelector"] == {"a": "b"}
 
 
@@ -117,7 +116,6 @@ def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> No
     """It applies the captured object: 1.3Ti is not a whole number of bytes, and so a decimal by then."""
     whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1.3Ti", "overcommitPercent": 33}}}
     filled = standalone_vmi.fill({"spec": {"domain": {}}}, {INSTANCETYPE_MATCHER: (U1, whole)}, DEFAULTS)
-
     assert filled.after["spec"]["domain"]["memory"] == {"guest": "1429365116108800m"}
     assert filled.after["spec"]["domain"]["resources"]["requests"] == {"memory": "957674553344"}
 

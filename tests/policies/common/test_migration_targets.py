@@ -107,7 +107,6 @@ def test_a_pod_that_only_has_the_label_does_not_count(owners: Any) -> None:
     labelled, real = pod(), pod()
     labelled["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-08-22T10:00:00Z"}
     del real["spec"]["nodeSelector"]
-
     assert required(world(labelled, real, last=a_migration())) == []
     assert required(world(labelled, last=a_migration())) == []
 
@@ -117,7 +116,6 @@ def test_of_several_pods_the_last_one_counts() -> None:
     for one, time in zip(pods, ("08:00:00", "10:00:00", "09:00:00"), strict=True):
         one["metadata"]["creationTimestamp"] = f"2026-08-22T{time}Z"
         one["spec"]["nodeSelector"] = {f"kubevirt.io/made-at-{time[:2]}": "true"}
-
     keys = [label.expression.key for label in asked(world(*pods, last=a_migration()), Label)]
     assert [key for key in keys if "made-at" in key] == ["kubevirt.io/made-at-10"]
 
@@ -154,7 +152,6 @@ class TestTargetResources:
     def test_what_the_present_pod_requests_the_target_pod_does(self) -> None:
         wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
         known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {VMI: msgspec.convert(wanted, Vmi)}
-
         assert {(each.origin, each.resource, each.amount) for each in asked(known, Allocatable)} == {
             ("resources", "cpu", 100),
             ("resources", "memory", 2**30),
@@ -166,7 +163,6 @@ class TestTargetResources:
     def test_the_device_of_kvm_is_a_matter_of_kubevirts_settings(self) -> None:
         emulating = {KubeVirtKey(): settings(developerConfiguration={"useEmulation": True})}
         required = asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)
-
         assert not [each for each in required if each.origin == "kvm" or each.resource == KVM]
         assert len(asked(world(resourceful({"memory": "1Gi"})), Kvm)) == 1
 
@@ -188,7 +184,6 @@ def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classe
     """From Kubernetes 1.37 on a node may serve one that is not in its allocatable."""
     known = facts(nodes=ONE_DEVICE) | requesting() | {ListKey(DEVICE_CLASSES, ""): classes}
     target = target_of(known)
-
     assert (FOO in {each.resource for each in asked(known, Allocatable)}) is is_required
     assert (FOO in str(target.gaps)) is not is_required
     assert target.requests[FOO] == 1, "a quota counts it"
@@ -206,7 +201,6 @@ class TestPlugins:
     def test_a_runtime_class_chooses_nodes(self) -> None:
         scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
         known = self.world(msgspec.convert({"scheduling": scheduling}, RuntimeClass), {"runtime": "kata"})
-
         assert "runtime=kata" in [str(label.expression) for label in asked(known, Label)]
         assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
         assert target_of(known).gaps == ()
@@ -228,7 +222,6 @@ class TestPlugins:
         # No migration made the pod, so that all of its node selector must come from elsewhere.
         del made["metadata"]["annotations"]
         first = world(made) | {NamespaceKey("demo"): place}
-
         labels = [str(label.expression) for label in asked(first, Label) if label.origin == "namespace"]
         assert labels == ["pool=vms"]
         (gap,) = target_of(first).gaps

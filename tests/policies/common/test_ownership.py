@@ -37,7 +37,6 @@ NAMED: Json = {"f:spec": {"f:instancetype": {"f:name": {}}}}
 
 def test_what_is_applied_is_declared_and_nothing_beside_it() -> None:
     manifests = Manifests(found(entry({"f:metadata": {}}), entry(NAMED)))
-
     assert manifests.declare(NAME, "u1.small")
     assert manifests.declare(("spec", "instancetype"), {})
     assert not manifests.declare(("spec", "instancetype", "kind"), "any")
@@ -59,7 +58,6 @@ def test_who_merely_wrote_declares_nothing(other: Json) -> None:
 
 def test_the_manifest_of_a_client_side_apply_counts_while_it_says_what_is_there() -> None:
     manifests = Manifests(found(last_applied={"spec": {"instancetype": {"name": "u1.small", "kind": None}}}))
-
     assert manifests.declare(NAME, "u1.small")
     assert not manifests.declare(NAME, "u1.large")
     assert not manifests.declare(("spec", "instancetype", "kind"), None)

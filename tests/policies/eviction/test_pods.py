@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, Json, config_of, installed
+from tests.golden_files import Golden
 from tests.policies.eviction.world import (
     CAPTURE,
     MINE,
@@ -35,15 +36,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
-from webhook.placement.machines import (
-    EVACUEES,
-    LAUNCHER_PODS,
-    UNFINISHED,
-    VMIS,
-    Evacuee,
-    Migration,
-    Vmi,
-)
+from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Migration, Vmi
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, QuotaStatus, ResourceQuota
 from webhook.placement.requirements import Allocatable, Origin, Staying, Uncordoned
 from webhook.policies.common import migration_targets
@@ -82,7 +75,6 @@ class TestQuotas:
     def test_target_pods_that_quotas_admit_or_not(self, quotas: object, ranges: object, codes: list[str]) -> None:
         known = facts() | {ListKey(QUOTAS, "demo"): quotas, ListKey(LIMIT_RANGES, "demo"): ranges}
         decision = decide(known)
-
         assert [reason.code for reason in decision.reasons] == codes
         assert (decision.denial is not None) is (codes == [reasons.QUOTA])
         assert len(decision.warnings) == len(codes) - 1
@@ -98,7 +90,6 @@ class TestQuotas:
 class TestAllowed:
     def test_where_the_vm_can_go(self) -> None:
         decision = decide(facts())
-
         assert (decision.denial, decision.warnings, decision.reasons) == (None, (), (common.eligible(2, 4),))
         assert decision.notes == {"eligible-nodes": "2"}
         why = {"vmi": "web01", "requester": "sigs.k8s.io/descheduler", "why": "triggered by a profile"}
@@ -106,7 +97,8 @@ class TestAllowed:
 
     def test_drains_are_not_looked_at(self) -> None:
         for body in (json.loads(CAPTURE.read_bytes()), review(by=None), review(by="somebody")):
-            assert decide({}, body).code == reasons.OTHER_REQUESTER
+            decision = decide({}, body, protect_transfers_seconds=3600)
+            assert (decision.code, decision.denial) == (reasons.OTHER_REQUESTER, None)
         assert decide({}, review(), requesters=()).code == reasons.OTHER_REQUESTER
         assert decide({}, review(operation="UPDATE")).code == common.OTHER_OPERATION
         assert decide(facts(), review(by="balancer"), requesters=("balancer",)).code == common.ELIGIBLE
@@ -195,7 +187,6 @@ class TestTransfers:
     )
     def test_which_are_held(self, made: Json, seconds: int, code: str) -> None:
         decision = decide(facts(its_pod=self.importer(**made)), protect_transfers_seconds=seconds)
-
         assert decision.code == code
         assert (decision.denial is not None) is (code == reasons.TRANSFER)
         assert decision.warnings == ()
@@ -205,11 +196,6 @@ class TestTransfers:
         its_pod = pod(labels=labels)
         its_pod["status"]["startTime"] = stamp(60)
         assert decide(facts(its_pod=its_pod), protect_transfers_seconds=3600).code == common.ELIGIBLE
-
-    def test_drains_end_them(self) -> None:
-        for by in (None, "somebody"):
-            decision = decide({}, review(by=by), protect_transfers_seconds=3600)
-            assert (decision.code, decision.denial) == (reasons.OTHER_REQUESTER, None)
 
 
 class TestGoesDown:
@@ -258,7 +244,6 @@ class TestDenied:
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
-
         # The present node is out for its own reason, too.
         cordoned = Uncordoned(Origin.CORDONED, ()).lacking
         classes, _, advice = denial(decision).rpartition(";")
@@ -277,7 +262,6 @@ class TestDenied:
         known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): found}
         # The API server rejects such a label in a list, too.
         del known[MINE]
-
         assert denial(decide(known), reasons.NAME_TOO_LONG) == migration_targets.name_problem(long)
 
     def test_blackout_and_cool_down(self) -> None:
@@ -390,7 +374,6 @@ class TestForged:
     def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
         large = facts() | {CLUSTER: Unavailable("too large")}
         decision = decide(large, max_per_cluster=1)
-
         assert [reason.code for reason in decision.reasons] == [common.ELIGIBLE, common.LOOKUP_FAILED]
         assert decision.denial is None
         (warning,) = decision.warnings
@@ -405,7 +388,6 @@ def test_a_vm_whose_node_is_emptied_is_not_paced() -> None:
     """A drain would move it without any pacing."""
     emptied = NODES[0] | {"status": {"conditions": [{"type": "DrainInProgress", "status": "True"}]}}
     known = facts(nodes=[emptied, *NODES[1:]], migrations=[migration()]) | evacuating("demo", "other")
-
     assert decide(facts(migrations=[migration()])).code == reasons.COOL_DOWN
     assert decide(known, max_per_cluster=1).code == common.ELIGIBLE
     assert decide(known, blackouts=ALWAYS).code == reasons.BLACKOUT
@@ -414,7 +396,6 @@ def test_a_vm_whose_node_is_emptied_is_not_paced() -> None:
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, VMI, MINE, NodesKey()])
 def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
-
     assert (decision.code, decision.denial) == (common.LOOKUP_FAILED, None)
     assert decision.warnings == decision.reasons
     assert decision.warnings[0].text.endswith("no answer")
@@ -440,7 +421,6 @@ def test_blackouts_are_those_of_a_calendar(days: set[Day], begin: int, end: int,
         return
     zone = f"{'-' if offset < 0 else '+'}{clock(abs(offset))}"
     made = Blackout(days=tuple(days), begin=clock(begin), end=clock(end), time_zone=zone)
-
     local = datetime.fromtimestamp(now, timezone(timedelta(minutes=offset)))
     lasts = timedelta(minutes=end - begin if end > begin else end - begin + 24 * 60)
     expected = False
@@ -460,11 +440,9 @@ def test_blackouts_are_those_of_a_calendar(days: set[Day], begin: int, end: int,
     ],
     ids=["every day", "two days", "time zone"],
 )
-def test_a_blackout_is_told_as_it_was_written(fields: dict[str, Any], golden: Callable[[str], None]) -> None:
+def test_a_blackout_is_told_as_it_was_written(fields: dict[str, Any], golden: Golden) -> None:
     other = Blackout(begin="00:00", end="00:01")
-
     found = blackout([other, Blackout(**fields)], NOW)
-
     assert found
     golden(found.text)
     assert blackout([other], NOW) is None
@@ -472,7 +450,6 @@ def test_a_blackout_is_told_as_it_was_written(fields: dict[str, Any], golden: Ca
 
 def test_a_blackout_holds_from_its_first_minute_to_before_its_last() -> None:
     ends, begins = (Blackout(begin=at, end=to) for at, to in (("11:00", "12:00"), ("12:00", "13:00")))
-
     assert blackout([ends], NOW) is None
     assert blackout([ends], NOW - 0.1)
     assert blackout([begins], NOW)
@@ -528,7 +505,6 @@ class TestCoolDown:
     @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6), st.integers(0, 20_000))
     def test_more_history_never_makes_it_shorter_nor_longer_than_the_longest(self, ends: list[int], more: int) -> None:
         fewer, all_of_them = held([*ends])[1], held([*ends, more])[1]
-
         assert max(fewer, all_of_them) <= 3600
         # A younger migration restarts the time; an older one can only lengthen it.
         if more >= min(ends):
@@ -595,7 +571,6 @@ def test_a_vm_whose_migrations_kubevirt_holds_back(version: str, code: str, spec
     found = vmi(**status)
     found["spec"] |= spec
     known = facts(found) | {KubeVirtKey(): installed(config_of(version))}
-
     assert decide(known).code == code
     completed = {"backupStatus": {"backupName": "nightly", "completed": True}}
     assert decide(facts(vmi(changedBlockTracking=completed))).code == common.ELIGIBLE

@@ -158,7 +158,6 @@ class TestWhatIsPutBack:
     def test_an_overwrite_by_a_pool_is_repaired_whoever_asks(self) -> None:
         new = halted(annotations={"pool": "x"})
         decision = decide(new, facts(WORLD), OURS)
-
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
@@ -197,7 +196,6 @@ class TestWhatIsPutBack:
     def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
         world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
         decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, OURS)
-
         assert ("spec", "instancetype") not in changes(decision)
         assert "nodeSelector conflicts" in decision.warnings[0].text
         assert decide(vm(preference=FEDORA), facts([CRASHING]), vm()).denial
@@ -209,14 +207,12 @@ class TestGivingWay:
     @pytest.mark.parametrize(("scope", "gone"), [("unsized", GONE | PREFERENCE_GONE), ("all", GONE)])
     def test_a_size(self, scope: str, gone: Any) -> None:
         decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
-
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
         assert len(decision.warnings) == 1
 
     def test_what_conflicts_without_being_a_size(self) -> None:
         world = facts([instancetype(nodeSelector={"zone": "b"}), preference()])
         decision = decide(marked(nodeSelector={"zone": "a"}), world, OURS)
-
         assert changes(decision) == GONE
         assert "nodeSelector" in decision.warnings[0].text
         assert decision.reasons[-1].code == instancetypes.UNSIZED
@@ -312,10 +308,8 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
     there = written(server, way, before)
     if there is None:
         return
-
     stored = written(server, way, after, before)
     created = written(server, way, manifest_of(second, "new"))
-
     assert list(WrittenField(way, after, there, stored, created).surprises()) == []
     if stored is not None:
         again = written(server, way, after, after)
@@ -353,16 +347,13 @@ class TestMerging:
         kinds = {"VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"}
         missing = [(kind, "big") for kind in kinds - {found["kind"] for found in objects}]
         decision = decide(merged(name="big"), facts(objects, missing), OLD)
-
-        assert changes(decision)["spec", "instancetype"] == expected
-        assert len(decision.warnings) == 1
+        assert (changes(decision)["spec", "instancetype"], len(decision.warnings)) == (expected, 1)
 
     def test_a_cluster_wide_kind_of_ours_goes_without_a_question(self) -> None:
         ours: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}}
         explicit = {"kind": "VirtualMachineClusterInstancetype", **SMALL}
         new, old = (vm(**ours, instancetype=given) for given in ({**explicit, "name": "big"}, explicit))
         decision = decide(new, facts([instancetype("big")]), old)
-
         assert (changes(decision)["spec", "instancetype"], decision.warnings) == ({"name": "big"}, ())
 
     def test_a_revision_of_ours_goes_with_the_name(self) -> None:

@@ -90,7 +90,6 @@ class TestWhatIsFilled:
     def test_what_the_owner_wrote_stays_as_it_was_written(self) -> None:
         devices = {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}
         got = filled(vmi({"devices": devices, "machine": None}, y={"z": "0010"}), facts(WORLD), **BOTH)
-
         assert (got["y"], got["domain"]["machine"], got["domain"]["devices"]["rng"]) == ({"z": "0010"}, None, {})
         assert got["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}, "x": 1}]
 
@@ -158,7 +157,6 @@ class TestWhatIsNot:
         self, obj: Json, world: Any, settings: dict[str, Any], why: str
     ) -> None:
         decision = decide(obj, world, **BOTH, **settings)
-
         # The preference applies all the same.
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
@@ -167,7 +165,6 @@ class TestWhatIsNot:
 
     def test_defaults_of_which_none_fits(self) -> None:
         decision = decide(SELECTING, facts([ELSEWHERE, PICKY]), **BOTH)
-
         assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         conflict, unmet = decision.warnings
         assert conflict.code == unmet.code == reasons.DEFAULT_UNUSABLE
@@ -181,7 +178,6 @@ class TestWhatIsNot:
     @pytest.mark.parametrize("text", ["Foo/x", "u1 small"])
     def test_a_default_that_is_none(self, text: str) -> None:
         decision = decide(vmi(), facts(WORLD), default_instancetype=text)
-
         assert (decision.code, decision.changes) == (reasons.DEFAULT_UNUSABLE, ())
         assert [warning.code for warning in decision.warnings] == [reasons.DEFAULT_UNUSABLE]
         assert names.DEFAULT_INSTANCETYPE_ANNOTATION in decision.warnings[0].text
@@ -201,7 +197,6 @@ class TestWhatIsRefused:
 
     def test_conflicts_with_all_causes(self) -> None:
         denial = refused(decide(asking(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}})), facts(WORLD)))
-
         fields = ["spec.domain.cpu.cores", "spec.domain.memory.guest"]
         said = f"{CONFLICT} [{', '.join(fields)}]"
         assert (denial.code, denial.message, [cause.field for cause in denial.causes]) == (422, said, fields)
@@ -244,7 +239,6 @@ class TestWhatIsRefused:
     def test_a_default_never_stands_in_the_way_of_a_wish(self) -> None:
         world = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
         decision = decide(asking(vmi(), ASKED_SIZE), world, default_preference="fedora")
-
         assert not decision.denial
         assert set(decision.notes) == {"instancetype"}
         assert "preference requires 64 vCPU" in decision.warnings[0].text

@@ -47,7 +47,6 @@ def keys(obj: Json, decision: Decision) -> list[str]:
 
 def test_a_pod_without_affinity_gets_a_term() -> None:
     decision = evaluate(target_pod(), {"zone": "b"})
-
     assert decision.code == reasons.CONSTRAINED
     assert terms(target_pod(), decision) == [{"matchExpressions": [B]}]
     assert decision.notes == {"added-node-selector": "zone=b"}
@@ -69,7 +68,6 @@ def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
 
 def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     obj = target_pod(selector={"zone": "a"})
-
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
     ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
     assert not ignored.changes
@@ -93,7 +91,6 @@ def test_pods_that_are_none_of_ours() -> None:
     source, foreign = target_pod(), target_pod()
     del source["metadata"]["annotations"]
     del foreign["metadata"]["labels"]["kubevirt.io"]
-
     assert evaluate(source, {"zone": "b"}).code == reasons.NOT_A_TARGET
     assert evaluate(foreign, {"zone": "b"}).code == common.NOT_LAUNCHER
     assert evaluate(target_pod(), {"zone": "b"}, user="mallory").code == common.NOT_CREATED_BY_KUBEVIRT
@@ -113,9 +110,7 @@ def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
 def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
     unread = facts() | {ObjectKey(VMIS, "demo", "web01"): Unavailable("no answer")}
     obj = target_pod(selector={AMD: "true"})
-
     decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
-
     assert keys(obj, decision) == [AMD, "zone"]
     assert [reason.code for reason in decision.reasons] == [reasons.CONSTRAINED, common.LOOKUP_FAILED]
     assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
@@ -168,9 +163,7 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
     obj = target_pod(given_)
     if not added:
         return
-
     decision = evaluate(obj, added)
-
     expected = matches(given_, labels) and all(labels.get(key) == value for key, value in added.items())
     assert matches(terms(obj, decision) if decision.changes else given_, labels) == expected
 

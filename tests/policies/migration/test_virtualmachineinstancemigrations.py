@@ -27,7 +27,7 @@ from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NodesKey
 from webhook.k8s.types.selectors import Expression
-from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
+from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
@@ -86,7 +86,6 @@ class TestSelector:
         two = refused(migration({"zone": "no label", "b/": "x"}), {}, reasons.SELECTOR_INVALID, 422)
         many = {f"{number:04} ": "x" for number in range(MAX_ADDED)}
         denial = refused(migration(many), {}, reasons.SELECTOR_INVALID, 422)
-
         assert (len(two.causes), len(denial.causes)) == (2, 21)
         assert denial.causes[-1].message.startswith(str(MAX_ADDED - 20))
         assert denial.causes[-1].message in denial.message
@@ -122,7 +121,6 @@ class TestResourcesOfTheTarget:
     def test_memory_that_no_other_node_has(self) -> None:
         nodes = [*ONE_DEVICE, offering("node-b2", "b", **{FOO: "1"})]
         fits, too_large = (facts(nodes=nodes) | requesting(memory=size) for size in ("64Gi", "65Gi"))
-
         assert decide(migration(ANYWHERE), fits).notes == {"eligible-nodes": "1"}
         lacking = Allocatable(Origin.RESOURCES, "memory", 65 * 1024**3).lacking
         assert lacking in refused(migration(ANYWHERE), too_large, common.NO_ELIGIBLE_NODE).message
@@ -141,7 +139,6 @@ class TestCollision:
 
     def test_may_only_be_warned_about(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="warn")
-
         assert decision.denial is None
         assert [reason.code for reason in decision.reasons] == [reasons.SELECTOR_CONFLICT, common.NO_ELIGIBLE_NODE]
         assert decision.warnings == (reasons.pending(reasons.SELECTOR_CONFLICT, str(self.CONFLICT)),)
@@ -169,7 +166,6 @@ class TestCollision:
         nodes = [node("ip-10-0-0-1", "a", **hostname), *NODES]
         there = vmi() | {"status": {"nodeName": "ip-10-0-0-1"}}
         message = refused(migration(hostname), facts(there, nodes), reasons.SELECTOR_CONFLICT).message
-
         assert Elsewhere(Origin.SOURCE_NODE, "ip-10-0-0-1").clause in message
         assert common.eligible(0, 5).text in message
 
@@ -182,13 +178,6 @@ class TestNoNode:
         message = refused(migration(C), facts(), common.NO_ELIGIBLE_NODE).message
         assert message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in message
-
-    def test_the_change_that_would_help(self) -> None:
-        nodes = [*NODES[:2], node("node-b1", "b", cordoned=True)]
-        advice = refused(migration(B), facts(nodes=nodes), common.NO_ELIGIBLE_NODE).message.rpartition(";")[2]
-
-        assert "1 node(s)" in advice
-        assert Uncordoned(Origin.CORDONED, ()).lacking in advice
 
     def test_names_for_those_who_may_list_nodes(self) -> None:
         message = refused(migration(C), facts(may=LISTER), common.NO_ELIGIBLE_NODE).message
@@ -217,7 +206,6 @@ class TestNoNode:
     def test_what_is_not_known_is_refused_with_503(self, key: Any) -> None:
         world = facts() | {key: Unavailable("no answer")}
         lax = decide(migration(B), world, failure_policy="Ignore")
-
         assert refused(migration(B), world, common.LOOKUP_FAILED, 503)
         assert (lax.code, lax.denial, len(lax.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
@@ -239,7 +227,6 @@ class TestCap:
     def test_unfinished_user_migrations_count(self) -> None:
         running, done = (migration() | {"status": {"phase": phase}} for phase in ("Running", "Succeeded"))
         world = facts(migrations=[running, done, annotated(migration(), "evacuationMigration")])
-
         assert refused(migration(B), world, reasons.TOO_MANY_MIGRATIONS, 429, max_unfinished=1)
         assert decide(migration(B), world, max_unfinished=1).reasons == (reasons.too_many(1, 1, "demo"),)
         assert decide(migration(B), world, max_unfinished=2).code == common.ELIGIBLE
@@ -252,7 +239,6 @@ class TestCap:
 class TestWithoutSelector:
     def test_a_pinned_vm_is_warned_about(self) -> None:
         decision = decide(migration(), PINNED, WARNING)
-
         assert (decision.code, decision.denial) == (reasons.PINNED, None)
         assert [warning.code for warning in decision.warnings] == [reasons.PINNED]
         assert "kubernetes.io/hostname=node-a1" in decision.warnings[0].text

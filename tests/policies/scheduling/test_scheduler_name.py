@@ -165,7 +165,6 @@ class TestNamesOfPods:
     )
     def test_what_can_not_be_known_or_is_down_is_said_to_the_user(self, facts: Any, code: str, said: str) -> None:
         decision = decide(review(pod()), facts)
-
         assert (decision.code, decision.changes) == (code, ())
         assert [warning.code for warning in decision.warnings] == [code]
         assert said in decision.warnings[0].text
@@ -181,7 +180,6 @@ class TestNamesOfPods:
         undeclared = decide(review(pod()), known(vmi()), scheduler_name="nobody")
         only = {"batch": SchedulerSettings("batch", DECLARED["batch"].health_check)}
         declared = decide(review(pod()), known(vmi()), schedulers=only, scheduler_name="batch")
-
         assert (undeclared.code, undeclared.changes) == (reasons.UNDECLARED, ())
         assert undeclared.warnings == (reasons.undeclared("nobody"),)
         assert changes(declared)[POD_SCHEDULER] == "batch"
@@ -232,7 +230,6 @@ def test_rules_of_vmis(spec: Json | None, code: str, more: Json) -> None:
     # Off is the default.
     settings: Json = {"virtual_machine_instances": True} if more.get("on", True) else {}
     decision = decide(body, known(health=more.get("health", AVAILABLE)), **settings)
-
     assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
 
 
@@ -241,7 +238,6 @@ def test_only_declared_names_are_ever_written(
     scheduler: Any, mark: str | None, chosen: str | None, health: Any
 ) -> None:
     decision = decide(review(pod(None if scheduler is ... else scheduler, mark or "")), known(vmi(chosen), health))
-
     written = changes(decision).get(POD_SCHEDULER)
     assert written in (None, "kubevirt", "default-scheduler")
     if written == "kubevirt":
@@ -260,7 +256,6 @@ def test_every_health_check_state_has_an_answer_for_every_point() -> None:
 def test_changes_are_kept_only_where_no_tenant_wrote_a_part_of_them() -> None:
     usual = [decide(review(pod()), known(vmi())).changes for _ in range(2)]
     tenants = decide(review(vm(mark="x" * 1000)), known()).changes
-
     assert usual[0] is usual[1]
     assert isinstance(usual[0], RepeatedChanges)
     assert "x" * 1000 in [change.old for change in tenants]
@@ -293,7 +288,6 @@ class TestVirtualMachines:
 
     def test_restore_with_the_mark_alone_is_a_vm_without_choice(self) -> None:
         decision = decide(review(vm(mark="batch")))
-
         assert (decision.code, changes(decision)[POD_MARK_PATH]) == (reasons.INJECTED, "kubevirt")
         assert {change.path: change.old for change in decision.changes}[POD_MARK_PATH] == "batch"
         # One that is there already is no change.
@@ -335,7 +329,6 @@ class TestInstancetypes:
         body = review(vm(instancetype={"name": "u1", "kind": kind}))
         key = ObjectKey(resource, namespace, "u1")
         setting = decide(body, known() | {key: Instancetype(spec=InstancetypeSpec("kubevirt"))})
-
         for without_scheduler in (Instancetype(spec=InstancetypeSpec()), Instancetype()):
             assert decide(body, known() | {key: without_scheduler}).code == reasons.INJECTED
         assert (setting.code, setting.changes) == (reasons.INSTANCETYPE_SETS_SCHEDULER, ())
@@ -362,7 +355,6 @@ class TestInstancetypes:
     def test_unreadable(self, key: Any) -> None:
         matcher = NAMING | ({"revisionName": "r1"} if key is R1 else {})
         decision = decide(review(vm(instancetype=matcher)), known() | {key: Unavailable("slow")})
-
         assert (decision.code, decision.changes) == (reasons.INSTANCETYPE_UNREADABLE, ())
         assert decision.warnings == (reasons.instancetype_unreadable("slow"),)
 
@@ -458,7 +450,6 @@ def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
     decision = update(vm(new, mark=new_mark, template_mark=template_mark), vm(old, mark=old_mark), known(health=health))
-
     made = changes(decision)
     if VM_SCHEDULER in made:
         assert old == old_mark and not new_mark and not template_mark and new in (..., None, "")
@@ -529,7 +520,6 @@ class TestMarks:
         settings: Json = {"schedulers": self.ALONE} if len(missing) > 1 else {}
         body = review(copied, operation=operation, oldObject=OURS if operation == "UPDATE" else None)
         decision = decide(body, **settings)
-
         assert (decision.code, changes(decision)) == (reasons.ANNOTATION_RESTORED, dict.fromkeys(missing, "kubevirt"))
 
     @pytest.mark.parametrize(

@@ -112,7 +112,6 @@ class TestZones:
 
     def test_zone_alone_writes_nothing_then(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {NodesKey(): zoned(a="")}, spread="zone")
-
         assert scheduling.SPREAD_WITHOUT_ZONES in codes(decision)
         assert PATH not in changes(decision)
         # Nodes are looked at only where zones are wanted.
@@ -126,44 +125,27 @@ class TestZones:
         pod = launcher_pod(affinity={"nodeAffinity": required})
         decision = decide(review(pod), known(vmi()) | {NodesKey(): zoned(**zones)}, spread="both")
         its = [zone for name, zone in zones.items() if name in usable]
-
         assert changes(decision)[MARK_PATH] == ("both" if all(its) and len({*its}) > 1 else "hostname")
 
     @pytest.mark.parametrize(("body", "path"), [(of_vmi(), PATH), (review(vm()), VM_PATH)], ids=["VMI", "VM"])
     def test_in_vms_all_nodes_that_take_vms_count(self, body: Json, path: tuple[str, ...]) -> None:
         section: Any = {"spread": "both", "spread_virtual_machines": True, "spread_virtual_machine_instances": True}
         unzoned = known(vmi()) | {NodesKey(): zoned(a="1", b="2", c="")}
-
         assert changes(decide(body, **section))[path] == constraints("both")
         assert changes(decide(body, unzoned, **section))[path] == constraints("hostname")
 
 
 class TestSpreadOfPods:
-    def test_pod_without_constraints_gets_them_and_its_scheduler(self) -> None:
-        decision = decide(review(launcher_pod()))
-
-        assert codes(decision) == {scheduling.INJECTED, scheduling.SPREAD_INJECTED}
-        assert changes(decision)[PATH] == constraints("hostname")
-        assert changes(decision)[MARK_PATH] == "hostname"
-        assert changes(decision)["spec", "schedulerName"] == "kubevirt"
-
-    def test_both_choices_make_one_patch_that_applies(self) -> None:
+    def test_both_choices_make_one_patch_that_applies_once(self) -> None:
         pod = launcher_pod()
         del pod["metadata"]["annotations"]
-        result = patched(pod, decide(review(pod)))
-
+        decision = decide(review(pod))
+        result, marks = patched(pod, decision), {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt", MARK: "hostname"}
+        assert codes(decision) == {scheduling.INJECTED, scheduling.SPREAD_INJECTED}
+        assert (result["spec"]["schedulerName"], result["metadata"]["annotations"]) == ("kubevirt", marks)
         assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
-        assert result["metadata"]["annotations"] == {
-            names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
-            MARK: "hostname",
-        }
-
-    def test_a_second_call_changes_nothing(self) -> None:
-        pod = launcher_pod()
-        decision = decide(review(patched(pod, decide(review(pod)))))
-
-        assert not decision.changes
-        assert scheduling.SPREAD_PRESENT in codes(decision)
+        again = decide(review(result))
+        assert (again.changes, scheduling.SPREAD_PRESENT in codes(again)) == ((), True)
 
     def test_off_says_nothing(self) -> None:
         assert codes(decide(review(launcher_pod()), spread="off")) == {scheduling.INJECTED}
@@ -172,9 +154,7 @@ class TestSpreadOfPods:
     def test_they_need_no_scheduler(self, health: Any, schedulers: Any) -> None:
         declared = {} if schedulers is None else {"schedulers": schedulers}
         facts = known(vmi(), health) if health else known(vmi())
-
         decision = decide(review(launcher_pod()), facts, **declared)
-
         assert decision.code == scheduling.SPREAD_INJECTED, "the reason that changed something comes first"
         assert PATH in changes(decision)
         assert ("spec", "schedulerName") not in changes(decision)
@@ -207,7 +187,6 @@ class TestSpreadOfPods:
     @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
     def test_an_invalid_value_changes_nothing_and_is_said(self, value: str) -> None:
         decision = decide(review(launcher_pod()), spread=value)
-
         assert scheduling.SPREAD_INVALID in codes(decision)
         assert PATH not in changes(decision)
         assert len(decision.warnings) == 1
@@ -257,7 +236,6 @@ class TestSpreadOfPods:
         if own is not None:
             pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = own
         result = patched(pod, decide(review(pod), spread=namespace))["spec"].get("topologySpreadConstraints")
-
         counts = own if own is not None else namespace
         usable = counts in ("hostname", "zone", "both")
         assert result == (written or (constraints(counts) if usable else written))
@@ -318,7 +296,6 @@ class TestVms:
 
     def test_an_overwrite_gets_them_back(self) -> None:
         decision = self.updated(spread_vm(constraints("both"), "both"), spread_vm())
-
         assert decision.code == scheduling.SPREAD_PRESERVED
         assert changes(decision)[VM_PATH] == constraints("both")
         assert changes(decision)[MARK_PATH] == "both"
@@ -346,14 +323,12 @@ class TestVms:
             if wish is not None:
                 obj["spec"]["template"]["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = wish
         decision = self.updated(old, new)
-
         assert codes(decision) >= {code} - {None}
         assert (VM_PATH in changes(decision)) is (code == scheduling.SPREAD_PRESERVED)
 
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
         decision = self.updated(INJECTED, spread_vm([*rest, OWN], "hostname"))
-
         assert decision.code == scheduling.SPREAD_WITHDRAWN
         own = {VM_PATH: [OWN]} if rest else {}
         assert changes(decision) == {MARK_PATH: None, TEMPLATE_MARK: None} | own
@@ -368,7 +343,6 @@ class TestVms:
         fields = (("topologyKey",), ("whenUnsatisfiable",), ("maxSkew",), ("labelSelector", "matchLabels", "app"))
         new = declaring(spread_vm([merged], "hostname"), *((*self.ITEM, *field) for field in fields))
         decision = self.updated(INJECTED, new)
-
         own = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3}
         assert changes(decision)[VM_PATH] == [own | {"labelSelector": {"matchLabels": {"app": "web"}}}]
 

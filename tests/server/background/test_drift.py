@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from tests import builders
 from tests.admission.audit_schema import valid
 from tests.builders import known, launcher_pod, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
+from tests.golden_files import Golden
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
 from tests.server.background.conftest import ServedApi, working
@@ -45,7 +45,6 @@ def whole(obj: Any) -> Unstructured:
 def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations_themselves() -> None:
     asked = {endpoint.path for look in drift.LOOKS for endpoint in look.endpoints}
     others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
-
     assert all("/pods/" in path or "/virtualmachine" in path for path in asked)
     assert {path.split("/")[3] for path in others} <= {"virtualmachineinstancemigrations", "pods"}
     assert "/mutate/migration/pods/enforce" in asked
@@ -98,7 +97,6 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
         instancetypes=InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False),
     )
     policies: Any = [names.SCHEDULING, names.INSTANCETYPES]
-
     assert [look.resource.plural for look in drift.looks(policies, off)] == ["pods"]
     everything = ["pods", "virtualmachines", "virtualmachineinstances"]
     assert [look.resource.plural for look in drift.looks(policies, settings())] == everything
@@ -133,7 +131,6 @@ def test_a_candidate_is_judged_by_those_who_can() -> None:
         vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}
     )
     found = drift.make_candidate(look, whole(marked), "")
-
     assert found
     assert found.endpoints == (VMS,)
     assert (found.namespace, found.name, found.uid) == ("demo", "web01", "uid-web01")
@@ -144,7 +141,6 @@ def test_the_review_is_that_of_a_creation() -> None:
     obj = stored(launcher_pod(nodeName="node-a")) | {"status": {"phase": "Running"}}
     body = drift.review(PODS, whole(obj), "controller")
     request = json.loads(body)["request"]
-
     assert (request["operation"], request["userInfo"]["username"]) == ("CREATE", "controller")
     assert request["object"]["status"] == {}
     assert "nodeName" not in request["object"]["spec"]
@@ -199,9 +195,7 @@ def test_a_report() -> None:
 async def test_they_come_and_go(reporting: PolicyReportsCase) -> None:
     await reporting.reports.write({"demo": [FOUND]})
     (held,) = reporting.server.held(POLICY_REPORTS).values()
-    assert held["summary"]["fail"] == 1
-    assert reporting.server.asked[-1].query["fieldManager"] == NAME
-
+    assert (held["summary"]["fail"], reporting.server.asked[-1].query["fieldManager"]) == (1, NAME)
     await reporting.reports.write({"other": [FOUND]})
     assert set(reporting.server.held(POLICY_REPORTS)) == {("other", NAME)}
     await reporting.reports.write({})
@@ -215,7 +209,6 @@ async def test_reports_of_others_are_left_alone(reporting: PolicyReportsCase, ca
     reporting.server.fail(DEMO, 409, verb="patch")
     await reporting.reports.write({"demo": [FOUND]})
     await reporting.reports.write({})
-
     assert set(reporting.server.held(POLICY_REPORTS)) == {("demo", NAME), ("demo", "mine")}
     assert "another program" in caplog.messages[0]
 
@@ -225,9 +218,7 @@ async def test_a_cluster_without_that_kind_is_left_alone(
 ) -> None:
     reporting.server.unserve(POLICY_REPORTS)
     await reporting.reports.write({"demo": [FOUND]})
-
-    assert [asked.verb for asked in reporting.server.asked] == ["get"]
-    assert caplog.messages == []
+    assert ([asked.verb for asked in reporting.server.asked], caplog.messages) == (["get"], [])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +232,6 @@ async def test_a_missing_right_is_said_once(
     reporting.server.fail(path, 403, verb=verb, times=2)
     for _ in range(2):
         await reporting.reports.write({} if verb == "delete" else {"demo": [FOUND]})
-
     (said,) = caplog.messages
     assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
     await reporting.api.close()
@@ -295,7 +285,6 @@ def case(api: ServedApi) -> ScannerCase:
 async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
     await case.drift_scan.look()
-
     assert case.drift_scan.found[DRIFTED_PODS] == 1
     (record,) = case.records
     assert (record.object.kind, record.object.name) == ("Pod", "virt-launcher-web01-abcde")
@@ -346,7 +335,6 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
     case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
     await case.drift_scan.look()
-
     assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
     assert case.drift_scan.found[DRIFTED_PODS] == case.drift_scan.found[DRIFTED_VMS] == 0
     assert case.records == []
@@ -369,7 +357,6 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerC
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
     await case.drift_scan.look()
-
     assert case.drift_scan.found[DRIFTED_VMS] == case.drift_scan.found["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
@@ -387,7 +374,6 @@ async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: ScannerCase) -
     case.server.put(UNSTRUCTURED_VMS, "ours", "demo", **stored(filled, "ours", annotations=marks))
     case.server.put(UNSTRUCTURED_VMS, "owners", "demo", **stored(owners, "owners"))
     await case.drift_scan.look()
-
     assert case.records == []
 
 
@@ -430,7 +416,7 @@ async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Scann
     ids=["namespaces", "pods", "VMs"],
 )
 async def test_a_failure_is_a_line_and_the_last_numbers_stay(
-    case: ScannerCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: ScannerCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     case.server.serve(UNSTRUCTURED_VMS)
     case.pod()
@@ -440,18 +426,14 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
         await until(lambda: case.drift_scan.rounds["failed"])
         assert case.drift_scan.found[DRIFTED_PODS] == 1
         await until(lambda: case.drift_scan.rounds["finished"])
-
     golden(caplog.messages[0])
     assert "SECRET" not in caplog.messages[0]
 
 
-async def test_lists_that_are_none(
-    case: ScannerCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
-) -> None:
+async def test_lists_that_are_none(case: ScannerCase, caplog: pytest.LogCaptureFixture, golden: Golden) -> None:
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"])
-
     golden(caplog.messages[0])
 
 
@@ -464,7 +446,6 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
         await until(lambda: case.drift_scan.rounds["failed"] == 1)
         await case.transport.close()
         await until(lambda: case.drift_scan.rounds["failed"] == 2)
-
     assert "timed out" in caplog.messages[0]
     assert "closed" in caplog.messages[1]
 
@@ -477,13 +458,11 @@ async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
         async with working(case.drift_scan.run()):
             await until(lambda: case.drift_scan.rounds["failed"] == 2)
     assert "internal error" in caplog.messages[0]
-
     caplog.clear()
     del case.cluster.facts[NamespaceKey("demo")]
     case.cluster.peeked.discard(NamespaceKey("demo"))
     case.pod()
     await case.drift_scan.look()
-
     assert case.records == []
     assert any("internal error" in message for message in caplog.messages)
 
@@ -494,11 +473,8 @@ async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case
     case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
     obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **obj)
-
     await case.drift_scan.look()
-
-    assert case.records == []
-    assert case.drift_scan.rounds["failed"] == 0
+    assert (case.records, case.drift_scan.rounds["failed"]) == ([], 0)
 
 
 class Deepening:
@@ -521,8 +497,6 @@ async def test_one_object_of_any_depth_hides_no_other(case: ScannerCase, levels:
     deep["spec"]["template"]["metadata"] = "@deep@"
     case.server.put(UNSTRUCTURED_VMS, "deep", "demo", **stored(deep, "deep"))
     case.server.put(UNSTRUCTURED_VMS, "plain", "demo", **stored(sizes.vm(instancetype=sizes.SMALL), "plain"))
-
     await case.drift_scan.look()
-
     found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
     assert found == {"deep": "invalid-object", "plain": "instancetype-not-allowed"}

@@ -58,8 +58,7 @@ async def test_a_happening_is_an_event(case: RecorderCase) -> None:
 
     (asked,) = case.server.asked
     sent = json.loads(asked.body)
-    assert asked.path == DEMO
-    assert sent.pop("metadata")["namespace"] == "demo"
+    assert (asked.path, sent.pop("metadata")["namespace"]) == (DEMO, "demo")
     assert sent.pop("eventTime").endswith("Z")
     assert sent == {
         "apiVersion": "events.k8s.io/v1",
@@ -96,7 +95,6 @@ async def test_repeats_are_one_event_whose_series_counts(case: RecorderCase) -> 
 async def test_others_are_events_of_their_own(case: RecorderCase, field: str) -> None:
     case.writer.add(REFUSED)
     await case.write(**{field: "other"})
-
     assert len(case.events) == 2
 
 
@@ -104,14 +102,11 @@ async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: Reco
     for number in range(CAPACITY + 7):
         case.writer.add(msgspec.structs.replace(REFUSED, name=f"vm-{number}"))
     await case.writer.write()
-
-    assert case.writer.results["dropped"] == 7
-    assert len(case.events) == 10
+    assert (case.writer.results["dropped"], len(case.events)) == (7, 10)
 
 
 async def test_long_notes_are_cut_to_bytes(case: RecorderCase) -> None:
     await case.write(note="ä" * 2000, uid="u")
-
     (event,) = case.events
     assert len(event["note"].encode()) <= 1024
     assert event["note"].endswith("ä…")
@@ -124,12 +119,10 @@ async def test_a_refusal_is_said_once_and_the_next_one_is_a_new_try(
     case.server.fail(DEMO, 403, times=2)
     for _ in range(3):
         await case.write()
-
     assert (case.writer.results["failed"], case.writer.results["written"]) == (2, 1)
     (said,) = caplog.messages
     assert said.endswith("grant create on events.events.k8s.io")
     assert "SECRET" not in said
-
     await case.api.close()
     await case.write(name="later")
     assert case.writer.results["failed"] == 3
@@ -147,7 +140,6 @@ async def test_it_runs_until_it_is_cancelled_and_over_bugs(
         monkeypatch.undo()
         case.writer.add(msgspec.structs.replace(REFUSED, name="other"))
         await until(lambda: case.events)
-
     assert caplog.messages == ["Events: internal error"]
 
 
@@ -162,7 +154,6 @@ def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **fac
 
 def test_a_refused_creation_is_told_of_the_namespace() -> None:
     event = said(review(vm()), VMS, DENIED)
-
     note = "kubevirt-webhook (scheduling): CREATE of VirtualMachine web01 was denied: it cannot be [no]"
     assert event == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
 
@@ -192,13 +183,11 @@ CHANGED = review(vm() | {"metadata": {"name": "web01", "uid": "u1"}}, operation=
 )
 def test_what_an_event_is_about(body: Json, endpoint: Endpoint, decision: Any, mode: str, told: Any) -> None:
     event = said(body, endpoint, decision, mode=mode)
-
     assert (event and (event.reason, event.api_version, event.kind, event.name, event.uid)) == told
 
 
 def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
     event = said(review(launcher_pod()), PODS, health=UNAVAILABLE)
-
     assert event
     assert (event.reason, event.code) == ("Warned", "scheduler-unavailable")
     assert (event.kind, event.name, event.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
@@ -220,7 +209,6 @@ def test_a_refused_eviction_is_told_of_the_pod_unless_its_own_options_say_dry_ru
     assert told
     assert (told.reason, told.code) == ("Denied", "no-eligible-node")
     assert (told.api_version, told.kind, told.name) == ("v1", "Pod", evictions.POD)
-
     body["request"]["object"]["deleteOptions"] = {"dryRun": ["All"]}
     assert event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0]) is None
 
@@ -237,6 +225,4 @@ def test_everything_is_passed_on() -> None:
     announcer.on_evaluated(endpoint, verdict, 0.1)
     error = ValueError()
     announcer.on_error(PODS, error)
-
-    assert len(told) == 1
-    assert kept.errors == [error]
+    assert (len(told), kept.errors) == (1, [error])

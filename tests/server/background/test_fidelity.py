@@ -4,13 +4,13 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.admission.audit_schema import valid
 from tests.cluster.fake_apiserver import FakeClock
+from tests.golden_files import Golden
 from tests.kubevirt import samples
 from tests.kubevirt.vm.started_vms import running as running_vm
 from tests.kubevirt.vm.started_vms import started
@@ -65,9 +65,7 @@ def case(api: ServedApi) -> FidelityCase:
 
 async def test_a_vmi_that_is_as_it_should_be(case: FidelityCase) -> None:
     case.put()
-
     await case.watch.compare(5)
-
     assert case.watch.checked == {"same": 1, "different": 0, "skipped": 0}
     assert (case.watch.differing, case.records) == (0, [])
 
@@ -96,9 +94,7 @@ async def test_a_vmi_that_differs_gets_a_record_without_values(case: FidelityCas
 
 async def test_what_differs_everywhere_is_cut_short(case: FidelityCase) -> None:
     case.put(nodeSelector={f"key-{number}": "x" for number in range(60)})
-
     await case.watch.compare(5)
-
     assert (len(case.records[0].differences), case.records[0].count) == (50, 60)
 
 
@@ -106,9 +102,7 @@ async def test_what_an_instancetype_is_now_does_not_count(case: FidelityCase) ->
     case.put()
     its = samples.instancetype(cpu={"guest": 64})
     case.server.put(UNSTRUCTURED[its["kind"]], "u1", **its)
-
     await case.watch.compare(5)
-
     assert case.watch.checked["same"] == 1
     assert not [asked for asked in case.server.asked if "instancetype.kubevirt.io" in asked.path]
 
@@ -134,17 +128,13 @@ async def test_what_can_not_be_compared_is_skipped(case: FidelityCase, path: str
         place[last] = value
     else:
         case.server.remove(STORED_VMIS, "vm", "demo")
-
     await case.watch.compare(5)
-
     assert case.watch.checked == {"same": 0, "different": 0, "skipped": 1}
 
 
 async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
     case.configuration = None
-
     await case.watch.compare(5)
-
     assert case.server.asked == []
 
 
@@ -152,11 +142,9 @@ async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: Fi
     for number in range(230):
         case.server.put(STORED_VMS, f"vm-{number:03}", "demo", status={"created": number % 2 == 0})
     drawn: Counter[str] = Counter()
-
     for _ in range(10):
         await case.watch.compare(5)
     drawn.update(asked.path.rsplit("/", 1)[1] for asked in case.server.asked if asked.path.startswith("/apis/kubevirt"))
-
     names = {name: count for name, count in drawn.items() if name.startswith("vm-")}
     assert all(int(name[3:]) % 2 == 0 for name in names)
     assert case.watch.checked["skipped"] == 50
@@ -167,9 +155,7 @@ async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: Fi
 async def test_a_round_takes_its_time(case: FidelityCase) -> None:
     case.put("one")
     case.put("two")
-
     await case.watch.compare(5)
-
     assert case.clock.slept == [0.25] * 3
 
 
@@ -184,7 +170,6 @@ async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
         began = case.clock.now()
         await until(lambda: case.watch.checked["same"] == 3)
         assert case.clock.now() - began < 120
-
     assert case.watch.failed == 0
 
 
@@ -199,13 +184,12 @@ async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
     ],
 )
 async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
-    case: FidelityCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     case.put()
     case.server.fail(path, code, "Expired" if code == 410 else "")
     async with working(case.watch.run()):
         await until(lambda: case.watch.checked["same"])
-
     (line,) = [record for record in caplog.records if record.name == "webhook.server.background.fidelity"]
     assert (case.watch.failed, line.levelno) == (1, logging.WARNING)
     golden(line.getMessage())
@@ -228,31 +212,28 @@ async def test_settings_of_kubevirt_that_can_not_be_read_and_bugs_end_a_round(
 
 
 async def test_an_answer_that_is_no_list_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
-
     golden(caplog.messages[0])
 
 
 async def test_a_server_that_is_gone_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     await case.watch._transport.close()
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
-
     golden(caplog.messages[0])
 
 
 async def test_a_list_that_never_comes_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
     case.server.hang(VMS, asyncio.Event(), times=1000)
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
-
     golden(caplog.messages[0])

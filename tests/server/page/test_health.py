@@ -45,7 +45,6 @@ def test_a_state_lasts_until_the_next_one() -> None:
     watched = WatchedHealth()
     for now, condition in ((0, UP), (5, HealthCondition("good", "available", "it still runs")), (10, DOWN), (15, UP)):
         watched.at(now, condition)
-
     spans = watched.history.spans()[SCHEDULER]
     assert [(span.begin, span.end, span.condition.word) for span in spans] == [
         (0, 10, "available"),
@@ -60,7 +59,6 @@ def test_one_that_flaps_does_not_fill_the_memory() -> None:
     watched = WatchedHealth()
     for now in range(10 * MAX_SPANS):
         watched.at(now, UP if now % 2 else HealthCondition("bad", "unavailable", "x" * 100_000))
-
     spans = watched.history.spans()[SCHEDULER]
     assert len(spans) == MAX_SPANS
     assert all(len(span.condition.why) <= 500 for span in spans)
@@ -74,7 +72,6 @@ def test_the_declared_schedulers_are_looked_at() -> None:
     name, *others = settings.scheduling.schedulers
     known: dict[Key[Any], object] = {SchedulerKey(name): SchedulerHealth("unavailable", "its Lease expired")}
     found = schedulers(MemoryCluster({**known, **{SchedulerKey(other): None for other in others}}), settings)
-
     assert found[HealthSubject("scheduler", name)] == HealthCondition("bad", "unavailable", "its Lease expired")
     assert {found[HealthSubject("scheduler", other)].state for other in others} == {"unknown"}
 
@@ -82,7 +79,6 @@ def test_the_declared_schedulers_are_looked_at() -> None:
 def test_certificates_and_bundles() -> None:
     expiry = {"serving": 10.0, "ca": 1_000_000.0, "soon": 1000.0}
     found = certificates(expiry, {"kubevirt-webhook": 1.0, "zz-kubevirt-webhook": 0.0}, now=100.0)
-
     assert {(subject.kind, subject.name): condition.state for subject, condition in found.items()} == {
         ("certificate", "serving"): "bad",
         ("certificate", "ca"): "good",
@@ -98,7 +94,6 @@ DAY = 86_400.0
 def test_a_short_outage_is_seen() -> None:
     spans = (HealthSpan(0, 40_000, UP), HealthSpan(40_000, 40_005, DOWN), HealthSpan(40_005, None, UP))
     (row,) = health_rows({SCHEDULER: spans}, 0, DAY)
-
     assert [bar.state for bar in row.bars] == ["good", "bad", "good"]
     assert all(bar.width >= 2 for bar in row.bars)
     assert [word for _, word, _ in row.changes] == ["available", "unavailable", "available"]
@@ -107,7 +102,6 @@ def test_a_short_outage_is_seen() -> None:
 
 def test_what_was_before_the_window_is_not_drawn() -> None:
     (row,) = health_rows({SCHEDULER: (HealthSpan(0, 10, DOWN), HealthSpan(10, None, UP))}, 0, 5 * DAY)
-
     assert [(bar.state, bar.x, bar.width) for bar in row.bars] == [("good", 0, WIDTH)]
 
 
@@ -117,7 +111,6 @@ def test_bars_stay_in_their_place(begins: list[float], now: float) -> None:
     ends: list[float | None] = [*begins[1:], None]
     spans = tuple(HealthSpan(begin, end, UP) for begin, end in zip(begins, ends, strict=True))
     (row,) = health_rows({SCHEDULER: spans}, begins[0], now)
-
     assert all(0 <= bar.x < WIDTH and bar.width >= 2 and bar.x + bar.width <= WIDTH + 1 for bar in row.bars)
 
 

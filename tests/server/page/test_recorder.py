@@ -26,7 +26,6 @@ def test_the_latest_come_first_and_the_oldest_go() -> None:
     log = DecisionLog(capacity=3, namespace_capacity=3)
     for name in "abcd":
         log.add(record(name=name))
-
     assert [each.name for each in log.latest()] == ["d", "c", "b"]
     assert [each.name for each in log.latest(lambda each: each.name != "c")] == ["d", "b"]
     assert log.get(1) is None
@@ -39,7 +38,6 @@ def test_one_namespace_cannot_push_out_the_others() -> None:
     log.add(record(namespace="quiet", name="asked-about"))
     for number in range(100):
         log.add(record(namespace="loud", name=str(number)))
-
     assert [each.name for each in log.latest()] == ["99", "98", "asked-about"]
 
 
@@ -61,7 +59,6 @@ def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
     changes = [Change((long, long), {long: long}, [long], "scheduler-injected") for _ in range(200)]
     reasons = [Reason("scheduler-injected", long) for _ in range(200)]
     shown = shown_decision(1, record(namespace=long, name=long, reasons=reasons, changes=changes, user=long, uid=long))
-
     assert len(msgspec.json.encode(shown)) < MAX_CHARACTERS + 16_000
     assert (len(shown.name), len(shown.user)) == (MAX_NAME, MAX_NAME)
     assert len(shown.changes) + shown.left_out == 200
@@ -70,7 +67,6 @@ def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
 def test_changes_are_those_of_the_audit_record() -> None:
     changes = [Change(("spec", "schedulerName"), "a", "b", "c"), Change(("spec", "x"), None, {"k": [1]}, "c")]
     one, other = shown_decision(1, record(changes=changes)).changes
-
     assert (one.path, one.old, one.new) == ("spec.schedulerName", "a", "b")
     assert (other.old, other.new) == (None, '{"k":[1]}')
 
@@ -85,7 +81,6 @@ def counted(*records: Record) -> DayCounts:
 def test_decisions_are_counted_by_what_was_decided() -> None:
     decisions = [record(decision=decision) for decision in ("patched", "denied", "patched", "skipped")]
     found = counted(*decisions, record(dry_run=True))
-
     assert found.of("demo", "scheduling") == {"patched": 2, "denied": 1, "skipped": 1}
     assert found.of("demo", "migration") == found.of("other", "scheduling") == {}
     assert found.total == {"patched": 2, "denied": 1, "skipped": 1}
@@ -94,14 +89,12 @@ def test_decisions_are_counted_by_what_was_decided() -> None:
 
 def test_a_new_day_begins_at_zero() -> None:
     found = counted(record(time="2026-01-31T23:59:59.999999Z"), record(time="2026-02-01T00:00:00.000000Z", name="b"))
-
     assert (found.day, found.total) == ("2026-02-01", {"patched": 1})
 
 
 def test_invented_namespaces_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MAX_NAMESPACES", 3)
     found = counted(*(record(namespace=f"n{number}") for number in range(10)))
-
     assert sorted(found.namespaces()) == [OTHERS, "n0", "n1", "n2"]
     assert found.of(OTHERS, "scheduling")["patched"] == 7
     assert [len(name) for name in counted(record(namespace="x" * 2_000_000)).namespaces()] == [MAX_NAME]
@@ -115,8 +108,6 @@ def test_records_go_on_and_are_kept_unless_they_were_skipped_and_a_bug_reaches_n
     records = [record(), record(decision="skipped"), *[record(endpoint="/no/such/endpoint")] * 3]
     for each in records:
         recorder.write(each)
-
-    assert sunk.records == records
-    assert [each.label for each in recorder.log.latest()] == ["patched"]
+    assert (sunk.records, [each.label for each in recorder.log.latest()]) == (records, ["patched"])
     assert recorder.counts.total == {"patched": 1, "skipped": 1}
     assert (recorder.failed, len(caplog.records)) == (3, 1)

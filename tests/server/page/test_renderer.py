@@ -27,7 +27,6 @@ async def rendered(title: str, sentence: str) -> str:
 async def test_any_text_stays_text(text: str) -> None:
     html = await rendered("T", text)
     shown = html[html.index("<bdi>", html.index('"lead"')) + 5 :].partition("</bdi>")[0]
-
     assert not set(shown) & set("<>\"'")
     assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", shown)
     assert not re.search("[\x00-\x08\x1b\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]", html)
@@ -35,7 +34,6 @@ async def test_any_text_stays_text(text: str) -> None:
 
 async def test_hostile_text() -> None:
     html = await rendered(HOSTILE, HOSTILE)
-
     assert "<script" not in html
     assert "\u202e" not in html
     assert r"\u202e\x1b[31m" in html
@@ -54,7 +52,6 @@ async def test_long_pages_come_in_slices() -> None:
     before = RENDERER.slices
     pages = [(f"/page/{number}", f"N{number}") for number in range(2000)]
     await RENDERER.render("problem.html", {"title": "T", "sentence": "S", "site": SITE | {"pages": pages}})
-
     # At least two pieces for each: more than so many are never put together without a pause.
     assert RENDERER.slices - before >= 2 * len(pages) // SLICE
 

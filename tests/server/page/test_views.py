@@ -23,11 +23,8 @@ KNOWN = ("namespace", "to", "first", "policy")
 
 def test_what_a_form_sends() -> None:
     query = PageQuery("namespace=+demo+&to=a%3Db%2C+c%3Dd&to=e%3Df&first=50&policy=", KNOWN)
-
-    assert query.text("namespace") == "demo"
-    assert query.texts("to") == ["a=b", "c=d", "e=f"]
-    assert query.number("first") == 50
-    assert query.one_of("policy", ("migration",)) == ""
+    assert (query.text("namespace"), query.texts("to")) == ("demo", ["a=b", "c=d", "e=f"])
+    assert (query.number("first"), query.one_of("policy", ("migration",))) == (50, "")
 
 
 @pytest.mark.parametrize("query", ["x=1", "namespace=" + "a" * MAX_QUERY, "&".join(["to=a"] * 100)])
@@ -58,17 +55,14 @@ def test_any_query_is_answered_or_refused(text: str) -> None:
 
 def test_links_change_what_they_name_and_keep_the_rest() -> None:
     query = PageQuery("namespace=a%26b&first=50", KNOWN)
-
     assert query.link("/page", first=100) == "/page?namespace=a%26b&first=100"
     assert query.link("/page", first=0, namespace="") == "/page"
 
 
 def test_pages() -> None:
     query = PageQuery("namespace=demo", KNOWN)
-
     links = {"previous": "", "next": "/page?namespace=demo&first=50", "text": "1 to 50 of 120"}
-    assert pager(query, "/page", 0, 50, 120) == links
-    assert pager(query, "/page", 100, 20, 120)["next"] == ""
+    assert (pager(query, "/page", 0, 50, 120), pager(query, "/page", 100, 20, 120)["next"]) == (links, "")
     assert pager(query, "/page", 50, 50, 120)["previous"] == "/page?namespace=demo"
 
 
@@ -87,7 +81,6 @@ def cluster() -> PageCluster:
 
 async def test_modes_are_those_that_reviews_have() -> None:
     table = await namespace_table(cluster(), builders.settings(), DayCounts())
-
     modes = {row.name: {cell.policy: cell.mode for cell in row.cells} for row in table.rows}
     assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", "instancetypes": "off", "eviction": "off"}
     assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "off")
@@ -96,7 +89,6 @@ async def test_modes_are_those_that_reviews_have() -> None:
 
 async def test_where_a_policy_counts_everywhere_all_namespaces_are_shown() -> None:
     table = await namespace_table(cluster(), builders.settings(cluster_wide=True), DayCounts())
-
     modes = {row.name: row.cells[POLICIES.index("scheduling")].mode for row in table.rows}
     assert modes == {"lab": "audit", "odd": "off", "plain": "enforce", "shop": "enforce"}
 
@@ -107,7 +99,6 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
         counts.add(record(namespace="gone", decision=decision))
     counts.add(record(namespace=OTHERS))
     table = await namespace_table(cluster(), builders.settings(), counts, prefix="g")
-
     (row,) = table.rows
     cell = row.cells[POLICIES.index("scheduling")]
     assert (row.name, cell.mode, cell.counts) == ("gone", "unknown", (("patched", 2), ("denied", 1)))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from certs.rotation import NotNow, WebhookConfiguration
 from certs.source import self_signed
 from tests import builders
 from tests.certs.memory import KeptObject
+from tests.golden_files import Golden
 from tests.waiting import until
 from webhook.errors import InputError
 from webhook.server.runtime import certificates as module
@@ -104,8 +105,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
         RELOADS: certificates.reloads,
         FAILURES: 0,
     }
-    assert certificates.authority == second.certificate
-    assert certificates.waiting_for() == ()
+    assert (certificates.authority, certificates.waiting_for()) == (second.certificate, ())
 
 
 async def test_a_change_that_cannot_be_checked_is_tried_again(
@@ -183,7 +183,7 @@ class Told:
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
-    tmp_path: Path, quickly: None, golden: Callable[[str], None]
+    tmp_path: Path, quickly: None, golden: Golden
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
@@ -229,7 +229,6 @@ async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: Non
 
 def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
     whole = settings(tmp_path)
-
     assert host_of(None, whole) == f"{whole.webhooks.service.name}.{whole.webhooks.service.namespace}.svc"
     assert host_of("https://[::1]:8443", whole) == "::1"
 
@@ -244,14 +243,11 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
     tls = options.apply_to(builders.settings()).tls
-
-    assert tls.mode == mode
-    assert bool(tls.cert_file) == (mode == "mounted")
+    assert (tls.mode, bool(tls.cert_file)) == (mode, mode == "mounted")
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
     tls = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).tls
-
     assert (tls.mode, tls.cert_file, tls.key_file) == ("managed", "", "")
     assert (tls.client_ca_file, tls.client_names) == ("ca", ("a",))
 
@@ -265,7 +261,7 @@ def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None
     ],
     ids=["mounted", "files", "register"],
 )
-def test_modes_that_can_not_be(options: Options, where: str, golden: Callable[[str], None]) -> None:
+def test_modes_that_can_not_be(options: Options, where: str, golden: Golden) -> None:
     with pytest.raises(InputError) as caught:
         options.apply_to(builders.settings())
     assert caught.value.where == where

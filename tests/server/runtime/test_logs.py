@@ -22,7 +22,6 @@ def test_lines_come_whole_however_long() -> None:
     for line in lines:
         stream.write(line)
     stream.flush()
-
     assert os.read(reading, 100_000).decode() == "".join(lines).replace("\ud800", "\\ud800")
     os.close(reading)
     os.close(writing)
@@ -36,7 +35,6 @@ def test_a_reader_that_hangs_costs_lines_and_no_time() -> None:
     seen = os.read(reading, 1_000_000)
     assert seen.startswith(b"0: xxx")
     assert len(seen) < 5000 * 100
-
     stream.write("later\n")
     assert os.read(reading, 1000).splitlines()[-1] == b"later", "on a line of its own"
     os.close(reading)
@@ -89,15 +87,12 @@ def lines_on_a_terminal(*arguments: Any, **fields: Any) -> list[str]:
 
 def test_a_terminal_gets_text() -> None:
     (line,) = lines_on_a_terminal("%s", ("serving",), None, address="https://127.0.0.1:8443", replicas=2)
-
     assert line.partition("Z  ")[2] == 'warning  serving  address="https://127.0.0.1:8443"  replicas=2'
 
 
 def test_nothing_begins_a_line_on_a_terminal() -> None:
     forged = "late\n2026-01-01T00:00:00.000000Z  info  all is well\x1b[2J"
-
     lines = lines_on_a_terminal("%s", (forged,), None, why=forged, names=[forged], **{"a\nb": 1})
-
     assert len(lines) == 1
     assert "\x1b" not in lines[0]
 
@@ -107,9 +102,7 @@ def test_a_traceback_on_a_terminal_keeps_its_lines() -> None:
         fail("cause")
     except ValueError:
         error = sys.exc_info()
-
     first, *rest = lines_on_a_terminal("%s", ("failed",), error)
-
     assert first.endswith("warning  failed")
     assert rest[0].startswith("Traceback")
     assert rest[-1] == "ValueError: cause"

@@ -31,7 +31,6 @@ def test_the_page_shows_what_the_server_did(tmp_path: Path, pair: Pair) -> None:
         decisions, decision = got(server, "/decisions"), got(server, "/decisions/1")
         health = got(server, "/health")
         placement = got(server, "/placement?namespace=shop&name=web")
-
     (line,) = server.audit  # type: ignore[attr-defined]
     assert line["reasons"][0]["code"] in decisions
     assert all(".".join(change["path"]) in decision for change in line["changes"])

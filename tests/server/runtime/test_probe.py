@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from certs.authority import Authority
 from certs.pem import Pair
 from certs.source import self_signed
+from tests.golden_files import Golden
 from tests.server.listening import Unanswering
 from webhook.server.edge import serving
 from webhook.server.runtime.certificates import probe
@@ -30,9 +31,7 @@ async def address(pair: Pair) -> AsyncIterator[str]:
         yield bound
 
 
-async def test_every_configuration_is_judged_by_its_own_bundles(
-    address: str, pair: Pair, golden: Callable[[str], None]
-) -> None:
+async def test_every_configuration_is_judged_by_its_own_bundles(address: str, pair: Pair, golden: Golden) -> None:
     other = Authority.new([HOST], *LIFE).pem
     found = await probe(
         address,
@@ -57,12 +56,10 @@ async def test_every_configuration_is_judged_by_its_own_bundles(
 
 async def test_a_certificate_for_another_host_does_not_match(address: str, pair: Pair) -> None:
     found = await probe(address, "elsewhere.svc", {"one": {"a": pair.authority}})
-
     assert found.matches == {"one": False}
     assert "elsewhere.svc" in found.why[0]
 
 
 async def test_a_listener_that_is_not_there() -> None:
     found = await probe("127.0.0.1:1", HOST, {"one": {"a": self_signed([HOST]).certificate}})
-
     assert found.matches == {"one": False}

@@ -155,7 +155,6 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
         kept = KeptInMemory()
         assert beside.announcing(kept, settings.current) is kept
         metrics = scraped(audit, settings, beside)
-
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
     assert "drift_objects{" not in metrics
     assert "kubevirt_webhook_build_info{" in metrics

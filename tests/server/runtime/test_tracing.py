@@ -46,8 +46,7 @@ async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:  # no
         await server.post(PODS, BODY, traceparent=TRACEPARENT, tracestate="a=b")
     (span,) = exporter.get_finished_spans()
 
-    assert f"{span.context.trace_id:032x}" == TRACE
-    assert f"{span.parent.span_id:016x}" == PARENT
+    assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
     assert span.context.trace_state.get("a") == "b"
     assert (span.name, span.kind) == ("mutate scheduling pods", SpanKind.SERVER)
     assert span.start_time <= span.end_time
@@ -74,14 +73,12 @@ async def test_without_a_valid_parent_a_review_is_a_trace_of_its_own(start: Star
         headers = {"traceparent": header} if header else {}
         assert (await server.post(PODS, BODY, **headers))[0] == 200
     (span,) = exporter.get_finished_spans()
-
     assert span.parent is None
 
 
 async def test_the_sender_decides_whether_a_trace_is_kept(start: Start) -> None:  # noqa: F811
     async with traced(start) as (server, exporter):
         await server.post(PODS, BODY, traceparent=f"00-{TRACE}-{PARENT}-00")
-
     assert exporter.get_finished_spans() == ()
 
 
@@ -97,7 +94,6 @@ async def test_reviews_that_wait_for_lookups_keep_their_parents(start: Start) ->
             await asyncio.sleep(0)
         slow.release.set()
         await waiting
-
     assert sorted(f"{span.parent.span_id:016x}" for span in exporter.get_finished_spans()) == parents
 
 
@@ -105,7 +101,6 @@ async def test_what_cannot_be_evaluated_is_an_error(start: Start) -> None:  # no
     async with traced(start, MemoryCluster({})) as (server, exporter):
         await server.post(PODS, BODY)
     spans: tuple[ReadableSpan, ...] = exporter.get_finished_spans()
-
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR]
 
 
@@ -116,7 +111,6 @@ async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
     async with traced(start) as (server, exporter):
         await server.post(PODS, body)
     (span,) = exporter.get_finished_spans()
-
     assert "hunter2canary" not in str(span.attributes)
     assert all(len(value) <= 300 for value in span.attributes.values() if isinstance(value, str))
 
@@ -136,7 +130,6 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
     with pytest.raises(InputError) as caught:
         async with serve.with_tracing(KeptInMemory()):
             pass
-
     assert caught.value.where == "traces"
     assert "kubevirt-webhook[otel]" in caught.value.fix
 
