@@ -53,6 +53,27 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return check
 
 
+def _of_debian(fixture: str) -> Path:
+    """The directory of the programs of a fixture; where there is none, and none to be had, its tests are skipped."""
+    package, *programs = _DEBIAN[fixture]
+    try:
+        return debian.ensure(package, programs, os.environ)
+    except debian.MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """The directory with prometheus and promtool."""
+    return _of_debian("prometheus")
+
+
+@pytest.fixture(scope="session")
+def registry_binary() -> Path:
+    """The program of Debian's docker-registry."""
+    return _of_debian("registry_binary") / "docker-registry"
+
+
 @pytest.fixture
 def golden_catalogue() -> Callable[[str, str], None]:
     """Holds a text to the entries of a golden file, by the file's name."""

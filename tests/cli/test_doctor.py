@@ -22,10 +22,6 @@ tls: {secretName: ca}
 """
 
 
-def without_dates(text: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE", text)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[DoctorWorld]:
     with in_thread(cluster(tmp_path)) as found:
@@ -45,7 +41,7 @@ def doctor(tmp_path: Path, world: DoctorWorld) -> Callable[..., Result]:
     return partial(run, "doctor", "--kubeconfig", tmp_path / "kubeconfig")
 
 
-def test_people_get_lines_in_columns_and_no_failure(doctor: Command) -> None:
+def test_people_get_lines_in_columns_and_programs_json(doctor: Command, tmp_path: Path) -> None:
     result = doctor()
 
     assert result.exit_code == 0
@@ -56,30 +52,23 @@ def test_people_get_lines_in_columns_and_no_failure(doctor: Command) -> None:
     assert lines[-1].startswith("1 unknown, ")
     # What is unknown fails only where it is asked for.
     assert doctor("--strict").exit_code == 3
-
-
-def test_programs_get_json(doctor: Command, tmp_path: Path) -> None:
     result = doctor("--config", tmp_path / "settings.yaml", "-o", "json")
-
     report = json.loads(result.output)
     assert result.exit_code == 0
     assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
 
 
-@pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_failures_come_first_and_fail(world: DoctorWorld, doctor: Command, options: tuple[str, ...]) -> None:
+def test_failures_come_first_and_fail(world: DoctorWorld, doctor: Command, tmp_path: Path) -> None:
     world.deployment(ready=0)
-
-    result = doctor(*options)
-
-    assert result.exit_code == 1
-    assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
-
-
-def test_other_peoples_text_can_t_reach_the_terminal(world: DoctorWorld, doctor: Command) -> None:
     world.namespace("a", labels={"kubevirt-webhook.github.io/\x1b[31m": "x"})
 
-    assert "\x1b" not in doctor().output
+    for options in ((), ("--strict",)):
+        result = doctor(*options)
+        assert result.exit_code == 1
+        assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
+        # Other people's text can't reach the terminal.
+        assert "\x1b" not in result.output
+    assert run("doctor", "--cluster-from", world.write(tmp_path / "dump")).exit_code == 1
 
 
 def test_a_url_that_can_t_be_one(doctor: Command, ended: Ended) -> None:
@@ -125,31 +114,25 @@ def test_files_instead_of_a_cluster(dump: Path, golden: Golden) -> None:
     result = run("doctor", "--cluster-from", dump)
 
     assert result.exit_code == 0
-    golden(without_dates(result.output))
+    golden(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE", result.output))
 
 
-@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 3)])
-def test_what_files_do_not_show_is_unknown(dump: Path, options: tuple[str, ...], status: int) -> None:
-    result = run("doctor", "--cluster-from", dump, "-o", "json", *options)
+def test_what_files_do_not_show_is_unknown(dump: Path) -> None:
+    result = run("doctor", "--cluster-from", dump, "-o", "json", "--strict")
 
     report = json.loads(result.output)
-    assert result.exit_code == status
+    assert result.exit_code == 3
     assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
     assert {each["verdict"] for each in report["findings"] if each["code"] == "needs-cluster"} == {"unknown"}
 
 
-def test_a_failure_in_files_fails(world: DoctorWorld, tmp_path: Path) -> None:
-    world.deployment(ready=0)
-
-    assert run("doctor", "--cluster-from", world.write(tmp_path / "dump")).exit_code == 1
-
-
-@pytest.mark.parametrize("options", [("--kubeconfig", "x"), ("--as", "jane")])
-def test_files_and_a_cluster_exclude_each_other(dump: Path, options: tuple[str, ...]) -> None:
-    result = run("doctor", "--cluster-from", dump, *options)
-
-    assert result.exit_code == 2
-    assert "exclude each other" in result.output
+def test_files_exclude_a_cluster_and_must_be_there(dump: Path, tmp_path: Path) -> None:
+    for options in (("--kubeconfig", "x"), ("--as", "jane")):
+        result = run("doctor", "--cluster-from", dump, *options)
+        assert result.exit_code == 2
+        assert "exclude each other" in result.output
+    missing = run("doctor", "--cluster-from", tmp_path / "none")
+    assert (missing.exit_code, missing.output.count("\n")) == (2, 1)
 
 
 def test_files_without_settings(tmp_path: Path, golden: Golden) -> None:
@@ -172,10 +155,3 @@ def test_settings_of_a_wrong_type_in_the_files_are_not_missing(tmp_path: Path, d
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "the files hold no ConfigMap" not in result.stderr
     golden(result.stderr.replace(str(tmp_path), "DIR"))
-
-
-def test_files_that_are_not_there(tmp_path: Path) -> None:
-    result = run("doctor", "--cluster-from", tmp_path / "none")
-
-    assert result.exit_code == 2
-    assert result.output.count("\n") == 1

@@ -16,18 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import (
-    CONFIGURED,
-    MANIFESTS,
-    MUTATING,
-    NS,
-    VALIDATING,
-    DirectApi,
-    DoctorWorld,
-    forbid,
-    lines,
-    outline,
-)
+from tests.doctor.world import CONFIGURED, MANIFESTS, MUTATING, NS, DirectApi, DoctorWorld, forbid, lines, outline
 from tests.golden_files import Golden
 from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
@@ -80,7 +69,7 @@ KINDS = st.sampled_from(
 )
 
 
-async def test_a_trial_is_no_broken_installation(world: DoctorWorld) -> None:
+async def test_a_trial_is_no_broken_installation(world: DoctorWorld, tmp_path: Path) -> None:
     """`serve --register` was reported as an installation that lacks everything."""
     for resource, name in CONFIGURED:
         world.server.remove(resource, name)
@@ -93,6 +82,9 @@ async def test_a_trial_is_no_broken_installation(world: DoctorWorld) -> None:
     assert [each.verdict for each in trial] == ["warning"] * 3
     assert "https://192.0.2.1:8443:" in trial[0].found
     assert not {"webhooks", "certificates", "deployment", "rights"} & {each.check for each in found[3:]}
+    in_files = (await world.examine_files(world.write(tmp_path / "dump"))).findings
+    assert [each for each in in_files if each.code == "trial"] == trial
+    assert "deployment" not in {each.check for each in in_files}
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
@@ -171,7 +163,7 @@ async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Golden
 
 
 # The settings of the cluster.
-async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
+async def test_settings_come_from_the_cluster_or_its_files(world: DoctorWorld, tmp_path: Path) -> None:
     world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {healthCheck: pods}}"})
 
     report = await world.examine(given=False)
@@ -179,6 +171,9 @@ async def test_settings_come_from_the_cluster(world: DoctorWorld) -> None:
     told = outline(report.findings)
     assert told[0] == f"ok ConfigMap {NS}/{NS}: settings-valid"
     assert "ok scheduler batch: available" in told
+    report = await world.examine_files(world.write(tmp_path / "dump"), given=False)
+    assert f"ConfigMap {NS}/{NS}: settings-valid" in codes(report.findings, "ok")
+    assert "scheduler batch: needs-cluster" in codes(report.findings, "unknown")
 
 
 async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(world: DoctorWorld, golden: Golden) -> None:
@@ -209,21 +204,6 @@ async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, g
         await world.examine(given=False)
     assert caught.value.where == f"ConfigMap {NS}/{NS}"
     golden(str(caught.value))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
-def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]) -> None:
-    async def look() -> Report:
-        server = FakeApiServer()
-        world = DoctorWorld(server, tmp_path / "kubeconfig")
-        for (resource, name, namespace), fields in changes:
-            server.put(resource, name, namespace, **fields)
-        return await examine(cast("TimedTransport", DirectApi(server)), world.settings, MANIFESTS, clock=world.clock)
-
-    report = asyncio.run(look())
-
-    assert len(report.findings) > 10
 
 
 async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: DoctorWorld, golden: Golden) -> None:
@@ -351,28 +331,6 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == faults
 
 
-async def test_a_trial_shows_in_files_too(world: DoctorWorld, tmp_path: Path) -> None:
-    for resource, name in ((MUTATING, NS), (MUTATING, f"zz-{NS}"), (VALIDATING, NS)):
-        world.server.remove(resource, name)
-    world.url = "https://192.0.2.1:8443"
-    world.register(suffix="-local", only_ignore=True)
-    world.url = ""
-
-    found = (await world.examine_files(world.write(tmp_path / "dump"))).findings
-
-    assert [each.verdict for each in found if each.code == "trial"] == ["warning"] * 3
-    assert "deployment" not in {each.check for each in found}
-
-
-async def test_settings_come_from_the_files(world: DoctorWorld, tmp_path: Path) -> None:
-    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {healthCheck: pods}}"})
-
-    report = await world.examine_files(world.write(tmp_path / "dump"), given=False)
-
-    assert f"ConfigMap {NS}/{NS}: settings-valid" in codes(report.findings, "ok")
-    assert "scheduler batch: needs-cluster" in codes(report.findings, "unknown")
-
-
 async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path: Path) -> None:
     world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
 
@@ -381,33 +339,25 @@ async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path:
     assert f"Plugin {NS}: unreadable" in codes(report.findings, "unknown")
 
 
-async def test_files_without_settings_need_them_from_elsewhere(
-    world: DoctorWorld, tmp_path: Path, golden: Golden
-) -> None:
-    with pytest.raises(InputError) as caught:
-        await world.examine_files(world.write(tmp_path / "dump"), given=False)
-    golden(str(caught.value))
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
 def test_any_objects_in_files_lead_to_findings_of_the_cluster(
     tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]
 ) -> None:
+    """Nor does any object in a cluster end in a traceback."""
+
     async def look() -> tuple[Report, Report] | None:
         server = FakeApiServer()
         world = DoctorWorld(server, tmp_path / "kubeconfig")
         for (resource, name, namespace), fields in changes:
             server.put(resource, name, namespace, **fields)
+        live = await examine(cast("TimedTransport", DirectApi(server)), world.settings, MANIFESTS, clock=world.clock)
+        assert len(live.findings) > 10
         try:
             files = FilesCluster.load(world.write(tmp_path / "dump"), world.settings)
         except InputErrors:
             return None  # Files are checked when they are read.
-        api = cast("TimedTransport", DirectApi(server))
-        return (
-            await examine(api, world.settings, MANIFESTS, clock=world.clock),
-            await examine_files(files, world.settings, MANIFESTS, clock=world.clock),
-        )
+        return live, await examine_files(files, world.settings, MANIFESTS, clock=world.clock)
 
     if (reports := asyncio.run(look())) is not None:
         live, report = reports

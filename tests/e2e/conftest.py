@@ -204,20 +204,6 @@ def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     membership.leave()
 
 
-@pytest.fixture(scope="module")
-def module_plane(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
-    """Gives control planes that a module's tests use one after the other, each leaving it as it found it."""
-    with _planes(binaries, lent, request.config.stash[SPARE]) as start:
-        yield start
-
-
-@pytest.fixture
-def own_plane(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
-    """Gives control planes of the test's own, to stop, restart and reconfigure."""
-    with _planes(binaries, lent, request.config.stash[SPARE]) as start:
-        yield start
-
-
 @pytest.fixture(scope="session")
 def lent(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the planes that this worker starts."""
@@ -236,13 +222,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 _NUMBERS = itertools.count(1)
 
 
-@contextlib.contextmanager
-def _planes(binaries: Path, directory: Path, spare: list[LentPlane]) -> Iterator[OwnPlane]:
+def _planes(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
+    """Gives control planes to stop, restart and reconfigure, or to leave as they were found."""
+    spare = request.config.stash[SPARE]
     with contextlib.ExitStack() as ends:
 
         def start(*, controller_manager: bool = False, **options: Any) -> LentPlane:
             if options or not spare:
-                plane = LentPlane(directory / f"plane-{next(_NUMBERS)}", binaries, **options)
+                plane = LentPlane(lent / f"plane-{next(_NUMBERS)}", binaries, **options)
                 plane.start()
                 if not options:
                     plane.remember()
@@ -260,6 +247,10 @@ def _planes(binaries: Path, directory: Path, spare: list[LentPlane]) -> Iterator
                 plane.stop()
 
         yield start
+
+
+# For a test, and for a module's tests, which use planes one after the other.
+own_plane, module_plane = pytest.fixture(_planes), pytest.fixture(_planes, scope="module")
 
 
 @pytest.fixture
@@ -359,17 +350,9 @@ def tenant(new_tenant: NewTenant) -> Tenant:
 def new_sized(new_tenant: NewTenant) -> NewTenant:
     """Makes namespaces under the instancetypes policy, with instancetypes and preferences and, by default, defaults."""
 
-    def make(
-        mode: str | None = "enforce",
-        *,
-        annotations: Mapping[str, str] | None = None,
-        server: WebhookServer | None = None,
-        policies: Sequence[str] = (INSTANCETYPES,),
-    ) -> Tenant:
-        given = sizes.DEFAULTS if annotations is None else annotations
-        return sizes.offer(
-            new_tenant(mode, annotations=given, server=server, policies=policies), "small", "large", "linux"
-        )
+    def make(mode: str | None = "enforce", **options: Any) -> Tenant:
+        made = new_tenant(mode, **{"annotations": sizes.DEFAULTS, "policies": [INSTANCETYPES], **options})
+        return sizes.offer(made, "small", "large", "linux")
 
     return make
 

@@ -367,6 +367,7 @@ def test_from_the_first_installation_to_the_last_object(
 FIRST = (CONFIGURATIONS[0], "kubevirt-webhook")
 CERTIFICATES = "kubevirt-webhook-certificates"
 RELEASE = "kubevirt-webhook"
+CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.github.io"
 # As `install` is called below.
 VALUES: dict[str, Any] = {
     "image": {"repository": "registry.example/a", "tag": "1"},
@@ -420,7 +421,9 @@ def image(kube: Kube) -> str:
     return str(kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_helm_from_the_first_installation_to_the_last_object(cluster: ControlPlane, namespace: str, helm: Helm) -> None:
+def test_helm_from_the_first_installation_over_install_to_the_last_object(
+    cluster: ControlPlane, namespace: str, helm: Helm, tmp_path: Path
+) -> None:
     kube = cluster.admin
     before = installed(kube)
 
@@ -433,9 +436,8 @@ def test_helm_from_the_first_installation_to_the_last_object(cluster: ControlPla
     # The replicas' caBundles are no difference to Helm, and stay.
     helm.run("upgrade", RELEASE, CHART, values=MORE)
     assert image(kube) == f"{IMAGE['repository']}:1"
-    upgraded = bundles(kube)
-    assert upgraded[entry] == bundle
-    assert [name for name in upgraded if name.startswith("virtualmachineinstances.scheduling.")]
+    assert bundles(kube)[entry] == bundle
+    assert CONDITIONAL in bundles(kube)
 
     helm.run("rollback", RELEASE, "1")
     assert bundles(kube)[entry] == bundle
@@ -453,14 +455,31 @@ def test_helm_from_the_first_installation_to_the_last_object(cluster: ControlPla
     assert image(kube) == "registry.example/a:1"
     assert bundles(kube)[entry] == bundle
 
+    # To `install`: the release is forgotten, not uninstalled.
+    helm.run("upgrade", RELEASE, CHART, values=MORE)
+    cluster.kubectl("-n", NAMESPACE, "delete", "secret", "-l", "owner=helm,name=kubevirt-webhook")
+    command(cluster, "hand-over", "--from-manager=helm", "--to-manager=kubevirt-webhook-install")
+    install(cluster, tmp_path, "two", more=False)
+    assert image(kube) == "two:1"
+    assert CONDITIONAL not in bundles(kube)
+    assert owners(kube) == {"kubevirt-webhook-install"}
+
+    # And back: Helm adopts existing objects only with --take-ownership.
+    assert "invalid ownership metadata" in helm.run("install", RELEASE, CHART, values=MORE, check=False)
+    command(cluster, "hand-over", "--to-manager=helm")
+    helm.run("install", RELEASE, CHART, "--take-ownership", values=MORE)
+    assert CONDITIONAL in bundles(kube)
+    helm.run("upgrade", RELEASE, CHART, values=VALUES)
+    assert CONDITIONAL not in bundles(kube)
+    assert bundles(kube)[entry] == bundle
+    assert image(kube) == "registry.example/a:1"
+    assert owners(kube) == {"helm"}
+
     helm.run("uninstall", RELEASE)
     # Controllers make objects of their own in a new namespace, sooner or later.
     made = {path for path in first.keys() - before.keys() if "kubevirt-webhook" in path.rpartition("/")[2]}
     assert len(made) > 10
     eventually(lambda: not made & installed(kube).keys(), what="all objects to be gone")
-
-
-CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.github.io"
 
 
 def overlay(directory: Path, newer: str, *, more: bool) -> str:
@@ -513,35 +532,6 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
     install(cluster, tmp_path, "three", more=True)
     install(cluster, tmp_path, "three", more=False)
     assert image(kube) == "three:1"
-    assert CONDITIONAL not in bundles(kube)
-    assert owners(kube) == {"kubevirt-webhook-install"}
-    command(cluster, "uninstall")
-
-
-def test_from_install_to_helm_and_back(cluster: ControlPlane, helm: Helm, tmp_path: Path) -> None:
-    kube = cluster.admin
-    install(cluster, tmp_path, "registry.example/a", more=False)
-    entry = write_bundle(cluster)
-    bundle = bundles(kube)[entry]
-
-    # Helm adopts existing objects only with --take-ownership.
-    assert "invalid ownership metadata" in helm.run("install", RELEASE, CHART, values=VALUES, check=False)
-    command(cluster, "hand-over", "--to-manager=helm")
-    helm.run("install", RELEASE, CHART, "--take-ownership", values=VALUES)
-    helm.run("upgrade", RELEASE, CHART, values=MORE)
-    assert CONDITIONAL in bundles(kube)
-    helm.run("upgrade", RELEASE, CHART, values=VALUES)
-    assert CONDITIONAL not in bundles(kube)
-    assert bundles(kube)[entry] == bundle
-    assert image(kube) == "registry.example/a:1"
-    assert owners(kube) == {"helm"}
-
-    # Back: the release is forgotten, not uninstalled.
-    helm.run("upgrade", RELEASE, CHART, values=MORE)
-    cluster.kubectl("-n", NAMESPACE, "delete", "secret", "-l", "owner=helm,name=kubevirt-webhook")
-    command(cluster, "hand-over", "--from-manager=helm", "--to-manager=kubevirt-webhook-install")
-    install(cluster, tmp_path, "two", more=False)
-    assert image(kube) == "two:1"
     assert CONDITIONAL not in bundles(kube)
     assert owners(kube) == {"kubevirt-webhook-install"}
     command(cluster, "uninstall")

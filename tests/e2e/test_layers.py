@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.debian import MissingError
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
@@ -29,7 +28,7 @@ from .support.pki import KUBE_SCHEDULER
 from .support.placing import place_one, remove_pods
 from .support.plane import ControlPlane
 from .support.processes import free_port
-from .support.registry import Registry, find_registry
+from .support.registry import Registry
 from .support.webhook_server import ACCOUNT, WebhookServer
 
 NODES = ["node-1", "node-2", "node-3"]
@@ -77,14 +76,6 @@ IMAGES = {
 HTPASSWD = "ann:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
 BASIC = "Basic YW5uOnNlY3JldA=="
 LAUNCHER = "registry.example/kubevirt/virt-launcher:v1"
-
-
-@pytest.fixture(scope="module")
-def registry_binary() -> Path:
-    try:
-        return find_registry()
-    except MissingError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.support.kube import eventually
+from tests.e2e.support.processes import free_port
 from tests.monitoring.rules import ALERTS, GROUPS, RECORDS, ROOT, queries
 
 # Labels that Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
 TARGET_LABELS = {"job", "instance", "namespace", "pod", "service", "container", "endpoint", "node"}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:
         return str(answer.read().decode())
-
-
-def eventually(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(OSError, ValueError):
-            if found := check():
-                return found
-        time.sleep(0.1)
-    raise AssertionError("waited 60 seconds")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file = tmp_path_factory.mktemp("server") / "log"
     with file.open("w") as log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as running:
         try:
-            eventually(lambda: fetch(f"http://127.0.0.1:{port}/readyz"))
+            eventually(lambda: fetch(f"http://127.0.0.1:{port}/readyz"), what="the server to be ready")
             yield f"127.0.0.1:{port}"
         finally:
             running.terminate()
@@ -78,7 +61,7 @@ def api(prometheus: Path, server: str, tmp_path_factory: pytest.TempPathFactory)
     with (directory / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
         try:
             url = f"http://127.0.0.1:{port}/api/v1"
-            eventually(lambda: len(values(url, "up == 1")) == 1)
+            eventually(lambda: len(values(url, "up == 1")) == 1, what="the server to be scraped")
             yield url
         finally:
             running.terminate()
@@ -100,7 +83,7 @@ def test_all_rules_are_evaluated_without_errors(api: str) -> None:
         found = [rule for group in ask(api, "rules")["groups"] for rule in group["rules"]]
         return found if all(rule["health"] != "unknown" for rule in found) else []
 
-    found = eventually(rules)
+    found = eventually(rules, what="the rules to be evaluated")
 
     assert len(found) == len(ALERTS) + len(RECORDS)
     assert {rule["name"]: rule.get("lastError") for rule in found if rule["health"] != "ok"} == {}
@@ -112,7 +95,7 @@ def test_a_healthy_server_raises_no_alert_but_the_schedulers(api: str) -> None:
         alerts = {one["labels"]["alertname"] for one in ask(api, "alerts")["alerts"]}
         return alerts <= {"KubevirtWebhookSchedulerDown"}
 
-    assert eventually(is_quiet)
+    eventually(is_quiet, what="no other alert")
 
 
 @pytest.mark.parametrize("title", list(queries()))

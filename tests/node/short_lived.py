@@ -20,6 +20,7 @@ from hack.node.cluster import AUDIT_LOG, AUDITED
 from tests.builders import review
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.manifests import MANIFESTS
+from tests.e2e.support.objects import obj
 from tests.e2e.support.repeated import Repeated
 from tests.e2e.support.workloads import VMIS, launcher_of, vm, vmi_of
 
@@ -72,8 +73,9 @@ class ShortLived(Repeated):
         self._vmis = [admin.create(VMIS, vmi_of(vm(f"vm-{number}")), AUDITED) for number in range(NUMBER)]
         self._probe = self._vmis.pop()
         admin.patch("v1/namespaces", AUDITED, {"metadata": {"labels": {LABEL: "enforce"}}})
-        for obj in (*_rights(), _settings(), _pod()):
-            admin.apply(obj)
+        settings = obj("ConfigMap", POD, namespace=AUDITED, data={"settings.yaml": json.dumps(SETTINGS)})
+        for each in (*_rights(), settings, _pod()):
+            admin.apply(each)
         eventually(self._is_ready, what="the replica with a short-lived token", timeout=120)
         (self.process,) = servers(SELF_SIGNED)
         self.first = self.token()
@@ -85,9 +87,8 @@ class ShortLived(Repeated):
 
     def step(self) -> None:
         """Ask for the launcher pod of a VMI that is new to the replica, as long as there are some."""
-        if len(self._vmis) <= RESERVED:
-            return
-        self._take()
+        if len(self._vmis) > RESERVED:
+            self._take()
 
     def read_more(self) -> None:
         while self._vmis:
@@ -160,24 +161,13 @@ def _rights() -> list[Json]:
     """The rights that the manifests give to replicas for evaluating, for an account of another namespace."""
     documents: list[Json] = list(yaml.safe_load_all((MANIFESTS / "base" / "rbac.yaml").read_text()))
     (role,) = (one for one in documents if one["kind"] == "ClusterRole" and one["metadata"]["name"] == NAMESPACE)
-    name = {"name": AUDITED}
-    account = {"name": AUDITED, "namespace": AUDITED}
+    account = {"kind": "ServiceAccount", "name": AUDITED, "namespace": AUDITED}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": AUDITED}
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
-        {**role, "metadata": name},
-        {
-            "apiVersion": role["apiVersion"],
-            "kind": "ClusterRoleBinding",
-            "metadata": name,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name},
-            "subjects": [{"kind": "ServiceAccount", **account}],
-        },
+        obj("ServiceAccount", AUDITED, namespace=AUDITED),
+        {**role, "metadata": {"name": AUDITED}},
+        obj("ClusterRoleBinding", AUDITED, roleRef=reference, subjects=[account]),
     ]
-
-
-def _settings() -> Json:
-    metadata, data = {"name": POD, "namespace": AUDITED}, {"settings.yaml": json.dumps(SETTINGS)}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def _pod() -> Json:
@@ -190,16 +180,9 @@ def _pod() -> Json:
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 2},
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
     }
-    spec: Json = {
-        # The other node is drained.
-        "nodeName": "node-1",
-        "serviceAccountName": AUDITED,
-        "automountServiceAccountToken": False,
-        "securityContext": {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True},
-        "containers": [container],
-        "volumes": [
-            {"name": "account", "projected": {"sources": SOURCES}},
-            {"name": "settings", "configMap": {"name": POD}},
-        ],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": AUDITED}, "spec": spec}
+    # The other node is drained.
+    spec: Json = {"nodeName": "node-1", "serviceAccountName": AUDITED, "automountServiceAccountToken": False}
+    spec["securityContext"] = {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True}
+    volumes: Json = {"account": {"projected": {"sources": SOURCES}}, "settings": {"configMap": {"name": POD}}}
+    spec |= {"containers": [container], "volumes": [{"name": name, **source} for name, source in volumes.items()]}
+    return obj("Pod", POD, namespace=AUDITED, spec=spec)

@@ -12,6 +12,7 @@ from hack.controlplane.build import location
 from hack.controlplane.bundles import METRICS_SERVER
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.kube import Json, KubeError, eventually
+from tests.e2e.support.objects import obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 
@@ -21,29 +22,13 @@ PORT = 10443
 AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
 METRICS = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
 SYSTEM = "kube-system"
-NAME = {"name": "metrics-server", "namespace": SYSTEM}
+NAME: Json = {"name": "metrics-server", "namespace": SYSTEM}
 HTTPS = {"name": "https", "protocol": "TCP", "port": PORT}
-SERVICE: Json = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": NAME,
-    "spec": {"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]},
-}
-SLICE: Json = {
-    "apiVersion": "discovery.k8s.io/v1",
-    "kind": "EndpointSlice",
-    "metadata": {**NAME, "labels": {"kubernetes.io/service-name": "metrics-server"}},
-    "addressType": "IPv4",
-    "ports": [HTTPS],
-    "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}],
-}
+SERVICE = obj("Service", **NAME, spec={"ports": [{**HTTPS, "port": 443, "targetPort": PORT}]})
+SLICE = obj("EndpointSlice", **NAME, labels={"kubernetes.io/service-name": "metrics-server"}, addressType="IPv4")
+SLICE |= {"ports": [HTTPS], "endpoints": [{"addresses": [NodeCluster.ADDRESSES[0]], "conditions": {"ready": True}}]}
 GROUP = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
-API: Json = {
-    "apiVersion": "apiregistration.k8s.io/v1",
-    "kind": "APIService",
-    "metadata": {"name": "v1beta1.metrics.k8s.io"},
-    "spec": {**GROUP, "service": NAME, "insecureSkipTLSVerify": True},
-}
+API = obj("APIService", "v1beta1.metrics.k8s.io", spec={**GROUP, "service": NAME, "insecureSkipTLSVerify": True})
 
 
 @pytest.fixture

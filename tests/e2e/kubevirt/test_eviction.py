@@ -1,11 +1,8 @@
-"""Drains and the descheduler beside a real KubeVirt: which evictions reach virt-api, which VMs it marks, and that what
-`explain drain` foretells of random VMs is what evicting all of them does.
-"""
+"""Drains and the descheduler beside a real KubeVirt: which evictions reach virt-api, and which VMs it marks."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +18,6 @@ from tests.e2e.support.webhook_server import TIMEOUT_SECONDS, WebhookServer
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
-from webhook.forecast.report import BLOCKS, MOVES, SHUTS_DOWN, VmPlan
 from webhook.k8s.client.identity import Kubeconfig
 
 from .control_plane import ZONES
@@ -78,31 +74,6 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
 HOSTNAME = "kubernetes.io/hostname"
 DRAINED, *OTHERS = sorted(ZONES)
 GONE = 404
-# Each kind of VM there is, and random ones beside them.
-CERTAIN: list[Json] = [
-    {},
-    {"evictionStrategy": "None"},
-    {"nodeSelector": {HOSTNAME: DRAINED}},
-    {"nodeSelector": {"zone": "a"}, "memory": "30Gi"},
-]
-# Runs on the only other node of that zone.
-FILLER: Json = {"nodeSelector": {HOSTNAME: OTHERS[0]}, "memory": "40Gi"}
-
-
-def template(dice: random.Random, wanted: Json) -> Json:
-    spec = dict(wanted)
-    memory = spec.pop("memory", dice.choice(["1Gi", "2Gi"]))
-    return {"domain": {"devices": {}, "memory": {"guest": memory}}, **spec}
-
-
-def wish(dice: random.Random) -> Json:
-    apart = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "filler"}}}
-    wishes: list[Json] = [
-        {"nodeSelector": {"zone": "a"}},
-        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}},
-        {"evictionStrategy": dice.choice(["LiveMigrate", "LiveMigrateIfPossible", "None"])},
-    ]
-    return dice.choice(wishes)
 
 
 @contextmanager
@@ -127,54 +98,6 @@ def evict_all(place: Place) -> None:
         evict = partial(place.admin.create, PODS, eviction(name), place.namespace, name=name, subresource="eviction")
         refused = denial(evict)
         assert refused is None or refused.status in (429, GONE), refused
-
-
-def outcome(place: Place, vm: VmPlan) -> str:
-    """The outcome of a VM so far."""
-    try:
-        vmi: KubeObject = place.get(VMIS, vm.name)
-    except KubeError as error:
-        assert error.status == GONE
-        return SHUTS_DOWN
-    if vmi["status"].get("phase") in ("Succeeded", "Failed"):
-        return SHUTS_DOWN
-    return BLOCKS if vmi["status"].get("nodeName") == DRAINED else MOVES
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) -> None:
-    place, dice = apart, random.Random(seed)
-    eventually(place.real.is_empty, what="the VMs of other tests to end")
-    # Pending target pods take turns away from the others, for five minutes each.
-    place.real.configure(migrations={"parallelMigrationsPerCluster": 20, "parallelOutboundMigrationsPerNode": 20})
-    wanted = [*CERTAIN, *(wish(dice) for _ in range(4))]
-    vms = [_vm("filler", template(dice, FILLER), "filler")]
-    vms += [_vm(f"vm-{number}", template(dice, each), "mover") for number, each in enumerate(wanted)]
-    place.make(vms[0])
-    assert place.running("filler")["status"]["nodeName"] == OTHERS[0]
-    with cordoned(place, OTHERS):
-        for vm in vms[1:]:
-            place.make(vm)
-        for vm in vms[1:]:
-            assert place.running(vm["metadata"]["name"])["status"]["nodeName"] == DRAINED
-    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    found = plan(asyncio.run(from_cluster(Kubeconfig(str(kubeconfig)))), [DRAINED])
-    mine = [vm for vm in found.steps[0].vms if vm.namespace == place.namespace]
-    foretold = {vm.name: vm.outcome for vm in mine}
-
-    def ended() -> bool:
-        evict_all(place)
-        return {vm.name: outcome(place, vm) for vm in mine} == foretold
-
-    with cordoned(place, [DRAINED]):
-        eventually(ended, what=f"{foretold} to happen")
-        # A pod that has no node now gets none: the scheduler has evaluated it, or KubeVirt does not try.
-        for name in (vm.name for vm in mine if vm.outcome == BLOCKS):
-            eventually(partial(place.unschedulable, name), what=f"a pod of {name} without a node")
-    assert {vm.outcome for vm in mine} == {MOVES, SHUTS_DOWN, BLOCKS}
-    for vm in vms:
-        place.admin.delete(VMS, vm["metadata"]["name"], place.namespace)
-    place.real.configure(migrations=None)
 
 
 def _hotplugged(place: Place, name: str, key: str, value: str) -> Json:

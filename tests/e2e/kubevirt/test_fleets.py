@@ -79,7 +79,7 @@ def _template(dice: random.Random) -> Json:
         case "stops":
             spec["evictionStrategy"] = "None"
         case "group":
-            spec["nodeSelector"] = {"zone": ZONES[NODES[0]]}
+            spec |= {"nodeSelector": {"zone": ZONES[NODES[0]]}, "evictionStrategy": "LiveMigrateIfPossible"}
         case "here":
             spec["nodeSelector"] = {HOSTNAME: NODES[0]}
         case "large":

@@ -92,11 +92,6 @@ def change_pool(place: Place) -> KubeObject:
     return eventually(updated, what="the pool to update its VM")
 
 
-def guest_memory(vm: Mapping[str, Any]) -> str | None:
-    memory: str | None = vm["spec"]["template"]["spec"]["domain"].get("memory", {}).get("guest")
-    return memory
-
-
 def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
     pool(place)
     withdrawn = dict.fromkeys(DEFAULTS)
@@ -121,7 +116,8 @@ def test_a_pools_vms_keep_their_size_though_kubevirt_expands_them(expanding: Pla
 
     def expanded() -> bool:
         vm = expanding.get(VMS, "web-0")
-        return expanding.matchers(vm) == [None, None] and guest_memory(vm) == "2Gi"
+        memory = vm["spec"]["template"]["spec"]["domain"].get("memory", {})
+        return expanding.matchers(vm) == [None, None] and memory.get("guest") == "2Gi"
 
     eventually(expanded, what="virt-controller to expand the VM")
     change_pool(expanding)

@@ -86,16 +86,12 @@ def _start(plane: ControlPlane) -> bytes:
         for node, labels in NODES.items():
             make_node(plane.admin, node, labels)
         if plane.has("kube-scheduler"):
-            _start_schedulers(plane)
+            # Two processes, as in production: the one of this project can die while the other serves.
+            plane.start_scheduler("default", commands.DEFAULT_SCHEDULER, lease=commands.DEFAULT_SCHEDULER_LEASE)
+            plane.start_scheduler("kubevirt", commands.KUBEVIRT_SCHEDULER, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
     except StartError as error:
         return _line(error=str(error))
     return _line(server=plane.server, directory=str(plane.directory))
-
-
-def _start_schedulers(plane: ControlPlane) -> None:
-    """Two processes, as in production: the one of this project can die while the other serves."""
-    plane.start_scheduler("default", commands.DEFAULT_SCHEDULER, lease=commands.DEFAULT_SCHEDULER_LEASE)
-    plane.start_scheduler("kubevirt", commands.KUBEVIRT_SCHEDULER, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
 
 
 def _line(**said: str) -> bytes:

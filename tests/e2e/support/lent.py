@@ -63,7 +63,7 @@ class LentPlane(ControlPlane):
         for name in list(self._schedulers):
             self.stop_scheduler(name, grace=0)
             (self.directory / "logs" / f"kube-scheduler-{name}.log").unlink(missing_ok=True)
-        self.stop_controller_manager()
+        self._manager.kill()
         shutil.rmtree(self.directory / "kubectl-cache", ignore_errors=True)
         if not self.answers or self.has_lost_data:
             return False

@@ -21,10 +21,12 @@ ZONE = "topology.kubernetes.io/zone"
 _GROUPS = {
     "admissionregistration.k8s.io/v1": "MutatingWebhookConfiguration ValidatingWebhookConfiguration",
     "apiextensions.k8s.io/v1": "CustomResourceDefinition",
+    "apiregistration.k8s.io/v1": "APIService",
     "apps/v1": "ControllerRevision DaemonSet Deployment",
     "authentication.k8s.io/v1": "TokenRequest",
     "authorization.k8s.io/v1": "SelfSubjectAccessReview SubjectAccessReview",
     "clone.kubevirt.io/v1beta1": "VirtualMachineClone",
+    "discovery.k8s.io/v1": "EndpointSlice",
     "instancetype.kubevirt.io/v1beta1": "VirtualMachineInstancetype VirtualMachineClusterInstancetype "
     "VirtualMachinePreference VirtualMachineClusterPreference",
     "kubevirt.io/v1": "KubeVirt VirtualMachine VirtualMachineInstance VirtualMachineInstanceMigration "

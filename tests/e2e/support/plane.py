@@ -44,7 +44,9 @@ class ControlPlane(Access):
         self._data = directory / "etcd"
         self._serving = self.pki.serving("control-plane")
         self._etcd_port = free_port()
-        self._etcd = self._process("etcd", self._etcd_command())
+        self._etcd = self._process(
+            "etcd", commands.etcd(self.binaries / "etcd", self._data, self._etcd_port, free_port())
+        )
         self._apiserver = self._process("kube-apiserver", self._apiserver_command(port, apiserver_flags))
         self._manager_port = free_port()
         self._manager = self._process("kube-controller-manager", self._manager_command())
@@ -127,10 +129,6 @@ class ControlPlane(Access):
         self._manager.start()
         self._manager.wait_ready(functools.partial(_ready, self._at(self._manager_port), "/healthz"))
 
-    def stop_controller_manager(self) -> None:
-        """Ends it at once: whatever it was doing, the next one does."""
-        self._manager.kill()
-
     # -- schedulers ----------------------------------------------------------------------------------------------------
 
     def start_scheduler(
@@ -193,9 +191,6 @@ class ControlPlane(Access):
 
     def _process(self, name: str, command: Sequence[str]) -> Process:
         return Process(name, command, self.directory / "logs" / f"{name}.log")
-
-    def _etcd_command(self) -> list[str]:
-        return commands.etcd(self.binaries / "etcd", self._data, self._etcd_port, free_port())
 
     def _apiserver_command(self, port: int, extra: Sequence[str]) -> list[str]:
         return commands.apiserver(
