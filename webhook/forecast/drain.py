@@ -688,9 +688,7 @@ def rank(
     return tuple(Remedy(change, tuple(map("/".join, sorted(places)))) for change, places in ranked[:_MOST_CHANGES])
 
 
-def _changes(
-    blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None, evicts: bool
-) -> Iterator[str]:
+def _changes(blocked: Blocked, drained: frozenset[str], owner: HyperConverged | None, evicts: bool) -> Iterator[str]:
     """The single changes after which this VM would not block."""
     if blocked.code == report.NO_ELIGIBLE_NODE:
         yield from _openings(blocked, drained, owner)

@@ -24,7 +24,7 @@ from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
 from webhook.server import edge
-from webhook.server.edge import Application, CrashObserver, Limits, RequestDenied, Server, problem_of, serving
+from webhook.server.edge import PATIENCE_SECONDS, Application, CrashObserver, Limits, RequestDenied, Server, serving
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import Answer, HttpRequest
 
@@ -93,7 +93,7 @@ class Authorizer:
         It raises what the function does, and `RequestDenied` where there are too many questions.
         """
         now = asyncio.get_running_loop().time()
-        if not await self._questions.take(client, now + edge.PATIENCE_SECONDS):
+        if not await self._questions.take(client, now + PATIENCE_SECONDS):
             raise RequestDenied(429, "too many tokens are being reviewed; try again", _RETRY)
         try:
             facts = Facts(peek=self._cluster.peek)
@@ -170,7 +170,7 @@ class GuardedApplication(Application):
         try:
             return await self._climb(request)
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            problem = problem_of(error, self._path, self._traffic)
+            problem = edge.problem_of(error, self._path, self._traffic)
         return await self.problem(*problem)
 
     async def _climb(self, request: HttpRequest) -> Answer:
@@ -188,7 +188,7 @@ class GuardedApplication(Application):
         permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
         if self._in_flight is None:
             return await self.serve(request, permission)
-        if not await self._in_flight.take(client, asyncio.get_running_loop().time() + edge.PATIENCE_SECONDS):
+        if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
             raise RequestDenied(429, "too many requests are being answered; try again", _RETRY)
         try:
             return await self.serve(request, permission)
