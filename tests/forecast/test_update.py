@@ -263,6 +263,8 @@ class TestHotplug:
             ("xyy", {}, "no-attachment"),
             ("xx", {"allocatable": {"pods": "1"}}, "no-attachment"),
             ("xx", {"allocatable": {"memory": "1Gi"}}, "no-attachment"),
+            # None of the nodes for the target pod has room for it now, and none can attach the volume.
+            ("xyy", {"allocatable": {"memory": "1Gi"}}, "no-attachment"),
             ("x", {}, "no-eligible-node"),
             ("xx", {"quotas": [quota(pods=("3", "2"))]}, "quota"),
             ("xx", {"quotas": [quota(pods=("4", "2"))]}, "migrates"),

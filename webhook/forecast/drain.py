@@ -528,8 +528,10 @@ class Planner:
         """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
         if mover.scheduled is None:
             return 0
-        eligibility = self._snapshot.index.review(mover.scheduled.requirements)
-        return self._packer.candidates(mover.scheduled, eligibility).nodes
+        return self._packer.candidates(mover.scheduled, self._eligibility(mover.scheduled)).nodes
+
+    def _eligibility(self, mover: packing.Mover) -> Eligibility:
+        return self._snapshot.index.review(mover.requirements)
 
     def _doubt(self, mover: packing.Mover, nodes: int, strays: int) -> tuple[str, str]:
         """Why a VM may not get to a node that has room for it, a code and a clause; empty: it will.
@@ -574,6 +576,10 @@ class Planner:
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
             code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} with room {_ATTACHES}"
+        elif not alone.eligibility.count and mover.scheduled and (sent := self._eligibility(mover.scheduled).count):
+            # Which of them have room depends on where other VMs go; that none of them can attach does not.
+            count = pluralize(sent, "node")
+            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
         else:
