@@ -113,7 +113,8 @@ def _fleet(seed: int) -> Fleet:
     drained = dice.choice([GROUP[:1], GROUP[:1], GROUP])
     if drained == GROUP:
         # A VM may start on either node, and has to where its volume can be attached.
-        volumes = {name: ("zone", ZONES[NODES[0]]) if reach[0] == HOSTNAME else reach for name, reach in volumes.items()}
+        zone = ("zone", ZONES[NODES[0]])
+        volumes = {name: zone if reach[0] == HOSTNAME else reach for name, reach in volumes.items()}
     fillers = {name: dice.choice(["1Gi", "40Gi", "61Gi"]) for name in NODES if name not in drained}
     return Fleet(drained, vms, limits, quota, dice.random() < 0.5, dice.choice([0, 0, 1, 2]), fillers, volumes)
 
