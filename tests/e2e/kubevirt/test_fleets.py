@@ -332,7 +332,9 @@ def _look_at_those_that_stay(place: Place, drain: Drain, vms: Sequence[VmPlan]) 
     """They stay for the reason that the plan gives."""
     for vm in vms:
         if vm.code in report.PENDING:
-            eventually(partial(place.unschedulable, vm.name), what=f"a pod of {vm.name} without a node")
+            # While another VM's target pod without a node takes the quota, none is made of it.
+            held = lambda vm=vm: bool(place.unschedulable(vm.name)) or _is_rejected(place, vm.name)
+            eventually(held, what=f"a pod of {vm.name} without a node")
         elif vm.code == report.QUOTA:
             eventually(partial(_is_rejected, place, vm.name), what=f"a quota to deny the target pod of {vm.name}")
         elif vm.code == report.NO_ATTACHMENT:
