@@ -497,14 +497,20 @@ class Planner:
     ) -> None:
         """Say of VMs with a node that quotas may keep them waiting.
 
-        Target pods without a node count while they are pending, and VMs that shut down count until they have.
+        Target pods without a node count while they are pending, those that wait for their volumes without end, and VMs
+        that shut down until they have.
         """
         if not self._snapshot.quotas:
             return
         waiting: dict[str, list[PodUsage]] = {}
+        endless = set()
         for mover in movers:
-            if found[mover.place].code in (*report.PENDING, report.NO_ATTACHMENT):
-                waiting.setdefault(mover.place[0], []).append(mover.usage)
+            code = found[mover.place].code
+            if code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH):
+                endless.add(mover.place[0])
+            elif code not in report.PENDING:
+                continue
+            waiting.setdefault(mover.place[0], []).append(mover.usage)
         pending = {namespace: add_usages(usages) for namespace, usages in waiting.items()}
         minutes = report.PENDING_SECONDS // 60
         for mover in movers:
@@ -512,10 +518,15 @@ class Planner:
             quotas = self._snapshot.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
                 continue
-            beside = pending.get(namespace, ())
-            whose = f"the target pods of {pluralize(sum(each.pods for each in beside), 'VM')} without a node"
+            # What may wait itself is not beside itself.
+            beside = () if plan.code == report.MAY_NOT_ATTACH else pending.get(namespace, ())
+            whose = f"the target pods of {pluralize(sum(each.pods for each in beside), 'VM')}"
+            if namespace in endless:
+                whose += " that may wait without end take the quota"
+            else:
+                whose += f" without a node take the quota for {minutes}m at a time"
             for others, why in (
-                ((*beside, *freed.get(namespace, ())), f"{whose} take the quota for {minutes}m at a time"),
+                ((*beside, *freed.get(namespace, ())), whose),
                 ((), "VMs that shut down count in the quota until they have"),
             ):
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
