@@ -244,23 +244,31 @@ class TestHotplug:
 
     DISK: Any = {"name": "disk", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
 
-    def world(self, *zones: str, reach: str = "x", beside: Sequence[Any] = (), **options: Any) -> UpdatePlan:
+    def world(
+        self, *zones: str, reach: str = "x", beside: Sequence[Any] = (), dedicated: bool = False, **options: Any
+    ) -> UpdatePlan:
         terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [reach]}]}]
         volume = {"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
         claim = {"metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pv"}}
         vmi, pod = vm("web", "a", volumes=[self.DISK])
-        nodes = [node(name, zone=zone) for name, zone in zip("abc", zones, strict=False)]
+        vmi["spec"]["domain"]["cpu"]["dedicatedCpuPlacement"] = dedicated
+        manager: Any = {"kubevirt.io/cpumanager": "true"}
+        nodes = [node(name, zone=zone, **manager) for name, zone in zip("abc", zones, strict=False)]
         for each in nodes[1:]:
             each["status"]["allocatable"] |= options.pop("allocatable", {})
         more = {"claims": [claim], "volumes": [volume], "pods": [attachment(pod)], **options}
         return plan(nodes, [(vmi, pod), *beside], **more)
 
+    @pytest.mark.parametrize("dedicated", [False, True])
     @pytest.mark.parametrize(
         ("zones", "code"), [("xxx", "migrates"), ("xxy", "waits-for-quota"), ("xyy", "waits-for-quota")]
     )
-    def test_a_target_pod_that_waits_for_its_volume_takes_the_quota(self, zones: str, code: str) -> None:
+    def test_a_target_pod_that_waits_for_its_volume_takes_the_quota(
+        self, zones: str, code: str, dedicated: bool
+    ) -> None:
         quotas = [quota(requests_memory=("3584Mi", "2Gi"))]
-        assert of(self.world(*zones, beside=[vm("small", "a", "1Gi")], quotas=quotas), "small").code == code
+        found = self.world(*zones, beside=[vm("small", "a", "1Gi")], dedicated=dedicated, quotas=quotas)
+        assert of(found, "small").code == code
 
     @pytest.mark.parametrize(
         ("zones", "options", "code"),

@@ -194,7 +194,10 @@ def standard_input() -> bytes:
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
-    """All documents in files (``-``: standard input), with items instead of Lists; an `InputError` for a mistake."""
+    """All documents in files, of which ``-`` is standard input; an `InputError` where one cannot be read.
+
+    A List is replaced by its items.
+    """
     streams = (
         parse_documents(stdin or b"", STANDARD_INPUT) if path == "-" else read_documents(Path(path)) for path in paths
     )

@@ -217,7 +217,11 @@ async def _narrowing(
 async def _plan(
     installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, narrow: _Change
 ) -> Plan:
-    """The plan, with the settings and the image of the cluster unless others are given; `InputError`: no image."""
+    """The plan, with the settings of the cluster, else of the overlay, and the cluster's image unless others are given.
+
+    Raises:
+        InputError: no image is given, and there is no Deployment; or the settings are invalid.
+    """
     manifests = directory("manifests")
     own = plan.config_map(manifests, overlay, namespace)
     stored = {} if given else (await installer.get(own) or own).get("data") or {}

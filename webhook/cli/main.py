@@ -138,7 +138,11 @@ class Lazy(CommandGroup):
 
 
 def _end_at_interrupt() -> Callable[[], object]:
-    """Let Ctrl-C end the process until a command runs, which click would call status 1; returns what undoes that."""
+    """Let Ctrl-C end the process at once until a command runs; click would report it as exit status 1.
+
+    Returns:
+        What sets the handler as it was.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
         return lambda: None

@@ -22,7 +22,11 @@ from webhook.kubevirt.types import views
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind that files may hold, in versions that match a pattern, checked by a view; some for ``doctor`` alone."""
+    """A kind that files may hold, in versions that match a pattern; its objects are checked against a view.
+
+    Attributes:
+        for_doctor: whether only ``doctor`` reads it: policies and ``expand`` do not.
+    """
 
     group: str
     name: str

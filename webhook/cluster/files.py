@@ -214,7 +214,9 @@ class FilesCluster(Cluster):
 def read_index(directory: str | os.PathLike[str]) -> Index:
     """The objects of every YAML and JSON file below a directory, compressed ones (``.gz``) too, or of one file.
 
-    An `InputError` where there is nothing to read, `InputErrors` for every mistake in what was read.
+    Raises:
+        InputError: there is nothing to read.
+        InputErrors: every mistake in what was read.
     """
     mistakes: list[InputError] = []
     index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))

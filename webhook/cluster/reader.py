@@ -20,8 +20,19 @@ from webhook.cluster.definitions import read_definitions
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.client import api as client
-from webhook.k8s.client.api import NO_QUERY, READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport
+from webhook.k8s.client.api import (
+    NO_QUERY,
+    READ_ERRORS,
+    UNDECODABLE,
+    ApiConnectionError,
+    ApiError,
+    Requests,
+    Transport,
+    decode,
+    fetch,
+    fetch_body,
+    list_failure,
+)
 from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
@@ -72,7 +83,7 @@ async def list_all(api: Transport, resource: Resource[V], seconds: float) -> lis
         async with asyncio.timeout(seconds):
             return [one async for one in listed(api, resource, seconds=seconds)]
     except READ_ERRORS as error:
-        return client.list_failure(error, resource, "", seconds)
+        return list_failure(error, resource, "", seconds)
 
 
 async def all_of(
@@ -85,7 +96,7 @@ async def all_of(
                 yield one
     except READ_ERRORS as error:
         fix = "run the command again to continue" if isinstance(error, ApiConnectionError | TimeoutError) else ""
-        why = client.list_failure(error, resource, namespace, _COMMAND_SECONDS).why
+        why = list_failure(error, resource, namespace, _COMMAND_SECONDS).why
         raise InputError(why, resource.plural, fix) from None
 
 
@@ -154,7 +165,7 @@ class Reader:
             raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
         key = (resource, namespace, name)
         if key not in self._reads:
-            self._reads[key] = asyncio.create_task(client.fetch(self.api, resource, namespace, name, SECONDS))
+            self._reads[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
         return cast("V | Unavailable | None", await self._reads[key])
 
     async def all(
@@ -175,10 +186,10 @@ class Reader:
             async for item in listed(self.api, raw, namespace, query, seconds=SECONDS):
                 try:
                     objects.append(msgspec.json.decode(cast("msgspec.Raw", item), type=resource.view))
-                except client.UNDECODABLE:
+                except UNDECODABLE:
                     self.malformed[resource.kind] += 1
         except READ_ERRORS as error:
-            return client.list_failure(error, resource, namespace, SECONDS)
+            return list_failure(error, resource, namespace, SECONDS)
         return tuple(objects)
 
 
@@ -233,7 +244,7 @@ class FileReader:
         for value in values:
             try:
                 yield msgspec.convert(value, resource.view)
-            except client.UNDECODABLE:
+            except UNDECODABLE:
                 self.malformed[resource.kind] += 1
 
 
@@ -283,9 +294,9 @@ class OnceCluster(Cluster):
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         match key:
             case ObjectKey():
-                return await client.fetch(self._transport, key.resource, key.namespace, key.name, left)
+                return await fetch(self._transport, key.resource, key.namespace, key.name, left)
             case NamespaceKey():
-                return await client.fetch(self._transport, NAMESPACES, "", key.name, left)
+                return await fetch(self._transport, NAMESPACES, "", key.name, left)
             case ListKey():
                 return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
             case NodesKey():
@@ -364,8 +375,8 @@ class LiveObjects(Objects):
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
         """By GET; a kind that the cluster does not know is 404 like a missing object."""
-        body = await client.fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
-        return client.decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+        body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
+        return decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""

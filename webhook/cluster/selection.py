@@ -35,7 +35,9 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
 
-    An `InputError` where the files or the kubeconfig cannot be used, `NoAnswerError` where the cluster does not answer.
+    Raises:
+        InputError: the files or the kubeconfig cannot be used.
+        NoAnswerError: the cluster does not answer.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:

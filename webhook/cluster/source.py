@@ -13,9 +13,12 @@ T = TypeVar("T")
 
 
 class Cluster(Protocol):
-    """Answers the keys of `webhook.facts`. None is the API server's 404, `Unavailable` is not knowing."""
+    """Answers the keys of `webhook.facts`. None is the API server's 404, `Unavailable` is not knowing.
 
-    # How often etcd has turned out to have been restored from an older copy.
+    Attributes:
+        restores: how often etcd has turned out to have been restored from an older copy.
+    """
+
     restores: int = 0
 
     def on_restore(self, act: Callable[[str], None]) -> None:

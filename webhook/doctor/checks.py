@@ -65,9 +65,17 @@ async def examine(
 async def examine_files(
     files: FilesCluster, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
 ) -> Report:
-    """As `examine`, on objects from files; what only a running cluster shows is ``unknown``.
+    """Run every check on objects from files; what only a running cluster shows is ``unknown``.
 
-    An `InputError` where the files hold no ConfigMap of settings, and no settings were passed.
+    Args:
+        files: the objects.
+        settings: None for those in the ConfigMap of the files.
+        manifests: the directory of the manifests.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
+        clock: the source of time, and of sleep.
+
+    Raises:
+        InputError: the files hold no ConfigMap of settings, and no settings were passed.
     """
     return await _examine(FileReader(files), settings, manifests, url, clock)
 

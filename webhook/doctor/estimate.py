@@ -22,9 +22,16 @@ from webhook.k8s.quantity import Nanos, nanos
 from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
 from webhook.k8s.types.meta import unix_time
 from webhook.kubevirt.launcher import vmi_owner
-from webhook.placement import nodes as placement_nodes
 from webhook.placement.demand import is_sidecar, sum_requests
-from webhook.placement.nodes import CPU, KVM_DEVICE, MEMORY, Departure, parse_allocatable, to_scheduler_units
+from webhook.placement.nodes import (
+    CPU,
+    KVM_DEVICE,
+    MEMORY,
+    SCHEDULABLE,
+    Departure,
+    parse_allocatable,
+    to_scheduler_units,
+)
 
 MAX_SCORE: Final = 100
 # Since this version NodeResourcesBalancedAllocation scores the change that a pod makes (kubernetes/kubernetes#135573).
@@ -293,7 +300,7 @@ def _host(node: Node, image: str) -> Host:
         _DEFAULT_PODS if amount is None else amount // 10**9,
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
-        is_open=node.meta.label(placement_nodes.SCHEDULABLE) == "true"
+        is_open=node.meta.label(SCHEDULABLE) == "true"
         and not spec.unschedulable
         and not any(taint.effect in _CLOSING for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
@@ -373,7 +380,10 @@ class Conditions(NamedTuple):
 
 
 class SpreadEstimate(NamedTuple):
-    """How evenly VMs lie: VMs, percent of requested CPU and memory by node, in order, and VMs that found no room."""
+    """How evenly VMs lie on nodes: VMs, and percent of requested CPU and memory, of each node in the nodes' order.
+
+    For VMs that are unplaced there was no room.
+    """
 
     counts: tuple[int, ...]
     cpu: tuple[float, ...]

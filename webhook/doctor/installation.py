@@ -32,13 +32,17 @@ NAME: Final = "kubevirt-webhook"
 LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
 
 
-class _Rule(View, frozen=True):
+class Rule(View, frozen=True):
+    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
+
     api_groups: list[str] | None = None
     operations: list[str] | None = None
     resources: list[str] | None = None
 
 
-class _ServiceReference(View, frozen=True):
+class ServiceReference(View, frozen=True):
+    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
+
     namespace: str = ""
 
 
@@ -46,7 +50,7 @@ class ClientConfig(View, frozen=True):
     """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
 
     ca_bundle: str | None = None
-    service: _ServiceReference | None = None
+    service: ServiceReference | None = None
     url: str | None = None
 
 
@@ -55,7 +59,7 @@ class WebhookEntry(View, frozen=True):
 
     name: str
     client_config: ClientConfig = ClientConfig()
-    rules: list[_Rule] | None = None
+    rules: list[Rule] | None = None
     namespace_selector: LabelSelector | None = None
     object_selector: LabelSelector | None = None
     failure_policy: str | None = None
@@ -88,12 +92,16 @@ class Template(View, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class _DeploymentSpec(View, frozen=True):
+class DeploymentSpec(View, frozen=True):
+    """``spec`` of a Deployment."""
+
     replicas: int | None = None
     template: Template = Template()
 
 
-class _DeploymentStatus(View, frozen=True):
+class DeploymentStatus(View, frozen=True):
+    """``status`` of a Deployment, as far as it shows a roll-out."""
+
     ready_replicas: int | None = None
     updated_replicas: int | None = None
     conditions: list[Condition] | None = None
@@ -102,8 +110,8 @@ class _DeploymentStatus(View, frozen=True):
 class Deployment(Object, frozen=True):
     """A Deployment (apps/v1): the server's, or a scheduler's."""
 
-    spec: _DeploymentSpec = _DeploymentSpec()
-    status: _DeploymentStatus = _DeploymentStatus()
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
 
 
 class ConfigMap(Object, frozen=True):
@@ -154,7 +162,13 @@ def title(resource: Resource[Any], meta: ObjectMeta) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """The argument of every check; without the URL of a server outside the cluster, the settings' Service counts."""
+    """The argument of every check.
+
+    Attributes:
+        reader: where the objects are read.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
+        manifests: the directory of the manifests.
+    """
 
     reader: ObjectReader
     settings: Settings

@@ -34,20 +34,24 @@ _MAX_IMAGES: Final = 50
 _GATE: Final = "Plugins"
 
 
-class _AdmissionReference(View, frozen=True):
+class AdmissionReference(View, frozen=True):
+    """One of the objects that a Plugin names."""
+
     name: str = ""
 
 
-class _PluginSpec(View, frozen=True):
-    mutating_admission_webhooks: list[_AdmissionReference] | None = None
-    validating_admission_policies: list[_AdmissionReference] | None = None
-    validating_admission_webhooks: list[_AdmissionReference] | None = None
+class PluginSpec(View, frozen=True):
+    """``spec`` of a Plugin, as far as it names objects of admission."""
+
+    mutating_admission_webhooks: list[AdmissionReference] | None = None
+    validating_admission_policies: list[AdmissionReference] | None = None
+    validating_admission_webhooks: list[AdmissionReference] | None = None
 
 
 class Plugin(Object, frozen=True):
     """A Plugin of KubeVirt 1.9 (plugin.kubevirt.io/v1alpha1): what changes or checks the VMs of a cluster."""
 
-    spec: _PluginSpec = _PluginSpec()
+    spec: PluginSpec = PluginSpec()
 
 
 _ADMISSION: Final[dict[str, Resource[Any]]] = {**CONFIGURATIONS, **POLICIES}
@@ -209,18 +213,22 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
     return [*findings, ok("configuration", subject, what), *await _check_plugin(installation, configuration)]
 
 
-class _PoolVmTemplate(View, frozen=True):
+class PoolVmTemplate(View, frozen=True):
+    """The template of a pool's VMs; its spec is plain JSON."""
+
     spec: dict[str, Any] | None = None
 
 
-class _PoolSpec(View, frozen=True):
-    virtual_machine_template: _PoolVmTemplate | None = None
+class PoolSpec(View, frozen=True):
+    """``spec`` of a VirtualMachinePool (pool.kubevirt.io)."""
+
+    virtual_machine_template: PoolVmTemplate | None = None
 
 
 class Pool(Object, frozen=True):
     """A VirtualMachinePool (pool.kubevirt.io)."""
 
-    spec: _PoolSpec | None = None
+    spec: PoolSpec | None = None
 
     @property
     def title(self) -> str:
@@ -277,8 +285,11 @@ async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
     vms = await reader.all(VMS) if unsized else ()
     if isinstance(vms, Unavailable):
         return vms
-    injected = [vm.meta for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)]
-    owners = [(meta.namespace, meta.controller_owner()) for meta in injected]
+    owners = [
+        (vm.meta.namespace, vm.meta.controller_owner())
+        for vm in vms
+        if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
+    ]
     defaulted = {(namespace, owner.name) for namespace, owner in owners if owner and owner.kind == _POOL_KIND}
     return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in defaulted]
 

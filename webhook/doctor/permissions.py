@@ -43,25 +43,31 @@ _MOST: Final = 100
 _REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
-class _PolicyRule(View, frozen=True):
+class PolicyRule(View, frozen=True):
+    """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
+
     verbs: list[str] | None = None
     api_groups: list[str] | None = None
     resources: list[str] | None = None
     resource_names: list[str] | None = None
 
 
-class _AggregationRule(View, frozen=True):
+class AggregationRule(View, frozen=True):
+    """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
+
     cluster_role_selectors: list[LabelSelector] | None = None
 
 
 class Role(Object, frozen=True):
     """A ClusterRole or a Role (rbac/v1)."""
 
-    rules: list[_PolicyRule] | None = None
-    aggregation_rule: _AggregationRule | None = None
+    rules: list[PolicyRule] | None = None
+    aggregation_rule: AggregationRule | None = None
 
 
-class _RoleRef(View, frozen=True):
+class RoleRef(View, frozen=True):
+    """``roleRef`` of a ClusterRoleBinding or RoleBinding."""
+
     kind: str = ""
     name: str = ""
 
@@ -80,7 +86,7 @@ class Subject(View, frozen=True):
 class Binding(Object, frozen=True):
     """A ClusterRoleBinding or RoleBinding (rbac/v1)."""
 
-    role_ref: _RoleRef = _RoleRef()
+    role_ref: RoleRef = RoleRef()
     subjects: list[Subject] | None = None
 
 
@@ -90,7 +96,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = dict[tuple[str, str], list[_PolicyRule]]
+_Rules = dict[tuple[str, str], list[PolicyRule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -231,14 +237,14 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _rules_of(binding: Binding, rules: _Rules) -> list[_PolicyRule]:
+def _rules_of(binding: Binding, rules: _Rules) -> list[PolicyRule]:
     reference, namespace = binding.role_ref, binding.meta.namespace or ""
     if reference.kind == "Role" and not namespace:
         return []  # The API server accepts no such binding.
     return rules.get((namespace if reference.kind == "Role" else "", reference.name), [])
 
 
-def _granted(rules: Iterable[_PolicyRule], resources: frozenset[str]) -> Iterator[_PolicyRule]:
+def _granted(rules: Iterable[PolicyRule], resources: frozenset[str]) -> Iterator[PolicyRule]:
     """The rules that let their subjects write one of the resources."""
     for rule in rules:
         groups = {"", "*"} & set(rule.api_groups or ())

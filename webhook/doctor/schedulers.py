@@ -14,10 +14,16 @@ from typing import Final
 import msgspec
 
 from webhook import names
-from webhook.cluster import scheduler_health
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS, FileGap
-from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, HealthEvidence, LeaseState, Waiting, is_listed
+from webhook.cluster.scheduler_health import (
+    DEFAULT_LEASE_SECONDS,
+    POLL_SECONDS,
+    HealthEvidence,
+    LeaseState,
+    Waiting,
+    is_listed,
+)
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation, title
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
@@ -36,7 +42,7 @@ from webhook.text import pluralize, shorten_middle
 
 _CHECK: Final = "schedulers"
 # The time in which a Lease expires; a renewal shows sooner.
-_PATIENCE: Final = DEFAULT_LEASE_SECONDS + scheduler_health.POLL_SECONDS
+_PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _MOST_VMIS: Final = 100
 _RETRY: Final = "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true"
@@ -116,9 +122,15 @@ async def _check_lease(installation: Installation, scheduler: SchedulerSettings,
 
 
 async def _evaluate_health(
-    installation: Installation, api: Transport, scheduler: SchedulerSettings, pods: tuple[PendingPod, ...] | Unavailable
+    installation: Installation,
+    api: Transport,
+    scheduler: SchedulerSettings,
+    pods: tuple[PendingPod, ...] | Unavailable,
 ) -> tuple[list[Unavailable], SchedulerHealth]:
-    """What could not be read, and what the server's health check finds, once an old Lease is renewed or expires."""
+    """What could not be read, and the result of the server's health check.
+
+    Where a Lease is old, this waits until it is renewed or expires.
+    """
     clock, health_check = installation.clock, scheduler.health_check
     namespaces = await installation.namespaces()
     failures = [answer for answer in (pods, namespaces) if isinstance(answer, Unavailable)]
@@ -145,7 +157,7 @@ async def _evaluate_health(
             failures.append(lease)
         if failures or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:
             break
-        await clock.sleep(scheduler_health.POLL_SECONDS)
+        await clock.sleep(POLL_SECONDS)
     return failures, state.health(clock.now())
 
 

@@ -140,8 +140,12 @@ def _check_balance(inventory: Inventory, version: Version) -> Finding:
     demand = demands[len(demands) // 2]
     biased = sum(estimate.bias(host, demand, version) > 0 for host in inventory.open)
     largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
-    profiles = {"stock": estimate.STOCK, "withoutBalancedAllocation": estimate.STOCK._replace(balance=False)}
-    piles = {name: estimate.count_piled(largest, demand, each, version) for name, each in profiles.items()}
+    piles = {
+        "stock": estimate.count_piled(largest, demand, estimate.STOCK, version),
+        "withoutBalancedAllocation": estimate.count_piled(
+            largest, demand, estimate.STOCK._replace(balance=False), version
+        ),
+    }
     shown = ".".join(map(str, version))
     size = f"{format_request(CPU, demand.cpu)} CPU and {format_request(MEMORY, demand.memory)} memory"
     what = (

@@ -9,7 +9,6 @@ from operator import is_
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
@@ -58,8 +57,15 @@ _LATER: Final = "no node has room for it now; one has after other VMs have moved
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
-    *(*report.PENDING, report.QUOTA, report.NO_ATTACHMENT, report.MIGRATION_STUCK, report.NAME_TOO_LONG),
-    *(report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY),
+    *(
+        *report.PENDING,
+        report.QUOTA,
+        report.NO_ATTACHMENT,
+        report.MIGRATION_STUCK,
+        report.NAME_TOO_LONG,
+        report.NO_MIGRATIONS,
+    ),
+    report.EXTERNAL_STRATEGY,
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
@@ -158,7 +164,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
             Planner(ClusterSnapshot(objects), limits), _in_groups(order, parallel), objects, limits, parallel
         )
         if (other.blocks, other.moves) < (found.blocks, found.moves):
-            found = replace(found, order=tuple(order))
+            found = msgspec.structs.replace(found, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return found
@@ -167,7 +173,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     if other.blocks >= found.blocks:
         return found
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
-    return replace(found, spare=spare)
+    return msgspec.structs.replace(found, spare=spare)
 
 
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
@@ -180,10 +186,10 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
     (model,) = (each for each in objects.nodes if each.meta.name == like)
     taken = {each.meta.name for each in objects.nodes}
     name = next(name for number in range(len(taken) + 1) if (name := f"spare-{number}") not in taken)
-    meta = replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
-    spec = replace(model.spec, unschedulable=None) if model.spec else None
-    spare = replace(model, metadata=meta, spec=spec)
-    return replace(objects, nodes=(*objects.nodes, spare))
+    meta = msgspec.structs.replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
+    spec = msgspec.structs.replace(model.spec, unschedulable=None) if model.spec else None
+    spare = msgspec.structs.replace(model, metadata=meta, spec=spec)
+    return msgspec.structs.replace(objects, nodes=(*objects.nodes, spare))
 
 
 def _of_steps(
@@ -302,7 +308,7 @@ class Planner:
         index = self._snapshot.index
         before = [node for name in nodes if (node := index.get(name))]
         for node in before:
-            index.put(replace(node, unschedulable=True))
+            index.put(msgspec.structs.replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
@@ -317,9 +323,12 @@ class Planner:
     def carry_out(
         self, decided: Iterable[tuple[Vmi, VmPlan]], nodes: Sequence[str] = ()
     ) -> tuple[list[VmPlan], list[report.QueuedMigration]]:
-        """Have VMs move and shut down as it is decided of each; those that find no node block.
+        """Have VMs move and shut down as it is decided of each, and its plan; those that find no node block.
 
-        Pods without a VM on ``nodes`` are evicted, too. Plans are in the same order, beside KubeVirt's migrations.
+        Pods without a VM on ``nodes`` are evicted, too.
+
+        Returns:
+            the plans in the same order, and the migrations that KubeVirt creates.
         """
         plans: dict[Place, VmPlan] = {}
         migrating = []
@@ -372,9 +381,11 @@ class Planner:
         own = (vmi.domain.resources.requests if vmi.domain.resources else None) or {}
         amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
         # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
-        method, volumes = (vmi.status.migration_method, vmi.status.migrated_volumes) if vmi.status else (None, None)
-        is_endless = method == "BlockMigration" or bool(volumes)
-        is_endless = is_endless or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
+        status = vmi.status
+        is_copied = status is not None and (
+            status.migration_method == "BlockMigration" or bool(status.migrated_volumes)
+        )
+        is_endless = is_copied or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
         return None if is_endless or amount is None else -(-amount // 10**9), rules
 
     def notes(self) -> Iterator[str]:
@@ -447,7 +458,7 @@ class Planner:
         for mover, eligibility in review:
             place = mover.place
             nodes = alone[place].nodes
-            plan = replace(
+            plan = msgspec.structs.replace(
                 plans[place],
                 memory=mover.memory,
                 eligible=eligibility.count,
@@ -459,20 +470,21 @@ class Planner:
                 left = self._packer.candidates(mover, eligibility)
                 found[place] = self._blocked_plan(plan, mover, alone[place], left)
                 if place in packed:
-                    found[place] = replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
+                    found[place] = msgspec.structs.replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
             if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
-            found[place] = replace(plan, to=node, turn=turns[place], notes=notes)
+            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
             code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0))
             if place in packed and not code:
                 by_order = (report.DEPENDS_ON_ORDER, _BY_ORDER)
                 code, reason = by_order if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
             if code:
-                found[place] = replace(found[place], code=code, reason=reason)
-        self._wait_for_quotas([mover for mover, _ in review], found, freed)
+                found[place] = msgspec.structs.replace(found[place], code=code, reason=reason)
+        astray = {place for place, others in strays.items() if others}
+        self._wait_for_quotas([mover for mover, _ in review], found, freed, astray)
         for mover in movers:
             if mover.place in placed:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
@@ -493,9 +505,13 @@ class Planner:
             yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
-        self, movers: Sequence[packing.Mover], found: dict[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
+        self,
+        movers: Sequence[packing.Mover],
+        found: dict[Place, VmPlan],
+        freed: Mapping[str, Sequence[PodUsage]],
+        astray: set[Place],
     ) -> None:
-        """Say of VMs with a node that quotas may keep them waiting.
+        """Say of VMs with a node that quotas may keep them waiting; those astray may be sent where no volume follows.
 
         Target pods without a node count while they are pending, those that wait for their volumes without end, and VMs
         that shut down until they have.
@@ -506,7 +522,7 @@ class Planner:
         endless = set()
         for mover in movers:
             code = found[mover.place].code
-            if code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH):
+            if code == report.NO_ATTACHMENT or mover.place in astray:
                 endless.add(mover.place[0])
             elif code not in report.PENDING:
                 continue
@@ -519,7 +535,7 @@ class Planner:
             if plan.outcome != report.MOVES or not quotas:
                 continue
             # What may wait itself is not beside itself.
-            beside = () if plan.code == report.MAY_NOT_ATTACH else pending.get(namespace, ())
+            beside = () if mover.place in astray else pending.get(namespace, ())
             whose = f"the target pods of {pluralize(sum(each.pods for each in beside), 'VM')}"
             if namespace in endless:
                 whose += " that may wait without end take the quota"
@@ -532,7 +548,7 @@ class Planner:
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
                     reason = f"{plan.reason}; it" if plan.reason else "it"
                     reason += f" may wait, because {why}: {problem}"
-                    found[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    found[mover.place] = msgspec.structs.replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
     def _strays(self, mover: packing.Mover) -> int:
@@ -547,38 +563,56 @@ class Planner:
     def _doubt(self, mover: packing.Mover, nodes: int, strays: int) -> tuple[str, str]:
         """Why a VM may not get to a node that has room for it, a code and a clause; empty: it will.
 
-        As bitsets, ``nodes`` is where it could go before any other VM moved, ``strays`` where else it could be sent.
+        Args:
+            mover: the VM.
+            nodes: where it could go before any other VM moved, as a bitset.
+            strays: where else kube-scheduler could send it then.
         """
         if by_kubelet := mover.vmi.cpu.decided_by_kubelet:
             reason = f"it may not fit, because it has {' and '.join(by_kubelet)}, for which {_KUBELET}"
             return report.MAY_NOT_FIT, reason
         if strays:
             count = f"{strays.bit_count()} of the {(strays | nodes).bit_count()} nodes with room"
-            reason = f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}"
-            return report.MAY_NOT_ATTACH, reason
+            return (
+                report.MAY_NOT_ATTACH,
+                f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}",
+            )
         if self._rounds and not nodes:
             return report.MIGRATES_LATER, _LATER
         return "", ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for all, and the VMs that only one of two orders has a node for; that which moves more VMs counts.
+        """Nodes for all, and the VMs that only a tight packing leaves room for."""
+        if self._rounds:
+            return self._pack_in_turn(review)
+        by_score = self._packer.pack(review, tightly=False)
+        if len(by_score) == len(review):
+            return by_score, set()
+        self._packer.undo(review, by_score)
+        tight = self._packer.pack(review, tightly=True)
+        if len(tight) > len(by_score):
+            return tight, tight.keys() - by_score.keys()
+        self._packer.undo(review, tight)
+        self._packer.redo(review, by_score)
+        return by_score, set()
 
-        Where VMs move one after the other, these are by name, and smallest first, which leaves least for large ones;
-        else as kube-scheduler's scores have it, and tightly.
+    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
+
+        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        in_turn, rounds = bool(self._rounds), self._rounds or packing.MOST_ROUNDS
-        first = self._packer.pack(review, tightly=False, rounds=rounds)
-        again = sorted(review, key=lambda each: each[0].memory) if in_turn else review
-        if all(map(is_, again, review)) if in_turn else len(first) == len(review):
-            return first, set()
-        self._packer.place_all(review, first, -1)
-        second = self._packer.pack(again, tightly=not in_turn, rounds=rounds)
-        contested = first.keys() ^ second.keys()
-        if len(second) > len(first):
-            return second, contested if in_turn else contested & second.keys()
-        self._packer.place_all(review, second, -1)
-        self._packer.place_all(review, first, 1)
-        return first, contested if in_turn else set()
+        by_name = self._packer.pack(review, tightly=False, rounds=self._rounds)
+        smallest_first = sorted(review, key=lambda each: each[0].memory)
+        if all(map(is_, smallest_first, review)):
+            return by_name, set()
+        self._packer.undo(review, by_name)
+        by_size = self._packer.pack(smallest_first, tightly=False, rounds=self._rounds)
+        contested = by_name.keys() ^ by_size.keys()
+        if len(by_size) > len(by_name):
+            return by_size, contested
+        self._packer.undo(review, by_size)
+        self._packer.redo(review, by_name)
+        return by_name, contested
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
@@ -598,22 +632,27 @@ class Planner:
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
-        return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
+        return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _mover(self, vmi: Vmi) -> packing.Mover:
         """A VM that needs another node, from where it is in the plan now."""
-        held, info = self._counted(vmi)
-        return packing.mover_of(vmi, self._classes, info, held)
+        return packing.mover_of(vmi, self._classes, self._info(vmi), self._held(vmi))
 
-    def _counted(self, vmi: Vmi) -> tuple[packing.Amounts, PodInfo | None]:
-        """What a VM takes of its node, with the pods that attach its hotplugged volumes, and its pod as a neighbor."""
+    def _info(self, vmi: Vmi) -> PodInfo | None:
+        """The pod that a VM runs in, as it is counted among the neighbors."""
         if settled := self._settled.get(place_of(vmi)):
-            return settled
-        if (pod := self._snapshot.pod_of(vmi)) is None:
-            return {}, None
-        held = [*map(self._classes.requests_of, (pod, *self._snapshot.attachments.get(place_of(pod), ())))]
-        info = packing.pod_info_of(pod, self._snapshot.labels)
-        return held[0] if len(held) == 1 else packing.add_amounts(*held), info
+            return settled[1]
+        pod = self._snapshot.pod_of(vmi)
+        return packing.pod_info_of(pod, self._snapshot.labels) if pod else None
+
+    def _held(self, vmi: Vmi) -> packing.Amounts:
+        """What a VM takes of its node, with the pods that attach its hotplugged volumes."""
+        if settled := self._settled.get(place_of(vmi)):
+            return settled[0]
+        pod = self._snapshot.pod_of(vmi)
+        pods = (pod, *self._snapshot.attachments.get(place_of(pod), ())) if pod else ()
+        held = [self._classes.requests_of(each) for each in pods]
+        return held[0] if len(held) == 1 else packing.add_amounts(*held)
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
@@ -622,9 +661,8 @@ class Planner:
         if pod is None or position is None:
             return
         self._on[node].pop(place_of(pod), None)
-        held, info = ({}, None) if moves else self._counted(vmi)
-        if info is not None:
-            self._room.take(position, held, -1)
+        if not moves and (info := self._info(vmi)) is not None:
+            self._room.take(position, self._held(vmi), -1)
             self._neighbors.add(info, position, -1)
 
     def _settle(self, mover: packing.Mover, node: str) -> None:
@@ -671,7 +709,12 @@ class Planner:
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """A VM that blocks a drain, with what it requires, and its nodes before others move; None: it does not migrate."""
+    """A VM that blocks a drain.
+
+    Attributes:
+        mover: what it requires; None: its eviction already leads to no migration.
+        alone: the nodes for it before any other VM moved; None like ``mover``.
+    """
 
     code: str
     vmi: Vmi
@@ -682,12 +725,19 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def rank(
-    blocked: Sequence[Blocked], drained: frozenset[str], owner: HyperConverged | None = None, *, evicts: bool = True
+    blocked: Sequence[Blocked],
+    drained: frozenset[str],
+    owner: HyperConverged | None = None,
+    *,
+    evicts: bool = True,
 ) -> tuple[Remedy, ...]:
-    """The changes that free VMs, those first that free most; nodes that are drained must stay cordoned.
+    """The changes that free VMs, those first that free most.
 
-    An owner overwrites the KubeVirt object, so that its configuration is changed there; ``evicts`` is whether VMs that
-    cannot be migrated are evicted.
+    Args:
+        blocked: the VMs.
+        drained: the nodes that must stay cordoned.
+        owner: what overwrites the KubeVirt object, so that its configuration is changed there.
+        evicts: whether VMs that cannot be migrated are evicted.
     """
     freed: dict[str, set[Place]] = {}
     field = owner.field("migrations") if owner else ""

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from webhook.facts import Facts, Key, ListKey, ObjectKey
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
@@ -23,20 +22,36 @@ from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 from webhook.k8s.types.selectors import IN
-from webhook.placement import machines, requirements
-from webhook.placement import nodes as placement_nodes
+from webhook.placement import requirements
 from webhook.placement.demand import MEMORY_OVERHEAD, count_units, pod_requests
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex, NumberIndex
-from webhook.placement.machines import LauncherPod, PlacedVmiSpec, Vmi, entries_of
-from webhook.placement.nodes import CPU, HOSTNAME, MEMORY, bitset_union, parse_allocatable
+from webhook.placement.machines import (
+    JOB_NAME,
+    JOB_UID,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    LauncherPod,
+    PlacedVmiSpec,
+    Vmi,
+    entries_of,
+)
+from webhook.placement.nodes import (
+    CPU,
+    HOSTNAME,
+    MEMORY,
+    NOT_REPORTED,
+    bitset_union,
+    parse_allocatable,
+    to_scheduler_units,
+)
 from webhook.placement.quota import NO_USAGE, PodUsage, usage_of
 from webhook.placement.requirements import Origin
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
-MOST_ROUNDS: Final = 8
+_MOST_ROUNDS: Final = 8
 PODS: Final = "pods"
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -49,7 +64,12 @@ Amounts = dict[str, int]
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """The nodes for one VM at one moment: with room, and those that other pods keep it from, as bitsets."""
+    """The nodes for one VM at one moment.
+
+    Attributes:
+        room: the nodes that have enough free, as a bitset.
+        apart: what other pods keep it from, each with the nodes, as a bitset.
+    """
 
     eligibility: Eligibility
     room: int
@@ -93,7 +113,7 @@ class Packer:
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
     def pack(
-        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = MOST_ROUNDS
+        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = _MOST_ROUNDS
     ) -> dict[Place, int]:
         """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none.
 
@@ -118,8 +138,15 @@ class Packer:
             waiting = left
         return placed
 
-    def place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
-        """Take VMs off the nodes that they have been placed on (-1), or place them there again (1)."""
+    def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Take VMs off the nodes that they have been placed on."""
+        self._place_all(movers, placed, -1)
+
+    def redo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Place VMs again on the nodes that they have been taken off."""
+        self._place_all(movers, placed, 1)
+
+    def _place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
         for mover, _ in movers:
             if (position := placed.get(mover.place)) is not None:
                 self.place(mover, position, number)
@@ -140,8 +167,8 @@ def offers_of(node: NodeWithoutImages) -> Amounts:
     listed = node.allocatable
     pods = listed.get(PODS)
     amount = None if pods is None else nanos(pods)
-    most = _PLENTY if amount is None else placement_nodes.to_scheduler_units(PODS, amount)
-    return {**placement_nodes.NOT_REPORTED, **parse_allocatable(listed), PODS: most}
+    most = _PLENTY if amount is None else to_scheduler_units(PODS, amount)
+    return {**NOT_REPORTED, **parse_allocatable(listed), PODS: most}
 
 
 class Room:
@@ -296,29 +323,23 @@ class EquivalenceClasses:
         """The target pod of a VM, by its labels and rules, which no migration changes."""
         place = place_of(vmi)
         if place not in self._pods:
-            namespace, spec, pod = vmi.meta.namespace or "", vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi)
-            labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
-            # A webhook may have added constraints to the pod of a VM that has none.
-            present = pod.spec.topology_spread_constraints if pod and pod.spec else None
-            spread = _terms(spec.topology_spread_constraints or present)
-            rules = rules_of(spec.affinity, spread, namespace, labels, self.snapshot.labels)
-            self._pods[place] = PodInfo(namespace, labels, rules)
+            self._pods[place] = _target_pod(vmi, self.snapshot)
         return self._pods[place]
 
     def _added(self, pod: LauncherPod) -> dict[str, str] | None:
         """What the migration has added that made a pod, if any has; None: it is gone."""
-        name = pod.meta.annotation(machines.JOB_NAME)
+        name = pod.meta.annotation(JOB_NAME)
         if not name:
             return {}
         migration = self.snapshot.migrations.get((pod.meta.namespace or "", name))
-        gone = migration is None or migration.meta.uid != pod.meta.label(machines.JOB_UID)
+        gone = migration is None or migration.meta.uid != pod.meta.label(JOB_UID)
         return None if gone or migration is None else migration.added_selector
 
     def _peek(self, pod: LauncherPod | None, key: Key[Any]) -> object:
         """The facts of a reduced VM: its pod, and no migration."""
-        if isinstance(key, ListKey) and key.resource is machines.LAUNCHER_PODS:
+        if isinstance(key, ListKey) and key.resource is LAUNCHER_PODS:
             return (pod,) if pod else ()
-        return None if isinstance(key, ObjectKey) and key.resource is machines.MIGRATIONS else self.snapshot.peek(key)
+        return None if isinstance(key, ObjectKey) and key.resource is MIGRATIONS else self.snapshot.peek(key)
 
     def _node_like(self, name: str) -> str:
         like = self._like.get(name)
@@ -338,7 +359,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def _reduce_vmi(vmi: Vmi, node: str) -> Vmi:
-    spec = vmi.spec and replace(vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None)
+    spec = vmi.spec and msgspec.structs.replace(
+        vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None
+    )
     status = vmi.status and type(vmi.status)(
         changed_block_tracking=vmi.status.changed_block_tracking,
         node_name=node,
@@ -350,9 +373,11 @@ def _reduce_vmi(vmi: Vmi, node: str) -> Vmi:
 
 def _reduce_pod(pod: LauncherPod, node: str, *, is_orphan: bool) -> LauncherPod:
     """The pod that a VM runs in, without what it is near to; ``is_orphan``: the migration that made it is gone."""
-    annotations = entries_of(pod.meta.annotations, MEMORY_OVERHEAD) | ({machines.JOB_NAME: _GONE} if is_orphan else {})
+    annotations = entries_of(pod.meta.annotations, MEMORY_OVERHEAD) | ({JOB_NAME: _GONE} if is_orphan else {})
     meta = ObjectMeta(annotations=annotations, owner_references=[OwnerReference(uid=_UID, controller=True)])
-    spec = pod.spec and replace(pod.spec, node_name=node, affinity=None, topology_spread_constraints=None)
+    spec = pod.spec and msgspec.structs.replace(
+        pod.spec, node_name=node, affinity=None, topology_spread_constraints=None
+    )
     return LauncherPod(meta, spec)
 
 
@@ -365,7 +390,11 @@ def _taken_by(target: migration_targets.Target) -> Amounts:
 def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held: Amounts) -> Mover:
     """What the next target pod of a VM requires.
 
-    ``source`` is the pod that it runs in now, None: not known; ``held`` is what it takes of its node.
+    Args:
+        vmi: the VM.
+        classes: the VMs that are alike, of the cluster.
+        source: the pod that it runs in now; None: not known.
+        held: what it takes of the node that it is on.
     """
     namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
     target, requests = classes.target_of(vmi)
@@ -375,22 +404,34 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held
     launcher = Mover(vmi, required, requests, classes.target_pod(vmi), usage, source, target.gaps, held)
     if not vmi.attached_volumes:
         return launcher
-    pod = snapshot.pod_of(vmi)
-    present = snapshot.attachments.get(place_of(pod), ()) if pod else ()
-    attachment = max(present, key=lambda each: each.meta.creation_timestamp or "", default=None)
+    attachment = max(attachments_of(vmi, snapshot), key=lambda pod: pod.meta.creation_timestamp or "", default=None)
     attached = classes.requests_of(attachment) if attachment else _ATTACHMENT
     required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
     both = add_amounts(launcher.requests, attached)
     if has_quotas:
         own = {name: amount for name, amount in attached.items() if name != PODS}
         own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
-        usage = replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
-    return replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
+        usage = msgspec.structs.replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
+    return msgspec.structs.replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
+
+
+def attachments_of(vmi: Vmi, snapshot: ClusterSnapshot) -> list[LauncherPod]:
+    """The pods that attach a VM's hotplugged volumes."""
+    pod = snapshot.pod_of(vmi)
+    return snapshot.attachments.get(place_of(pod), []) if pod else []
 
 
 def add_amounts(*several: Amounts) -> Amounts:
     """The sums of amounts."""
     return dict(sum(map(Counter, several), Counter()))
+
+
+def _target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
+    namespace, spec, pod = vmi.meta.namespace or "", vmi.spec or PlacedVmiSpec(), snapshot.pod_of(vmi)
+    labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
+    # A webhook may have added constraints to the pod of a VM that has none.
+    spread = spec.topology_spread_constraints or (pod.spec.topology_spread_constraints if pod and pod.spec else None)
+    return PodInfo(namespace, labels, rules_of(spec.affinity, _terms(spread), namespace, labels, snapshot.labels))
 
 
 def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:
@@ -405,16 +446,16 @@ def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -
 
 def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:
     """The VM and its pod as they are after a migration."""
-    status = replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
-    vmi = replace(mover.vmi, status=status)
+    status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
+    vmi = msgspec.structs.replace(mover.vmi, status=status)
     pod = snapshot.pod_of(mover.vmi)
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
     labels = [each.expression for each in mover.requirements if isinstance(each, requirements.Label)]
     required = {each.key: each.values[0] for each in labels if each.operator == IN}
-    spec = replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
-    return vmi, replace(pod, spec=spec)
+    spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
+    return vmi, msgspec.structs.replace(pod, spec=spec)
 
 
 def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:

@@ -63,7 +63,11 @@ def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Ite
 
 
 class AffinityTerm(msgspec.Struct, frozen=True):
-    """Nodes in one domain with pods that all selectors mean: of affinity, those of all terms together."""
+    """Nodes in the same domain as pods that all selectors mean.
+
+    Attributes:
+        selectors: of affinity those of all terms, for a pod counts only if it meets all.
+    """
 
     key: str
     selectors: tuple[PodSelector, ...]
@@ -88,7 +92,12 @@ class SpreadRule(msgspec.Struct, frozen=True):
 
 
 class PodConstraints(msgspec.Struct, frozen=True):
-    """All rules of one pod: its domain must have a pod of each affinity, and none of any anti-affinity."""
+    """All rules of one pod.
+
+    Attributes:
+        affinity: a pod of each must be in the node's domain.
+        anti_affinity: no pod of any may be there.
+    """
 
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
@@ -269,7 +278,10 @@ class Neighbors:
     def excluded_nodes(self, pod: PodInfo, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
         """What keeps a pod from nodes, each with the nodes, as a bitset.
 
-        ``matching`` are the nodes that its selector and affinity allow, ``tolerated`` those whose taints it tolerates.
+        Args:
+            pod: the pod that needs a node.
+            matching: the nodes that its selector and affinity allow.
+            tolerated: the nodes whose taints it tolerates.
         """
         against = bitset_union(tracked.owners.nodes for tracked in self._about(pod))
         for near in pod.rules.anti_affinity:

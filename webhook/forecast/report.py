@@ -183,7 +183,12 @@ class Limits(View, frozen=True):
 
 
 class SpareNode(View, frozen=True):
-    """What one more node would change that is like another one, without any pod; figures as in `DrainPlan`."""
+    """What one more node would change.
+
+    Attributes:
+        like: the node that it is like, without any pod.
+        moves: as in `DrainPlan`, as the other fields.
+    """
 
     like: str
     moves: int

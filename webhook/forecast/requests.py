@@ -41,7 +41,11 @@ _OWNER: Final = "kubernetes-admin"
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
-    """One review to evaluate; ``origin``, as ``KIND NAMESPACE/NAME``, is the object that makes the reviewed one."""
+    """One review to evaluate.
+
+    Attributes:
+        origin: the object that makes the reviewed one, as ``KIND NAMESPACE/NAME``; None: it was given itself.
+    """
 
     file: str
     line: int
@@ -250,7 +254,12 @@ async def _controller(cluster: Cluster, deadline: float) -> str:
 
 
 class PolicyReport(View, frozen=True):
-    """What one policy does with a request, and why; the changes are those of mode ``enforce``."""
+    """What one policy does with a request.
+
+    Attributes:
+        reasons: why, each with its code.
+        changes: what it changes, or would change in mode ``enforce``.
+    """
 
     policy: str
     mode: str

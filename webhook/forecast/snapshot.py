@@ -56,7 +56,12 @@ BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruption
 
 
 class ClusterObjects(msgspec.Struct, frozen=True):
-    """All that decides over a drain, as it was read at ``now`` (Unix seconds), and what could not be read, clauses."""
+    """Everything that decides over a drain, as it was read.
+
+    Attributes:
+        gaps: what could not be read, clauses.
+        now: when that was, Unix time in seconds.
+    """
 
     nodes: tuple[NodeWithoutImages, ...] = ()
     pods: tuple[machines.LauncherPod, ...] = ()

@@ -78,7 +78,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     outdated = [vmi for vmi in running if not outdated_only or vmi.meta.label(OUTDATED) is not None]
     planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
-    vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
+    vms = [_as_outdated(vm) for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     holding = sum(vm.code in (*report.PENDING, report.NO_ATTACHMENT) for vm in vms)
     starting = sum(not vmi.has_ended for vmi in snapshot.vmis.values()) - len(running)
@@ -148,6 +148,10 @@ def _is_migrated(vmi: Vmi, strategy: WorkloadUpdateStrategy) -> bool:
     return LIVE_MIGRATE in _methods(strategy) and (vmi.migratable or vmi.migrates_volumes)
 
 
+def _as_outdated(vm: VmPlan) -> VmPlan:
+    return msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm
+
+
 def _evictions(outdated: list[Vmi], vms: list[VmPlan], strategy: WorkloadUpdateStrategy) -> Evictions:
     """The batches (sync): each takes the first VMs of a list without an order, those that were denied before, too."""
     size = _BATCH_SIZE if strategy.batch_eviction_size is None else max(0, strategy.batch_eviction_size)
@@ -162,7 +166,11 @@ def _evictions(outdated: list[Vmi], vms: list[VmPlan], strategy: WorkloadUpdateS
 
 
 def _seconds(written: str | None) -> int:
-    """A duration as Go writes it, in whole seconds, rounded up; an `InputError` where it is none."""
+    """A duration as Go writes it, in whole seconds, rounded up.
+
+    Raises:
+        InputError: it is none.
+    """
     if written is None:
         return _BATCH_SECONDS
     seconds = parse_duration(written)

@@ -85,7 +85,11 @@ class FieldReport(View, frozen=True):
 
 
 class NamedReport(View, frozen=True):
-    """An instancetype or a preference that takes part; ``inferred_from`` is a volume, empty where the VM names it."""
+    """An instancetype or a preference that takes part.
+
+    Attributes:
+        inferred_from: the volume from which it was inferred; empty: the VM names it.
+    """
 
     role: str
     kind: str
@@ -146,7 +150,11 @@ class Search:
         self._source = source
 
     async def answer(self, ask: Callable[[Get], T]) -> T:
-        """The result of a function, once all that it needs is read; an `InputError` of a read, or of the function."""
+        """The result of a function, once all objects that it needs have been read.
+
+        Raises:
+            InputError: an object cannot be read, or the function raises it.
+        """
         while True:
             try:
                 return ask(self._get)
@@ -243,7 +251,13 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) -> SpreadAnswer:
-    """Explain it, by the rules of `spread.pods`; `InputError`: there is no such VM, `Unreadable`, `NotRead`: a fact."""
+    """Explain it, by the rules of `spread.pods`.
+
+    Raises:
+        InputError: there is no such VM.
+        Unreadable: something that it depends on cannot be read.
+        NotRead: a fact has not been read yet.
+    """
     vm_or_vmi, own = _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
     excluded, is_everywhere = settings.excluded_namespaces, scheduling.cluster_wide
@@ -339,8 +353,11 @@ class Sources(NamedTuple):
 async def explain_vm(sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> VmExplanation:
     """What the policies do to a VM in its life, and where the values of its VMI come from.
 
-    Look-ups end at the deadline, on the running loop's clock, in seconds. An `InputError` says that the VM does not
-    exist, an `Unreadable` that something cannot be read that it depends on.
+    Look-ups end at the deadline, which is on the running loop's clock, in seconds.
+
+    Raises:
+        InputError: the VM does not exist.
+        Unreadable: something that it depends on cannot be read.
     """
     return await _VmExplainer(sources, settings, namespace, name, deadline).explain()
 

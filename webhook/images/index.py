@@ -45,7 +45,10 @@ _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
 class PlatformImage(msgspec.Struct, frozen=True, gc=False):
-    """An image, by the digest of its manifest or index, whose layers depend on the platform, ``OS/ARCHITECTURE``."""
+    """An image, by the digest of its manifest or index, on nodes of one platform, ``OS/ARCHITECTURE``.
+
+    An index has other layers on each.
+    """
 
     digest: str
     platform: str
@@ -66,7 +69,11 @@ class _KnownTable(msgspec.Struct):
 
 
 class LayerIndex:
-    """The layers on all nodes; ``denied`` counts images that were not kept, by `MAX_IMAGES` or `MAX_LAYERS`."""
+    """The layers on all nodes.
+
+    Attributes:
+        denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
+    """
 
     def __init__(self) -> None:
         self._nodes: Final[dict[str, _Node]] = {}

@@ -85,26 +85,31 @@ MAX_PULL_SECRETS: Final = 8
 _is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
 
-class _ContainerWithImage(View, frozen=True):
+class ContainerWithImage(View, frozen=True):
+    """One of the containers of a pod."""
+
     name: str | None = None
     image: str | None = None
 
 
-# KubeVirt mounts containerDisks so with the feature gate ImageVolume (core/v1 ImageVolumeSource).
-class _ImageVolumeSource(View, frozen=True):
+class ImageVolumeSource(View, frozen=True):
+    """``image`` of a volume (core/v1 ImageVolumeSource): KubeVirt mounts containerDisks so with ImageVolume."""
+
     reference: str | None = None
 
 
 class ImageVolume(View, frozen=True):
     """One of the volumes of a pod."""
 
-    image: _ImageVolumeSource | None = None
+    image: ImageVolumeSource | None = None
 
 
-class _ScoredPodSpec(View, frozen=True):
+class ScoredPodSpec(View, frozen=True):
+    """``spec`` of a pod that is to be placed."""
+
     scheduler_name: str | None = None
-    containers: list[_ContainerWithImage] | None = None
-    init_containers: list[_ContainerWithImage] | None = None
+    containers: list[ContainerWithImage] | None = None
+    init_containers: list[ContainerWithImage] | None = None
     volumes: list[ImageVolume] | None = None
     image_pull_secrets: list[LocalObjectReference] | None = None
     node_selector: dict[str, str] | None = None
@@ -113,7 +118,7 @@ class _ScoredPodSpec(View, frozen=True):
 class ScoredPod(Object, frozen=True):
     """A pod that is to be placed."""
 
-    spec: _ScoredPodSpec | None = None
+    spec: ScoredPodSpec | None = None
 
     @property
     def scheduler_name(self) -> str:
@@ -134,8 +139,11 @@ class ScoredPod(Object, frozen=True):
         return tuple(secret.name for secret in secrets if secret.name and _is_name(secret.name))[:MAX_PULL_SECRETS]
 
     def images(self) -> list[str]:
-        """The images that a node may have to pull, each once; not virt-launcher's: every node that runs VMs has it."""
-        spec = self.spec or _ScoredPodSpec()
+        """The references of the images that a node may have to pull, each once.
+
+        The image of virt-launcher is left out: every node that runs VMs has it.
+        """
+        spec = self.spec or ScoredPodSpec()
         containers, is_launcher = spec.containers or (), self.meta.label("kubevirt.io") == "virt-launcher"
         launcher = next((each.image for each in containers if is_launcher and each.name == "compute"), None)
         found = [each.image for each in (*containers, *(spec.init_containers or ()))]

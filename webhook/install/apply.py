@@ -86,8 +86,9 @@ class Installer:
             return str(place)
         found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
         subjects = (found or {}).get("subjects") or ()
-        accounts = [one for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one]
-        return str(accounts[0]["namespace"]) if accounts else ""
+        return next(
+            (str(one["namespace"]) for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one), ""
+        )
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
@@ -95,7 +96,11 @@ class Installer:
         return (await answered(found, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
-        """The changes that `install` would make, by a dry run; an `InputError` also while the namespace is deleted."""
+        """The changes that `install` would make, by a dry run in the API server.
+
+        Raises:
+            InputError: also where the namespace is being deleted.
+        """
         result = []
         await self._check_namespace(plan)
         for manifest in plan.manifests:
@@ -112,7 +117,8 @@ class Installer:
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
         """Create or change everything as planned, and wait for the replicas before the API server calls them for more.
 
-        An `InputError` also where these do not become ready in time: what was done is kept; the next run continues.
+        Raises:
+            InputError: also where replicas do not become ready in time. What was done is kept; the next run continues.
         """
         for manifest in plan.before:
             await self._apply_and_report(manifest)
@@ -139,7 +145,8 @@ class Installer:
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
 
-        An `InputError` where the replicas do not become ready, or are given no caBundle, in time.
+        Raises:
+            InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
         await self._wait_for_callers(plan, is_changed=False)
         await self._wait_for_scheduler(plan, is_changed=False)
@@ -159,7 +166,8 @@ class Installer:
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
         """Delete objects that exist: first the webhook configurations, then the others, the last created first.
 
-        An `InputError` also where an object still exists after the timeout.
+        Raises:
+            InputError: also where an object still exists after the timeout.
         """
         objects = list(manifests)
         calling = [one for one in objects if one["kind"] in CONFIGURATIONS]

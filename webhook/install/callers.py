@@ -58,7 +58,11 @@ class _Slices(msgspec.Struct):
 
 
 def parse(given: str) -> list[str]:
-    """The blocks of a list ``CIDR,CIDR``; an `InputError` where a part is neither an address nor a CIDR block."""
+    """The blocks of a list ``CIDR,CIDR``.
+
+    Raises:
+        InputError: a part is neither an address nor a CIDR block.
+    """
     blocks = []
     for part in given.split(","):
         try:
@@ -72,10 +76,15 @@ def parse(given: str) -> list[str]:
 async def discover_callers(api: Requests) -> list[str]:
     """The addresses of API servers: those behind the Service ``kubernetes``, and those of control plane nodes.
 
-    An `InputError` where the API server does not answer, or its objects contain no address.
+    Raises:
+        InputError: the API server does not answer, or its objects contain no address.
     """
-    path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-    slices = await _list(api, path, "kubernetes.io/service-name=kubernetes", _Slices)
+    slices = await _list(
+        api,
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        "kubernetes.io/service-name=kubernetes",
+        _Slices,
+    )
     nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane", _Nodes)
     found = [address for one in slices.items for endpoint in one.endpoints or () for address in endpoint.addresses]
     known = [one for node in nodes.items if node.status for one in node.status.addresses or ()]

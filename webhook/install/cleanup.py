@@ -48,7 +48,13 @@ class CleanupTransport(Transport, Requests, Protocol):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The clean-up of one VM: a JSON patch for the values that were found, also in words, and what is left, and why."""
+    """The clean-up of one VM.
+
+    Attributes:
+        operations: a JSON patch, which applies only to the values that were found.
+        texts: the operations in words.
+        left: what is kept, in words, and why; empty: nothing is.
+    """
 
     namespace: str
     name: str

@@ -26,7 +26,12 @@ _SECONDS: Final = 30.0
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """The fields of one object that pass to another owner, by a JSON patch for the version that was read alone."""
+    """The fields of one object that pass to another owner.
+
+    Attributes:
+        title: the object, as ``KIND NAMESPACE/NAME``.
+        operations: a JSON patch, which applies only to the version that was read.
+    """
 
     title: str
     path: str

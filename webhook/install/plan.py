@@ -130,7 +130,8 @@ def in_namespace(value: Any, namespace: str) -> Any:
 def settings_in(text: str, where: str, namespace: str) -> str:
     """The content of a settings file, called ``where``, with a line that says in which namespace the replicas run.
 
-    An `InputError` where the settings are invalid, or name another namespace.
+    Raises:
+        InputError: the settings are invalid, or name another namespace.
     """
     if parse(text.encode(), where).webhooks.service.namespace == namespace:
         return text
@@ -157,7 +158,10 @@ def of(
 ) -> Plan:
     """The plan for a settings file, which messages call ``where``, with the manifests of a directory's overlay.
 
-    ``narrow`` changes the overlay's NetworkPolicy. `InputError`: the settings are invalid, or not the manifests'.
+    ``narrow`` changes the overlay's NetworkPolicy; by default it is kept.
+
+    Raises:
+        InputError: the settings are invalid, or do not match the manifests.
     """
     settings = parse(text.encode(), where)
     namespace = settings.webhooks.service.namespace
@@ -201,7 +205,10 @@ def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], t
 
 
 def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, ...]:
-    """All that an installation can have, in creation order, but the second scheduler; with the overlay's settings."""
+    """All objects that an installation can have, in creation order, with the overlay's settings and image.
+
+    Those of the second scheduler are not among them.
+    """
     text = settings_in(config_map(directory, "kubernetes")["data"][SETTINGS_KEY], SETTINGS_KEY, namespace)
     plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
     own, *rest = plan.before
@@ -278,7 +285,11 @@ def _with_image(manifest: Manifest, text: str, image: str, shutdown_seconds: int
 
 
 def shipped(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file, new ones each time, as callers change them; an `InputError` where it is not YAML."""
+    """The objects of a file; new ones each time, since callers change them.
+
+    Raises:
+        InputError: the file cannot be read, or is not YAML.
+    """
     try:
         about = file.stat()
         state = (about.st_ino, about.st_mtime_ns, about.st_size)

@@ -32,7 +32,11 @@ _PREFIX_LENGTH: Final = 253
 
 
 def policies(settings: Settings) -> list[Manifest]:
-    """The policies with their bindings, in an order to apply them; an `InputError` where a rule lacks a setting."""
+    """The policies with their bindings, in an order in which they can be applied.
+
+    Raises:
+        InputError: a rule needs a setting that is missing.
+    """
     declares = bool(settings.scheduling.schedulers)
     return [*(_scheduler(settings) if declares else ()), *_migrations(settings)]
 

@@ -205,7 +205,11 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
 
 
 async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = _AGAIN) -> tuple[int, bytes]:
-    """Status and body of an answer of the API server; an `InputError`, with ``where`` and ``fix``, if there is none."""
+    """The status and the body of an answer of the API server.
+
+    Raises:
+        InputError: there is none; ``where`` and ``fix`` are those of the error.
+    """
     try:
         return await answer
     except ApiConnectionError as error:
@@ -213,7 +217,11 @@ async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = 
 
 
 def object_in(body: bytes, where: str) -> Manifest:
-    """The object in the body of an answer; an `InputError` where there is none, as in a proxy's page."""
+    """The object in the body of an answer.
+
+    Raises:
+        InputError: there is none, as in a proxy's page; ``where`` is that of the error.
+    """
     with suppress(*UNDECODABLE):
         found: Manifest = msgspec.json.decode(body)
         if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
@@ -277,7 +285,11 @@ class RegistrationTarget(msgspec.Struct, frozen=True):
 
 
 def check_url(url: str) -> None:
-    """Check a server's URL; an `InputError` where it does not have the form ``https://HOST[:PORT]``."""
+    """Check that the API server can call a server by a URL.
+
+    Raises:
+        InputError: the URL does not have the form ``https://HOST[:PORT]``.
+    """
     # Not HOST:PORT, which looks like a user and a password.
     fix = "use for example https://192.0.2.1:8443"
     try:
@@ -398,7 +410,11 @@ class Registration:
         self._entries: dict[str, Manifest] = {}
 
     async def register(self, manifests: Iterable[Manifest]) -> None:
-        """Create all configurations, or none; an `InputError` where one exists, is denied, or gets no answer."""
+        """Create all configurations, or none.
+
+        Raises:
+            InputError: one exists already, or the API server denies it or does not answer.
+        """
         try:
             for manifest in manifests:
                 await self._create(manifest)

@@ -22,8 +22,16 @@ from webhook.k8s.quantity import Nanos, ResourceList, nanos, read_resource_list
 from webhook.k8s.types.core import ContainerRequests
 from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE, UNRELEASED
-from webhook.placement import machines, nodes
-from webhook.placement.nodes import CPU, MEMORY, Node, is_counted_resource, to_scheduler_units
+from webhook.placement import machines
+from webhook.placement.nodes import (
+    CPU,
+    HUGEPAGES,
+    MEMORY,
+    Node,
+    is_counted_resource,
+    is_extended_resource,
+    to_scheduler_units,
+)
 
 _POD_LEVEL: Final = (CPU, MEMORY)
 
@@ -58,7 +66,7 @@ def sum_requests(
     for name, needed in most.items():
         whole[name] = max(whole.get(name, 0), needed)
     replaced = read_resource_list(pod_level or {})
-    whole |= {name: value for name, value in replaced.items() if name in _POD_LEVEL or name.startswith(nodes.HUGEPAGES)}
+    whole |= {name: value for name, value in replaced.items() if name in _POD_LEVEL or name.startswith(HUGEPAGES)}
     _add(whole, read_resource_list(overhead or {}))
     return whole
 
@@ -108,7 +116,11 @@ _MOST_RESOURCES: Final = 64
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a target pod requests of its node: amounts in kube-scheduler's unit, sorted by name, without zeros."""
+    """What a target pod requests of its node.
+
+    Attributes:
+        requests: amounts by resource, in kube-scheduler's unit; sorted by name, without what is zero.
+    """
 
     requests: dict[str, int]
     gaps: tuple[str, ...] = ()
@@ -192,7 +204,7 @@ def _render_requests(
         return rendered
     if memory.hugepages:
         rendered.pop(MEMORY, None)
-        return {**rendered, nodes.HUGEPAGES + (memory.hugepages.page_size or ""): min(asked, guest or asked)}
+        return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(asked, guest or asked)}
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
     requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
@@ -257,9 +269,9 @@ def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[st
     devices = (vmi.domain.devices or machines.Devices()).by_resource()
     networks = len([each for each in spec.networks or () if each and each.multus is not None])
     for resource, shown in present.items():
-        if not nodes.is_extended_resource(resource) and not resource.startswith(nodes.HUGEPAGES):
+        if not is_extended_resource(resource) and not resource.startswith(HUGEPAGES):
             continue
-        if resource.startswith((KUBEVIRT_DEVICES, nodes.HUGEPAGES)):
+        if resource.startswith((KUBEVIRT_DEVICES, HUGEPAGES)):
             yield resource, shown, shown
         else:
             written = explicit.get(resource)

@@ -170,7 +170,13 @@ _MOST_DEPARTURES: Final = 3
 
 
 def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> tuple[str, ...]:
-    """Notes about the eligible nodes of a VMI that migrates, clauses; ``now`` is Unix time in seconds."""
+    """Notes about the eligible nodes, clauses.
+
+    Args:
+        vmi: the VMI that migrates.
+        eligible: the nodes that meet all requirements.
+        now: Unix time in seconds.
+    """
     departing = [f"{node.name} {node.departure.clause(now)}" for node in eligible if node.departure]
     more = len(departing) - _MOST_DEPARTURES
     return (

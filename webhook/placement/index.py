@@ -17,13 +17,33 @@ from typing import Final, TypeVar
 import msgspec
 
 from webhook.admission.step_budget import spend
-from webhook.k8s.types import selectors
 from webhook.k8s.types.scheduling import Taint
-from webhook.k8s.types.selectors import Expression, Term, field_value, integer
-from webhook.placement import requirements as rules
+from webhook.k8s.types.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    GREATER,
+    IN,
+    NAME_FIELD,
+    NOT_IN,
+    Expression,
+    Term,
+    field_value,
+    integer,
+)
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.nodes import HOSTNAME, Node, Tolerated, bitset_union, plain_labels
-from webhook.placement.requirements import Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
+from webhook.placement.requirements import (
+    Allocatable,
+    Elsewhere,
+    Kvm,
+    Label,
+    OneOf,
+    Requirement,
+    Requirements,
+    Staying,
+    Uncordoned,
+    Untainted,
+)
 
 # A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
 # bytes. Of values that expressions are compared with, by the thousand, an answer adds up fewer.
@@ -190,7 +210,7 @@ class NodeIndex:
         for requirement in requirements:
             if type(requirement) is Label:
                 wanted = requirement.expression
-                if wanted.operator == selectors.IN and len(wanted.values) == 1:
+                if wanted.operator == IN and len(wanted.values) == 1:
                     # So are nearly all.
                     nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
                 else:
@@ -272,18 +292,18 @@ class NodeIndex:
 
     def _failing_nodes(self, requirement: Requirement) -> int:
         """The nodes that a requirement of something else than labels and taints keeps out."""
-        if type(requirement) is rules.Allocatable:
+        if type(requirement) is Allocatable:
             levels = self._levels.get(requirement.resource, _NO_LEVELS)
             return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
-        if type(requirement) is rules.Elsewhere:
+        if type(requirement) is Elsewhere:
             hostname = requirement.hostname
             same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
             return same | self._bit_of(requirement.node)
         if type(requirement) is Uncordoned:
             return 0 if requirement.is_waived else self._unschedulable
-        if type(requirement) is rules.Staying:
+        if type(requirement) is Staying:
             return self._being_emptied
-        if type(requirement) is rules.Kvm:
+        if type(requirement) is Kvm:
             return self._no_kvm
         if not isinstance(requirement, OneOf):
             raise TypeError(f"the index knows no {type(requirement).__name__}")
@@ -315,24 +335,24 @@ class NodeIndex:
 
     def _nodes_accepting(self, expression: Expression) -> int:
         key, operator = expression.key, expression.operator
-        if operator == selectors.EXISTS:
+        if operator == EXISTS:
             return self._nodes_labelled(key)
-        if operator == selectors.DOES_NOT_EXIST:
+        if operator == DOES_NOT_EXIST:
             return self._all ^ self._nodes_labelled(key)
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
-        if operator in {selectors.IN, selectors.NOT_IN}:
+        if operator in {IN, NOT_IN}:
             wanted = expression.values
             if len(wanted) > 1:
                 spend(len(wanted), "values of the node affinity")
             for value in wanted:
                 nodes |= values.get(value, 0)
-            return nodes if operator == selectors.IN else self._all ^ nodes
+            return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
         if bound is None:
             return 0
         known = self._sorted_values(key, values)
-        return known.nodes & ~known.below(bound + 1) if operator == selectors.GREATER else known.below(bound)
+        return known.nodes & ~known.below(bound + 1) if operator == GREATER else known.below(bound)
 
     def _nodes_labelled(self, key: str) -> int:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
@@ -358,12 +378,12 @@ class NodeIndex:
         return known
 
     def _nodes_accepting_field(self, field: Expression) -> int:
-        if field.key != selectors.NAME_FIELD:
+        if field.key != NAME_FIELD:
             return self._all if field.accepts(field_value(field.key, "")) else 0
         named = 0
         for name in field.values:
             named |= self._bit_of(name)
-        return named if field.operator == selectors.IN else self._all ^ named
+        return named if field.operator == IN else self._all ^ named
 
     def _bit_of(self, name: str) -> int:
         position = self._positions.get(name)

@@ -30,7 +30,9 @@ class SourceState(View, frozen=True):
     node_selectors: dict[str, str] | None = None
 
 
-class _MigrationState(View, frozen=True):
+class MigrationState(View, frozen=True):
+    """``status.migrationState`` of a migration or a VMI."""
+
     source_state: SourceState | None = None
     end_timestamp: str | None = None
 
@@ -53,7 +55,7 @@ class MigrationStatus(View, frozen=True):
 
     phase: str | None = None
     conditions: list[Condition | None] | None = None
-    migration_state: _MigrationState | None = None
+    migration_state: MigrationState | None = None
     phase_transition_timestamps: list[_PhaseTransition | None] | None = None
 
 
@@ -534,7 +536,7 @@ class _VmiStatus(View, frozen=True):
     node_name: str | None = None
     machine: _Machine | None = None
     topology_hints: _TopologyHints | None = None
-    migration_state: _MigrationState | None = None
+    migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
     volume_status: list[VolumeStatus | None] | None = None

@@ -320,7 +320,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, view: NodeWithoutImages) -> Node:
-        """Trim what the API server sends; an `InputError` where it has no name."""
+        """Trim what the API server sends.
+
+        Raises:
+            InputError: it has no name.
+        """
         # Nearly always it is also the value of a label.
         name = sys.intern(view.meta.name or "")
         if not name:
@@ -356,7 +360,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def read(cls, json: Any) -> Node:
-        """A node from plain JSON, a Node (core/v1); an `InputError` where the value is not one."""
+        """A node from plain JSON, a Node (core/v1).
+
+        Raises:
+            InputError: the value is not a node.
+        """
         return cls.of(convert_to_view(NodeWithoutImages, json, "node"))
 
 
@@ -393,7 +401,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 def convert_to_view(view: type[S], json: Any, name: str) -> S:
     """Plain JSON as a view; ``name`` names the object in messages, for example ``vmi``.
 
-    An `InputError` for a value with a type that the API server would not have accepted.
+    Raises:
+        InputError: a value has a type that the API server would not have accepted.
     """
     try:
         return msgspec.convert(json, view)

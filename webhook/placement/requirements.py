@@ -14,9 +14,19 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.errors import quote
-from webhook.k8s.types import selectors
 from webhook.k8s.types.scheduling import Taint, Toleration, is_tolerated
-from webhook.k8s.types.selectors import Expression, Term, integer
+from webhook.k8s.types.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    GREATER,
+    IN,
+    LESS,
+    NAME_FIELD,
+    NOT_IN,
+    Expression,
+    Term,
+    integer,
+)
 from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_offer, format_request
 
 
@@ -300,7 +310,7 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
             return False
         return any(
             isinstance(other, Label)
-            and (other.expression.key, other.expression.operator) == (first.expression.key, selectors.IN)
+            and (other.expression.key, other.expression.operator) == (first.expression.key, IN)
             and other.origin not in {Origin.ADDED, Origin.VENDOR}
             for other in others
         )
@@ -316,7 +326,7 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
 
 
 # By itself.
-_ALWAYS_POSSIBLE: Final = frozenset({selectors.NOT_IN, selectors.EXISTS, selectors.DOES_NOT_EXIST})
+_ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
@@ -331,7 +341,7 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
             expression = requirement.expression
             key, operator = expression.key, expression.operator
             # Most labels are required once, and one value, or any, is always possible.
-            possible = expression.values if operator == selectors.IN else operator in _ALWAYS_POSSIBLE
+            possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
             if key in seen or not possible:
                 doubtful.add(key)
             seen.add(key)
@@ -360,9 +370,9 @@ def _gather(requirements: Requirements) -> tuple[dict[str, list[_Asked]], list[_
         if type(requirement) is Label:
             asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
         elif type(requirement) is Elsewhere:
-            names.append((requirement, Expression(selectors.NAME_FIELD, selectors.NOT_IN, (requirement.node,))))
+            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
             if requirement.hostname:
-                other = Expression(HOSTNAME, selectors.NOT_IN, (requirement.hostname,))
+                other = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
                 asked.setdefault(HOSTNAME, []).append((requirement, other))
     return asked, names
 
@@ -389,14 +399,14 @@ def are_compatible(together: Sequence[Expression]) -> bool:
 
 def are_satisfiable(together: Sequence[Expression]) -> bool:
     """Whether any value does: as `are_compatible`, of what every node has."""
-    if any(expression.operator == selectors.DOES_NOT_EXIST for expression in together):
+    if any(expression.operator == DOES_NOT_EXIST for expression in together):
         return False
     # Of all lower bounds the greatest, and of all upper ones the least: they say what all together say.
-    lower = max((each for each in together if each.operator == selectors.GREATER), key=_bound, default=None)
-    upper = min((each for each in together if each.operator == selectors.LESS), key=_bound, default=None)
-    listed = [set(expression.values) for expression in together if expression.operator == selectors.IN]
+    lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
+    upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
+    listed = [set(expression.values) for expression in together if expression.operator == IN]
     if listed:
-        forbidden = {value for each in together if each.operator == selectors.NOT_IN for value in each.values}
+        forbidden = {value for each in together if each.operator == NOT_IN for value in each.values}
         bounds = [each for each in (lower, upper) if each]
         return any(all(each.accepts(value) for each in bounds) for value in set.intersection(*listed) - forbidden)
     # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
@@ -436,7 +446,7 @@ def _term_exclusions(
 ) -> Sequence[Requirement] | None:
     """What excludes a term; empty if it excludes itself; None if nothing does."""
     spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
-    if not all(field.accepts("") for field in term.fields if field.key != selectors.NAME_FIELD):
+    if not all(field.accepts("") for field in term.fields if field.key != NAME_FIELD):
         return ()
     by_label: dict[str, list[Expression]] = {}
     for expression in term.expressions:
@@ -445,8 +455,7 @@ def _term_exclusions(
         against = _label_exclusions(inside, asked.get(key, ()), are_compatible)
         if against is not None:
             return against
-    fields = [field for field in term.fields if field.key == selectors.NAME_FIELD]
-    return _label_exclusions(fields, names, are_satisfiable)
+    return _label_exclusions([field for field in term.fields if field.key == NAME_FIELD], names, are_satisfiable)
 
 
 def _label_exclusions(

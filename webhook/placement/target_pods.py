@@ -25,9 +25,20 @@ from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, 
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
-from webhook.placement import machines, nodes, requirements
+from webhook.placement import machines, nodes
 from webhook.placement.nodes import HOSTNAME, TRUE, Node, labels_starting_with
-from webhook.placement.requirements import Allocatable, Elsewhere, Label, OneOf, Origin, Requirement, Requirements
+from webhook.placement.requirements import (
+    Allocatable,
+    Elsewhere,
+    Kvm,
+    Label,
+    OneOf,
+    Origin,
+    Requirement,
+    Requirements,
+    Uncordoned,
+    Untainted,
+)
 
 _HYPERV_LABELS: Final = (
     *("vpindex", "runtime", "reset", "synic", "synictimer"),
@@ -379,7 +390,7 @@ def _resource_requirements(requests: Mapping[str, int], configuration: ClusterCo
     ]
     if configuration.needs_kvm:
         kvm = requests.get(nodes.KVM_DEVICE)
-        requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else requirements.Kvm(Origin.KVM))
+        requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
     return requested
 
 
@@ -397,7 +408,7 @@ def _taint_requirements(
     elif tolerated:
         said = {each.key or "" for each in tolerations if each.effect in {None, "", nodes.NO_EXECUTE}}
         tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in said and key not in said])
-    return (requirements.Untainted(Origin.TAINTS, tolerations), requirements.Uncordoned(Origin.CORDONED, tolerations))
+    return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
 
 def _inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:

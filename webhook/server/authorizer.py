@@ -23,8 +23,16 @@ from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
-from webhook.server import edge
-from webhook.server.edge import PATIENCE_SECONDS, Application, CrashObserver, Limits, RequestDenied, Server, serving
+from webhook.server.edge import (
+    PATIENCE_SECONDS,
+    Application,
+    CrashObserver,
+    Limits,
+    RequestDenied,
+    Server,
+    problem_of,
+    serving,
+)
 from webhook.server.fair_queue import FairQueue
 from webhook.server.request import Answer, HttpRequest
 
@@ -62,8 +70,9 @@ class Authorizer:
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
 
-        A `RequestDenied` says that the user may not, or that the client has too many tokens reviewed, and `Unreadable`
-        that the API server did not answer.
+        Raises:
+            RequestDenied: the user may not, or the client has too many tokens reviewed.
+            Unreadable: the API server did not answer.
         """
 
         def check(facts: Facts) -> RequestDenied | None:
@@ -90,7 +99,9 @@ class Authorizer:
     async def evaluate(self, decide: Callable[[Facts], T], client: str) -> T:
         """What a function makes of facts, with a question's share of the client, an IP address.
 
-        It raises what the function does, and `RequestDenied` where there are too many questions.
+        Raises:
+            RequestDenied: there are too many questions, or what the function raises.
+            Unreadable: what the function raises.
         """
         now = asyncio.get_running_loop().time()
         if not await self._questions.take(client, now + PATIENCE_SECONDS):
@@ -170,7 +181,7 @@ class GuardedApplication(Application):
         try:
             return await self._climb(request)
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            problem = edge.problem_of(error, self._path, self._traffic)
+            problem = problem_of(error, self._path, self._traffic)
         return await self.problem(*problem)
 
     async def _climb(self, request: HttpRequest) -> Answer:
@@ -212,7 +223,11 @@ class GuardedApplication(Application):
 
 
 def token_of(headers: Mapping[str, str]) -> str:
-    """The bearer's token; a `RequestDenied` where there is none."""
+    """The bearer's token.
+
+    Raises:
+        RequestDenied: there is none.
+    """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii():
@@ -221,7 +236,12 @@ def token_of(headers: Mapping[str, str]) -> str:
 
 
 def user_of(token: str, facts: Facts) -> UserInfo:
-    """The user of a bearer token; `RequestDenied`: it is not accepted, `Unreadable`: the user is not known now."""
+    """The user of a bearer token.
+
+    Raises:
+        RequestDenied: the API server does not accept the token.
+        Unreadable: the user is not known now.
+    """
     user = read(facts, TokenKey(token), "whose token this is")
     if user is None:
         raise RequestDenied(401, "the API server does not accept this token; get a new one", _BEARER)
@@ -231,7 +251,9 @@ def user_of(token: str, facts: Facts) -> UserInfo:
 def authorize(user: UserInfo, rights: Sequence[AccessKey], facts: Facts, *, shown: str) -> None:
     """Check that a user has all permissions; ``shown`` says why they are needed, as a clause.
 
-    A `RequestDenied` names the one that is missing; `Unreadable`: whether the user has one is not known now.
+    Raises:
+        RequestDenied: one is missing.
+        Unreadable: whether the user has one is not known now.
     """
     facts.need(*rights)
     for right in rights:

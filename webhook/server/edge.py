@@ -25,9 +25,19 @@ import msgspec
 
 from webhook.errors import InputError
 from webhook.policies.common.required_facts import Unreadable
-from webhook.server import request as http
 from webhook.server.fair_queue import FairQueue
-from webhook.server.request import END, Answer, CachedRequestHead, Chunks, Head, HttpRequest, Overload, parse_head
+from webhook.server.request import (
+    END,
+    MAX_HEAD_BYTES,
+    Answer,
+    BadRequestError,
+    CachedRequestHead,
+    Chunks,
+    Head,
+    HttpRequest,
+    Overload,
+    parse_head,
+)
 from webhook.server.tls import client_name
 
 # Bodies up to this are the everyday ones: a pod is 20 KB, a VM's update with both its states seldom 100 KB.
@@ -463,13 +473,13 @@ class Connection(asyncio.BufferedProtocol):
         if cached and match:
             head, (begin, length) = cached.head, match
         else:
-            begin = data.find(END, 0, http.MAX_HEAD_BYTES) + len(END)
+            begin = data.find(END, 0, MAX_HEAD_BYTES) + len(END)
             if begin < len(END):
                 self._keep_head(data)
                 return
             try:
                 head, chunks = parse_head(data[:begin])
-            except http.BadRequestError as error:
+            except BadRequestError as error:
                 self._reject(str(error))
                 return
             length = head.length
@@ -492,7 +502,7 @@ class Connection(asyncio.BufferedProtocol):
         if length is None:
             # A body in chunks is the connection's last one; what is around the chunks counts too.
             self._is_last = True
-            self._begin_body(request, data[begin:], 2 * self.server.limits.body_bytes + http.MAX_HEAD_BYTES)
+            self._begin_body(request, data[begin:], 2 * self.server.limits.body_bytes + MAX_HEAD_BYTES)
             return
         end = begin + length
         if end > len(data):
@@ -518,8 +528,8 @@ class Connection(asyncio.BufferedProtocol):
         self._start(request)
 
     def _keep_head(self, data: bytes) -> None:
-        if len(data) > http.MAX_HEAD_BYTES:
-            self._reject(f"its head is longer than {http.MAX_HEAD_BYTES} bytes")
+        if len(data) > MAX_HEAD_BYTES:
+            self._reject(f"its head is longer than {MAX_HEAD_BYTES} bytes")
             return
         if data:
             # Its first piece may have come behind a request; the earliest of these times counts.
@@ -632,7 +642,7 @@ class Connection(asyncio.BufferedProtocol):
         """What bytes have of a body in chunks; what is behind it is not read."""
         try:
             body = chunks.take(data)
-        except http.BadRequestError as error:
+        except BadRequestError as error:
             self._cancel_task()
             self._reject(str(error))
             return b""
@@ -691,7 +701,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_early(self, answer: Answer, request: HttpRequest) -> None:
         """Answer before the end of the body, and read on for a while, without keeping anything."""
         # The end of what is longer than any body may be is not read.
-        left = min(self._missing, 2 * self.server.limits.body_bytes + http.MAX_HEAD_BYTES)
+        left = min(self._missing, 2 * self.server.limits.body_bytes + MAX_HEAD_BYTES)
         self._release()
         self._drop_ahead()
         self._request = None
@@ -940,7 +950,11 @@ class Server:
         self.limiter.add(connection)
 
     def _opened(self, connection: Connection, accepted: socket.socket, opening: asyncio.Task[Any]) -> None:
-        """A handshake has ended. One that failed, took too long, or was cancelled by the limiter, is no connection."""
+        """A handshake has ended; one that failed, took too long, or was cancelled by the limiter, makes no connection.
+
+        Raises:
+            Exception: a bug, which the loop reports.
+        """
         connection.opening = None
         if connection.transport is None:
             accepted.close()
@@ -953,7 +967,6 @@ class Server:
             connection.connection_lost(None)
         error = None if opening.cancelled() else opening.exception()
         if error and not isinstance(error, OSError):
-            # A bug, which the loop reports.
             raise error
 
 
@@ -979,9 +992,14 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets of all addresses of a host; an `OSError` where there is none, or one is in use."""
-    loop = asyncio.get_running_loop()
-    places = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    """Listening sockets of all addresses of a host.
+
+    Raises:
+        OSError: there is none, or one is in use.
+    """
+    places = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, place in dict.fromkeys(places):

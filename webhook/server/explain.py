@@ -26,8 +26,15 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
-from webhook.server import authorizer as authorization
-from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
+from webhook.server.authorizer import (
+    DEADLINE_SECONDS,
+    MAX_IN_FLIGHT,
+    Authorizer,
+    GuardedApplication,
+    authorize,
+    may,
+    user_of,
+)
 from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible, visible_json
@@ -56,7 +63,11 @@ class ExplainRequest(NamedTuple):
 
 
 def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
-    """The names and values in a query string, in order; an `InputError` where it is too long, or has too many."""
+    """The parameters of a query string: names and values in their order.
+
+    Raises:
+        InputError: it is too long, or has too many of them.
+    """
     if len(query) > MAX_QUERY:
         raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
     try:
@@ -66,7 +77,11 @@ def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
 
 
 def question(query: str) -> ExplainRequest:
-    """The question in a query string; an `InputError` where it has none that can be answered."""
+    """The question in a query string.
+
+    Raises:
+        InputError: nothing that can be answered.
+    """
     given: dict[str, str] = {}
     selector = []
     for parameter, value in parameters(query, keep_blank=True):
@@ -100,9 +115,7 @@ class Explainer(GuardedApplication):
         self._cluster: Final = cluster
         self._questions: Final = Authorizer(cluster, PATH)
         authorizer = self._questions if guarded else None
-        super().__init__(
-            PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=authorization.MAX_IN_FLIGHT
-        )
+        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
         self._observer: Final = traffic
 
     async def answer(self, request: HttpRequest) -> Answer:
@@ -148,10 +161,14 @@ class Explainer(GuardedApplication):
 
 
 def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
-    """How the facts are read for a user who may see what an explanation shows, the VMI and the nodes.
+    """Check that a user may see what an explanation shows: the VMI and the nodes.
 
-    That is with the VM's volumes if the user may get claims and volumes. A `RequestDenied` names a missing permission;
-    `Unreadable`: whether the user has one is not known now.
+    Returns:
+        How the facts are to be read: with the VM's volumes if the user may get claims and volumes.
+
+    Raises:
+        RequestDenied: a permission is missing.
+        Unreadable: whether the user has one is not known now.
     """
     rights = [
         access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", asked.namespace, asked.name),

@@ -107,7 +107,11 @@ class Extender(Application):
         return self._reject(overload.status, f"{overload.sentence}{hint}")
 
     def prioritize(self, body: bytes) -> bytes:
-        """The nodes' scores for a pod, a HostPriorityList (JSON); a `RequestDenied` for a body without their names."""
+        """The scores of nodes for a pod, a HostPriorityList as JSON.
+
+        Raises:
+            RequestDenied: the body is not one, or has whole nodes.
+        """
         try:
             arguments = decode_arguments(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

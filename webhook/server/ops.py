@@ -68,7 +68,10 @@ class _Latencies(msgspec.Struct):
 
 
 class _Histogram(Collector):
-    """A histogram with one label, and ascending bounds in seconds; callers add to ``latencies``, as to a counter."""
+    """A histogram with one label; callers add to ``latencies`` directly, as for a counter.
+
+    The upper bounds of the buckets are in seconds, ascending.
+    """
 
     def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:
         self._label: Final = label
@@ -214,7 +217,10 @@ class StateMetric(NamedTuple):
     """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
 
     Attributes:
+        name: the name of the metric.
+        text: its help.
         read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
+        labels: their names.
     """
 
     name: str

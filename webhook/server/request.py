@@ -103,7 +103,11 @@ class _Found:
 
 
 class Chunks:
-    """A body in chunks, taken apart, the head of its request first; ``found`` is what the parser has found so far."""
+    """A body in chunks, taken apart; the head of its request comes first.
+
+    Attributes:
+        found: what the parser has found so far.
+    """
 
     def __init__(self) -> None:
         # Two objects: one that calls itself would be a cycle, and keep hostile heads until the collector's next run.
@@ -111,7 +115,11 @@ class Chunks:
         self.parser: Final = HttpRequestParser(self.found)
 
     def take(self, data: bytes) -> bytes:
-        """What bytes have of the body; a `BadRequestError` where they are not HTTP."""
+        """What bytes have of the body.
+
+        Raises:
+            BadRequestError: they are not HTTP.
+        """
         clause = ""
         try:
             self.parser.feed_data(data)
@@ -138,8 +146,11 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
     body, found = chunks.take(data), chunks.found
     if body or found.heads != 1:
         raise BadRequestError("an empty line where a request should begin")
-    headers, parser = found.headers, chunks.parser
-    method, version = parser.get_method().decode("ascii"), parser.get_http_version()
+    headers, method, version = (
+        found.headers,
+        chunks.parser.get_method().decode("ascii"),
+        chunks.parser.get_http_version(),
+    )
     if not found.url.isascii():
         raise BadRequestError("the path has other characters than ASCII")
     if version not in ("1.0", "1.1"):
@@ -195,7 +206,11 @@ class CachedRequestHead:
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a request; its headers are whole lines, without those of length and connection."""
+    """The answer to a request.
+
+    Attributes:
+        headers: whole lines, without those of length and connection.
+    """
 
     status: int
     body: bytes

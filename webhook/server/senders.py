@@ -104,10 +104,15 @@ class SenderVerifier:
         self.results: Final[Counter[Result]] = Counter()
 
     def verify(self, authorization: str, path: str, group: str) -> float | None:
-        """Until when a token proves that an API server sends reviews to an endpoint, on the clock of `time.monotonic`.
+        """Until when a token proves that an API server sends reviews to an endpoint.
 
-        0.0: it proves nothing; None: its key is not known yet. ``authorization`` is the header, ``group`` the API group
-        of the endpoint's resource.
+        Args:
+            authorization: the value of the header.
+            path: of the endpoint.
+            group: the API group of the endpoint's resource.
+
+        Returns:
+            A time on the clock of `time.monotonic`; 0.0: it proves nothing; None: its key is not known yet.
         """
         expiry = 0.0
         scheme, _, token = authorization.partition(" ")
@@ -163,7 +168,9 @@ class SenderVerifier:
     async def follow(self, transport: Transport, on_failure: Callable[[str], None]) -> None:
         """Read the keys when a token needs them, until cancelled.
 
-        ``on_failure`` gets each new reason why they cannot be read, as a clause; the former keys are kept.
+        Args:
+            transport: the connection to the API server.
+            on_failure: gets each new reason why they cannot be read, as a clause; the former keys are kept.
         """
         told = ""
         while True:

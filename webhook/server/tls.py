@@ -11,7 +11,11 @@ from typing import Final
 
 
 def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
-    """A server context, of the parts that `ReloadableTLSContext` has; `ssl.SSLError`: OpenSSL does not accept one."""
+    """A server context, of the parts that `ReloadableTLSContext` has.
+
+    Raises:
+        ssl.SSLError: OpenSSL does not accept one of them.
+    """
     result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     result.minimum_version = ssl.TLSVersion.TLSv1_2
     # Admission clients keep no sessions (client-go has no ClientSessionCache): a ticket would be work for nothing.
@@ -63,11 +67,19 @@ class ReloadableTLSContext:
         self.listener.sni_callback = self._pick
 
     def swap(self, certificate: bytes, key: bytes) -> None:
-        """Serve new handshakes with another pair (open ones keep theirs); an `ssl.SSLError` leaves the present one."""
+        """Serve new handshakes with another pair; open connections keep theirs.
+
+        Raises:
+            ssl.SSLError: OpenSSL does not accept the pair; the present one is kept.
+        """
         self._use(certificate, key, self._parts[2])
 
     def trust(self, client_ca: bytes) -> None:
-        """Verify clients of new handshakes by other CAs; an `ssl.SSLError` leaves the present ones."""
+        """Verify clients of new handshakes by other CAs.
+
+        Raises:
+            ssl.SSLError: OpenSSL does not accept them; the present ones are kept.
+        """
         self._use(*self._parts[:2], client_ca)
 
     def _use(self, certificate: bytes, key: bytes, client_ca: bytes) -> None:

@@ -20,10 +20,17 @@ import click
 import msgspec
 
 from webhook.cli import inputs as given
-from webhook.cli import options as command_options
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
-from webhook.cli.options import CLUSTER_FROM, VALIDATION, InputPath, config_option, kubeconfig_option, output_option
+from webhook.cli.options import (
+    CLUSTER_FROM,
+    SHOW_SECRETS,
+    VALIDATION,
+    InputPath,
+    config_option,
+    kubeconfig_option,
+    output_option,
+)
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
@@ -69,7 +76,7 @@ _LEAST_BYTES: Final = 1024 * 1024
 @click.option("-j", "--jobs", type=click.IntRange(1, 256), metavar="NUMBER", help=_JOBS)
 @VALIDATION
 @click.option("--server-dry-run", is_flag=True, help=_DRY_RUN)
-@command_options.SHOW_SECRETS
+@SHOW_SECRETS
 def review(**options: Any) -> None:
     """Evaluate AdmissionReviews, or manifests as if they were created.
 

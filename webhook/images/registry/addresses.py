@@ -49,7 +49,10 @@ class OwnAddresses:
         self._by_node: Final[dict[str, tuple[Network, ...]]] = {}
 
     def put(self, node: str, texts: Iterable[str]) -> None:
-        """Add or replace a node with its addresses and its pods' ranges; other texts, as of host names, are ignored."""
+        """Add a node with its addresses and the ranges of its pods, or replace what is known of it.
+
+        What is neither, for example a host name, is ignored.
+        """
         networks = (_network(text) for text in texts)
         # The others are denied anyway.
         self._by_node[node] = tuple(each for each in networks if each and is_allowed(each[0], ()))

@@ -279,7 +279,10 @@ class Images:
         return reference.registry in self._clients
 
     def layers(self, reference: ImageReference, platform: str, scope: PullScope = NO_SCOPE) -> tuple[Layer, ...] | None:
-        """The layers on a platform, ``OS/ARCHITECTURE``; None: not known, and fetched unless that failed lately."""
+        """The layers of an image on a platform, ``OS/ARCHITECTURE``.
+
+        None: they are not known, and are fetched unless that failed lately.
+        """
         if not self.is_listed(reference):
             return None
         digest = reference.digest

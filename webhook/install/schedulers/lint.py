@@ -195,7 +195,12 @@ _ARGUMENTS: Final[Mapping[str, Schema]] = {
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One mistake: with an ``error`` the scheduler does not start, or VMs cannot run; else they are placed badly."""
+    """One mistake.
+
+    Attributes:
+        code: names the kind of mistake, for programs.
+        severity: ``error``: the scheduler does not start, or VMs cannot run; ``warning``: they are placed badly.
+    """
 
     code: str
     severity: Severity

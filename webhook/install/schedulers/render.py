@@ -105,7 +105,11 @@ _UNUSED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 
 def configuration(directory: Path, variant: Variant, place: Place = "second", prometheus: str = "") -> str:
-    """A shipped configuration, as YAML with comments; an `InputError` for a URL that is none, or has no use."""
+    """A shipped configuration, as YAML with comments.
+
+    Raises:
+        InputError: the variant asks no Prometheus, or the URL is none.
+    """
     text = (directory / "scheduler" / f"{variant}.yaml").read_text()
     if place != "second":
         # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
@@ -128,7 +132,11 @@ def _with_prometheus(text: str, variant: Variant, url: str) -> str:
 
 
 def stanza(template: str, url: str) -> str:
-    """The shipped stanza (YAML) for an extender at a URL; an `InputError` where that is not scheme, host and port."""
+    """The shipped stanza as YAML, without the comment at its head, for an extender at a URL.
+
+    Raises:
+        InputError: the URL is not one of scheme, host and port.
+    """
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(_is_place(parts.netloc) and parts.hostname and parts.port)
@@ -143,7 +151,11 @@ def stanza(template: str, url: str) -> str:
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The scheduler that the admin asks for; a load-aware variant asks ``prometheus``, a URL, else metrics-server."""
+    """The scheduler that the admin asks for.
+
+    Attributes:
+        prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
+    """
 
     variant: Variant
     image: str
@@ -161,7 +173,8 @@ class _SchedulerPods(msgspec.Struct, frozen=True):
 def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
     """The objects of the component in the directory of the manifests, the Deployment last; on OpenShift without a user.
 
-    An `InputError` where the variant has no use for the Prometheus.
+    Raises:
+        InputError: the variant has no use for the Prometheus.
     """
     variant: Variant = wanted.variant if wanted else "spread"
     found = shipped(directory / "rendered" / f"scheduler-{variant}.yaml")
@@ -210,8 +223,10 @@ def is_ours(manifest: Manifest) -> bool:
 async def find_image(api: Requests, given: str, variant: Variant) -> str:
     """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
 
-    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own. An
-    `InputError` where the image has another minor version than the cluster, or cannot be found out.
+    What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own.
+
+    Raises:
+        InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
     tag, minor = await _cluster_version(api)
     if given:
@@ -288,7 +303,11 @@ class Users(msgspec.Struct, frozen=True):
 
 
 async def count_users(api: Transport, scheduler: str) -> Users:
-    """Count the objects that name a scheduler; an `InputError` where they cannot be listed."""
+    """Count the objects that name a scheduler.
+
+    Raises:
+        InputError: the objects cannot be listed.
+    """
     vms = vmis = pods = 0
     async with aclosing(all_of(api, UNSTRUCTURED_VMS)) as found:
         async for vm in found:

@@ -113,7 +113,13 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An object to be evaluated, in little memory, for a whole list is kept: the review of its creation is encoded."""
+    """An object to be evaluated, in little memory: a whole list of them is kept.
+
+    Attributes:
+        created: its ``creationTimestamp``.
+        endpoints: the endpoints whose policies evaluate it.
+        review: the AdmissionReview of creating it again, encoded.
+    """
 
     namespace: str
     name: str

@@ -34,7 +34,13 @@ class HealthSubject(msgspec.Struct, frozen=True):
 
 
 class HealthCondition(msgspec.Struct, frozen=True):
-    """How a subject is: its state, a word for it, and the evidence, a clause that may change while the state stays."""
+    """How a subject is.
+
+    Attributes:
+        state: the state in general.
+        word: the state in a word.
+        why: the evidence, as a clause; it may change while the state stays.
+    """
 
     state: HealthState
     word: str
@@ -42,7 +48,12 @@ class HealthCondition(msgspec.Struct, frozen=True):
 
 
 class HealthSpan(msgspec.Struct, frozen=True):
-    """A time, in Unix seconds (end None: it lasts), during which a subject had one state, with its latest condition."""
+    """A time during which a subject had one state, with the latest condition of it.
+
+    Attributes:
+        begin: Unix time in seconds.
+        end: likewise; None: it lasts.
+    """
 
     begin: float
     end: float | None

@@ -42,7 +42,11 @@ def _brief(text: str) -> Markup:
 
 
 class PageRenderer:
-    """The templates of the page; ``slices`` counts those of all pages that were rendered."""
+    """The templates of the page.
+
+    Attributes:
+        slices: how many slices there were, of all pages.
+    """
 
     def __init__(self) -> None:
         self._environment: Final = Environment(

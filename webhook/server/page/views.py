@@ -25,9 +25,15 @@ from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explain import ExplainRequest, parameters
-from webhook.server.page import recorder as decisions
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
-from webhook.server.page.recorder import CAPACITY, OTHERS, DayCounts, DecisionRecorder, ShownDecision
+from webhook.server.page.recorder import (
+    CAPACITY,
+    NAMESPACE_CAPACITY,
+    OTHERS,
+    DayCounts,
+    DecisionRecorder,
+    ShownDecision,
+)
 from webhook.settings.model import Settings
 
 _MAX_NUMBER: Final = 10**12
@@ -108,7 +114,12 @@ _LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if 
 
 
 class PolicyCell(msgspec.Struct, frozen=True):
-    """One policy in one namespace: its mode, or ``unknown``, and what it did today but for requests that it skipped."""
+    """One policy in one namespace.
+
+    Attributes:
+        mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
+        counts: what it did today, without requests that it skipped.
+    """
 
     policy: Policy
     mode: str
@@ -210,7 +221,12 @@ Permit = Callable[[ExplainRequest], Awaitable[FactPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
-    """What to show, and its HTTP status; the browser loads it again after ``refresh_seconds``, with 0 never."""
+    """What to show.
+
+    Attributes:
+        status: the HTTP status.
+        refresh_seconds: after how long the browser loads the page again; 0: it does not.
+    """
 
     template: str
     values: Mapping[str, Any]
@@ -219,7 +235,12 @@ class PageAnswer(msgspec.Struct, frozen=True):
 
 
 class PageViews(msgspec.Struct, frozen=True):
-    """The paths of the page, shown from these; ``waiting_for`` is what keeps the server from being ready, in words."""
+    """The paths of the page: what they show is read from these.
+
+    Attributes:
+        settings: returns the settings in force.
+        waiting_for: what keeps the server from being ready, in words; empty when ready.
+    """
 
     cluster: BrowsableCluster
     settings: Callable[[], Settings]
@@ -228,7 +249,12 @@ class PageViews(msgspec.Struct, frozen=True):
     waiting_for: Callable[[], tuple[str, ...]]
 
     async def show(self, path: str, query: str, permit: Permit) -> PageAnswer | None:
-        """The answer for a path that begins with `PATH`, or None; it raises `InputError` and `Unreadable`."""
+        """The answer to a request for a path that begins with `PATH`; None: there is nothing.
+
+        Raises:
+            InputError: a parameter is not valid.
+            Unreadable: something is not known now.
+        """
         first, _, second = path.removeprefix(PATH).strip("/").partition("/")
         match first, second:
             case "", "":
@@ -321,7 +347,7 @@ class PageViews(msgspec.Struct, frozen=True):
             "rows": rows,
             "kept": len(self.recorder.log),
             "capacity": CAPACITY,
-            "namespace_capacity": decisions.NAMESPACE_CAPACITY,
+            "namespace_capacity": NAMESPACE_CAPACITY,
             "pager": pager(query, path, first, len(rows), len(found)),
         }
         return _live("decisions.html", path, query, values)

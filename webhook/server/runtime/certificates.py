@@ -227,8 +227,13 @@ async def keep_fresh(
 ) -> AsyncIterator[None]:
     """Keep the certificate fresh and probe it as long as the context lasts.
 
-    Without a URL, the API server calls the settings' Service. ``address`` is the listener's, ``HOST:PORT``; ``live``
-    says whether there is an API server, with webhook configurations to read.
+    Args:
+        certificates: the certificate of the listener.
+        settings: the settings in force.
+        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
+        url: the URL by which the API server calls the server; empty: the settings' Service.
+        address: the address of the listener, ``HOST:PORT``.
+        live: whether there is an API server, with webhook configurations to read.
     """
     from webhook.k8s.client.transport import connect
 

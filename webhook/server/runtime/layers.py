@@ -25,7 +25,13 @@ from webhook.settings.model import LayersSettings, RegistrySettings
 
 
 class LayerScores(msgspec.Struct):
-    """What scores layers: nodes from their watch, pull secrets if they are read, and what answers kube-scheduler."""
+    """What scores layers.
+
+    Attributes:
+        nodes: gets the nodes from their watch.
+        secrets: reads pull secrets; None: nothing does.
+        extender: answers kube-scheduler, once it listens.
+    """
 
     nodes: NodeLayers
     images: Images
@@ -36,9 +42,12 @@ class LayerScores(msgspec.Struct):
     async def listening(
         self, settings: LayersSettings, certificates: Certificates, traffic: CrashObserver, seconds: float
     ) -> AsyncIterator[str]:
-        """A listener for as long as the context lasts; gives its URL, or an `InputError` where nothing can listen so.
+        """A listener for as long as the context lasts; gives its URL.
 
         Requests that have begun at the end have so many seconds to end; exceptions go to ``traffic``.
+
+        Raises:
+            InputError: nothing can listen there, or the client CA cannot be used.
         """
         tls: ssl.SSLContext | None = None
         if settings.client_ca_file:
@@ -90,8 +99,10 @@ class LayerScores(msgspec.Struct):
 async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSettings) -> AsyncIterator[LayerScores]:
     """The scores of layers for as long as the context lasts, without the listener.
 
-    Without a kubeconfig, the pod's service account or kubectl's default is used; an `InputError` where that, or the
-    settings, cannot be.
+    Without a kubeconfig, the pod's service account or kubectl's default is used.
+
+    Raises:
+        InputError: the settings or the kubeconfig cannot be used.
     """
     files = _files(settings)
     contexts = {name: _context(name, registry) for name, registry in settings.registries.items()}

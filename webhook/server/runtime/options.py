@@ -41,7 +41,11 @@ class Options:
     register_as: str = "local"
 
     def check(self) -> None:
-        """Check the combination of options; an `InputError` where they exclude each other, or one is not valid."""
+        """Check the combination of options.
+
+        Raises:
+            InputError: options exclude each other, or one is not valid.
+        """
         require_single_source(self.cluster_from, self.kubeconfig)
         listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--page-listen": self.page_listen}
         for option, address in listeners.items():
@@ -55,8 +59,9 @@ class Options:
             # A cluster's CA signs certificates of many clients, not only of the API server.
             raise InputError("the options require each other", "--client-ca, --client-name", "use both or neither")
         if self.register and not self.url:
-            fix = "add for example --url https://192.0.2.1:8443"
-            raise InputError("the address of the server is missing", "--register", fix)
+            raise InputError(
+                "the address of the server is missing", "--register", "add for example --url https://192.0.2.1:8443"
+            )
         if self.register and self.cluster_from:
             raise InputError("the option excludes --cluster-from", "--register", "use --kubeconfig FILE")
         if self.url:
@@ -66,7 +71,11 @@ class Options:
             raise InputError(f"{quote(self.register_as)} is not a valid name", "--register-as", fix)
 
     def apply_to(self, settings: Settings) -> Settings:
-        """The settings, overridden by the command line; an `InputError` where they exclude each other."""
+        """The settings, overridden by the command line.
+
+        Raises:
+            InputError: settings and options exclude each other.
+        """
         tls = settings.tls
         mode = self.tls_mode or ("mounted" if self.tls_cert else tls.mode)
         files = (self.tls_cert or tls.cert_file, self.tls_key or tls.key_file) if mode == "mounted" else ("", "")

@@ -262,7 +262,11 @@ async def _page(  # noqa: PLR0913 - what the page shows
 
 @asynccontextmanager
 async def layer_scores(options: Options, settings: LayersSettings) -> AsyncIterator[LayerScores | None]:
-    """The scores of layers until the context ends, None where they are off; an `InputError` for unusable settings."""
+    """The scores of layers for as long as the context lasts; None where they are off.
+
+    Raises:
+        InputError: the settings cannot be used.
+    """
     if not settings.listen:
         yield None
         return
@@ -314,7 +318,11 @@ async def cluster_source(
 
 @asynccontextmanager
 async def senders(options: Options, settings: Settings, log: Any) -> AsyncIterator[SenderVerifier | None]:
-    """What verifies API servers' tokens until the context ends, None with files; an `InputError` for the kubeconfig."""
+    """What verifies the tokens of API servers, for as long as the context lasts; None where facts come from files.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
     if options.cluster_from:
         yield None
         return
@@ -346,19 +354,31 @@ class Background(msgspec.Struct, frozen=True):
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
-        events, drift, check = self.events, self.drift_scan, self.fidelity
-        result, policy = ("result",), ("policy", "resource")
+        events, drift, check, by_result = self.events, self.drift_scan, self.fidelity, ("result",)
         found = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
-        vms = "Running VMs compared by the fidelity check, by result."
-        field, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
+        compared = "Running VMs compared by the fidelity check, by result."
+        differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
-            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, policy),
-            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, result),
-            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, result),
-            StateMetric("kubevirt_webhook_fidelity_checked_total", vms, lambda: check.checked if check else {}, result),
-            StateMetric("kubevirt_webhook_fidelity_differences_total", field, lambda: check.differing if check else {}),
+            StateMetric(
+                "kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, ("policy", "resource")
+            ),
+            StateMetric(
+                "kubevirt_webhook_events_total", written, lambda: dict(events.results) if events else {}, by_result
+            ),
+            StateMetric(
+                "kubevirt_webhook_drift_scans_total", scans, lambda: dict(drift.rounds) if drift else {}, by_result
+            ),
+            StateMetric(
+                "kubevirt_webhook_fidelity_checked_total",
+                compared,
+                lambda: dict(check.checked) if check else {},
+                by_result,
+            ),
+            StateMetric(
+                "kubevirt_webhook_fidelity_differences_total", differed, lambda: check.differing if check else {}
+            ),
             StateMetric("kubevirt_webhook_fidelity_checks_failed_total", failed, lambda: check.failed if check else {}),
         ]
 
@@ -367,7 +387,11 @@ class Background(msgspec.Struct, frozen=True):
 async def background(
     options: Options, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
 ) -> AsyncIterator[Background]:
-    """Events, drift scan and fidelity check, which has a connection of its own; an `InputError` for the kubeconfig."""
+    """Events, drift scan and fidelity check until the end; the fidelity check has a connection of its own.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
     if options.cluster_from:
         yield Background()
         return
