@@ -86,17 +86,10 @@ def comparisons(function: Callable[[], object]) -> Cost:
     return CountedText.compared
 
 
-# A few events more are no growth: thresholds, such as that from which a text is cut.
-_FEW_EVENTS: Final = 40
-
-
-def may_grow(none: Cost, once: Cost, items: int) -> bool:
-    """Whether a line is run more than about once an item: n items that meet each other have it run n * n / 6 times."""
-    return any(count - none[line] > items + 10 for line, count in once.items())
-
-
 def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
     """The lines at which the second n items cost more than the first n did; of a square they cost thrice as much."""
+    # A few events more are no growth: thresholds, such as that from which a text is cut.
+    few = 40
 
     def first(line: tuple[str, int]) -> int:
         """What the first items cost; where they lead another way, which is shorter, all that it costs."""
@@ -105,7 +98,7 @@ def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tupl
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * first(line) + _FEW_EVENTS and not line[0].endswith(COUNTED_ELSEWHERE)
+        if count - once[line] > 1.2 * first(line) + few and not line[0].endswith(COUNTED_ELSEWHERE)
     }
 
 

@@ -448,3 +448,12 @@ async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
         # Once the new rules count they stay.
         assert [await has_panic_device(reviewer) for _ in range(20)] == [True] * 20
         assert sorted(answers) == answers
+
+
+def test_cloud_init_is_in_no_record() -> None:
+    kept = KeptInMemory()
+    secretive = vm()
+    secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
+    _, response = evaluate(review(secretive), known(), VMS, kept=kept)
+
+    assert b"hunter2" not in msgspec.json.encode(kept.records) + msgspec.json.encode(response)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.admission.reasons import common, scheduling
 from webhook.facts import NamespaceKey, SchedulerKey, VmiKey
+from webhook.review.endpoints import BY_PATH
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
 from webhook.server.edge import EVERYDAY_BYTES as EVERYDAY
@@ -283,4 +285,18 @@ async def test_hostile_values_get_a_4xx_or_an_ordinary_answer(start: Start, wher
             answer = json.loads(text)["response"]
             assert (code, answer["allowed"]) == (200, True)
             assert any(warning.endswith("[invalid-object]") for warning in answer["warnings"])
+    await unharmed(server)
+
+
+@pytest.mark.parametrize("path", sorted(BY_PATH))
+async def test_mutilated_reviews_are_never_a_bug(start: Start, path: str) -> None:
+    server = await start()
+    dice = random.Random(path)
+    whole = msgspec.json.encode(review(vm() if "virtualmachines/" in path else launcher_pod()))
+    for _ in range(15):
+        body = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(body))
+            body[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+        assert (await server.post(path, bytes(body)))[0] in (200, 400)
     await unharmed(server)

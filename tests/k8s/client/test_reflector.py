@@ -26,6 +26,7 @@ from webhook.errors import Unavailable
 from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import (
+    CURRENT_SECONDS,
     QUIET_SECONDS,
     ByteLimitedStore,
     LineBuffer,
@@ -308,6 +309,18 @@ class TestWatch:
         copy.put("b")
         await copy.becomes("a", "b")
         assert copy.lists == 1
+
+    async def test_needs_no_listener(self, tmp_path: Path) -> None:
+        async with watched(tmp_path, "a", on_change=None) as copy:
+            copy.put("b")
+            await copy.becomes("a", "b")
+            copy.server.remove(NAMESPACES, "b")
+            await copy.becomes("a")
+
+    async def test_a_flood_lets_others_run(self, copy: ReflectedCopy) -> None:
+        events = [{"type": "ADDED", "object": {"metadata": {"name": f"ns{number}"}}} for number in range(500)]
+        copy.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        await until(lambda: len(copy.reflector) == 501)
 
 
 class TestGone:
@@ -728,6 +741,16 @@ class TestFrozenWatches:
                 copy.server.bookmark()
                 await asyncio.sleep(0.05)
             assert len(copy.asked("watch")) == 1
+
+    async def test_a_watch_that_begins_and_brings_nothing_is_no_sign_of_life(self, copy: ReflectedCopy) -> None:
+        copy.clock.time += CURRENT_SECONDS - 1.0
+        copy.server.end_watches()
+        await copy.watched(2)
+        assert copy.is_current
+        copy.clock.time += 1.0
+        assert not copy.is_current
+        copy.server.bookmark()
+        await until(lambda: copy.is_current)
 
 
 STEPS: dict[str, Callable[[FakeApiServer], None]] = {

@@ -412,3 +412,9 @@ def test_five_thousand_nodes_with_a_taint_each_have_a_few_columns() -> None:
     found = matrix("demo", "web01", {}, Facts.of(facts(nodes=nodes)))
     assert (len(found.columns), len(found.rows), found.more_columns) == (MAX_COLUMNS, 50, 5000 - MAX_COLUMNS)
     assert all(row.unmet == 1 for row in found.rows)
+
+
+def test_thousands_of_nodes() -> None:
+    answer = explained({"zone": "a"}, nodes=[node(f"n{number:04}", "ab"[number % 2]) for number in range(3000)])
+    assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
+    assert len(answer.groups) == 1

@@ -27,7 +27,7 @@ from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
 from webhook.facts import NodesKey
 from webhook.k8s.types.selectors import Expression
-from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin
+from webhook.placement.requirements import Allocatable, Contradiction, Elsewhere, Label, Origin, Uncordoned
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
@@ -208,6 +208,13 @@ class TestNoNode:
         lax = decide(migration(B), world, failure_policy="Ignore")
         assert refused(migration(B), world, common.LOOKUP_FAILED, 503)
         assert (lax.code, lax.denial, len(lax.warnings)) == (common.LOOKUP_FAILED, None, 1)
+
+    def test_the_change_that_would_help(self) -> None:
+        nodes = [*NODES[:2], node("node-b1", "b", cordoned=True)]
+        advice = refused(migration(B), facts(nodes=nodes), common.NO_ELIGIBLE_NODE).message.rpartition(";")[2]
+
+        assert "1 node(s)" in advice
+        assert Uncordoned(Origin.CORDONED, ()).lacking in advice
 
 
 class TestRight:
