@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 # Only a broken test waits to the end.
 PATIENCE = 120.0
@@ -21,6 +22,23 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
                 await asyncio.sleep(0.002)
     except TimeoutError:
         raise AssertionError(f"waited {PATIENCE:.0f} seconds for {what or 'a condition'}") from None
+
+
+@asynccontextmanager
+async def other_turns() -> AsyncIterator[list[int]]:
+    """The turns that another task gets on the loop meanwhile, by number, the latest last."""
+    turns = [0]
+
+    async def others() -> None:
+        while True:
+            turns.append(turns[-1] + 1)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    try:
+        yield turns
+    finally:
+        task.cancel()
 
 
 async def break_off() -> None:

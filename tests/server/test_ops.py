@@ -14,7 +14,7 @@ from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
 from tests.server.listening import visited
-from tests.waiting import until
+from tests.waiting import other_turns, until
 from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
@@ -200,18 +200,9 @@ async def test_all_who_ask_within_a_second_share_one_rendering(
 
 
 async def test_others_come_between_the_metrics_of_a_rendering(counted: Metrics) -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(others())
-    await Rendering(counted.registry).text()
-    task.cancel()
-    assert turns >= len(list(counted.registry.collect()))
+    async with other_turns() as turns:
+        await Rendering(counted.registry).text()
+    assert len(turns) > len(list(counted.registry.collect()))
 
 
 async def test_one_who_goes_takes_nothing_from_the_others(rendering: Rendering) -> None:

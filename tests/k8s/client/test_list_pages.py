@@ -12,6 +12,7 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import DEEP, FakeApiServer, why
 from tests.cluster.live_case import LiveCase
 from tests.golden_files import Golden
+from tests.waiting import other_turns
 from webhook.facts import ListKey
 from webhook.k8s.client import list_pages
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
@@ -94,19 +95,10 @@ async def test_objects_that_are_too_deep_hide_no_other_and_not_themselves(
 
 
 async def test_other_tasks_get_their_turn_while_a_page_is_decoded() -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     items = [msgspec.Raw(b'{"metadata": {"annotations": {"a": "%s"}}}' % (b"x" * (TURN_BYTES // 4)))] * 40
-    task = asyncio.create_task(others())
-    await decode_items(items, msgspec.json.Decoder(PENDING_PODS.view).decode)
-    task.cancel()
-    assert turns >= 10
+    async with other_turns() as turns:
+        await decode_items(items, msgspec.json.Decoder(PENDING_PODS.view).decode)
+    assert len(turns) > 10
 
 
 async def test_an_object_that_only_its_own_decoder_finds_too_deep_hides_no_other() -> None:

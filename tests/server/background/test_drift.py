@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
 from tests.server.background.conftest import ServedApi, working
 from tests.server.background.world import NAMESPACE_LABELS, settings, stored
-from tests.waiting import until
+from tests.waiting import other_turns, until
 from webhook import names
 from webhook.admission.audit import DriftRecord
 from webhook.admission.decision import Decision, Denial, Reason
@@ -294,24 +293,17 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
 
 
 async def test_reviews_get_their_turn_after_each_object(case: ScannerCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[int] = []
     made: list[int] = []
     candidate = drift.make_candidate
-
-    def make(*arguments: Any) -> Any:
-        made.append(turns[-1])
-        return candidate(*arguments)
-
-    async def others() -> None:
-        for turn in itertools.count():
-            turns.append(turn)
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(drift, "make_candidate", make)
     for number in range(30):
         case.pod(f"virt-launcher-{number}-abcde")
-    async with working(others()):
-        await asyncio.sleep(0)
+    async with other_turns() as turns:
+
+        def make(*arguments: Any) -> Any:
+            made.append(turns[-1])
+            return candidate(*arguments)
+
+        monkeypatch.setattr(drift, "make_candidate", make)
         await case.drift_scan.look()
     assert len(made) == len(set(made)) == 30
     # So that neither the answer nor its decoding is one long turn.
