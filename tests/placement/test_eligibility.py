@@ -48,7 +48,7 @@ def test_counts_openings_and_groups() -> None:
     assert str(tainted.taint) in tainted.lacking
     assert all(str(failure) == f"{failure.count} node(s) {failure.lacking}" for failure in VERDICT.failures)
     # The most helpful change comes first, and the largest group.
-    openings = [(opening.count, opening.failure.requirement.origin) for opening in VERDICT.openings()]
+    openings = [(opening.count, opening.failures[0].requirement.origin) for opening in VERDICT.openings()]
     assert openings == [(2, Origin.ADDED), (1, Origin.TAINTS)]
     groups = [(group.count, len(group.failures), VERDICT.names(group)) for group in VERDICT.groups()]
     assert groups == [(2, 1, ["n2", "n3"]), (1, 2, ["n1"]), (1, 2, ["n4"]), (1, 1, ["n5"]), (1, 0, ["n6"])]
@@ -64,7 +64,7 @@ def test_without_nodes() -> None:
 def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any, cluster: list[Node]) -> None:
     index, requirements = NodeIndex(cluster), target_pod_requirements(vm, Migration.adding(added))
     eligibility = index.review(requirements)
-    openings = {(each.failure.requirement, each.failure.taint): each.count for each in eligibility.openings()}
+    openings = {(each.failures[0].requirement, each.failures[0].taint): each.count for each in eligibility.openings()}
 
     for failure in eligibility.failures:
         if isinstance(failure.requirement, Untainted):

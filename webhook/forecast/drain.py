@@ -776,7 +776,7 @@ def _openings(blocked: Blocked, drained: frozenset[str], owner: HyperConverged |
     if alone is None:
         return
     for opening in alone.eligibility.openings():
-        required = opening.failure.requirement
+        required = opening.failures[0].requirement
         usable = opening.nodes & alone.room & ~alone.forbidden
         if isinstance(required, Elsewhere) or not usable:
             continue
@@ -786,7 +786,7 @@ def _openings(blocked: Blocked, drained: frozenset[str], owner: HyperConverged |
             others = [name for name in reached if name not in drained | {blocked.vmi.node_name}]
             if others:
                 yield f"uncordon {quote(others[0])}" if len(others) == 1 else "uncordon a node that is not drained"
-        elif change := change_of(opening.failure, owner):
+        elif change := change_of(opening.failures[0], owner):
             yield change
 
 

@@ -49,7 +49,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """The nodes that fail exactly these requirements; eligible ones fail none."""
+    """The nodes that fail exactly these requirements, as a bitset; eligible ones fail none."""
 
     failures: tuple[Failure, ...]
     nodes: int
@@ -57,18 +57,6 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     @property
     def count(self) -> int:
         """How many nodes are in the group."""
-        return self.nodes.bit_count()
-
-
-class Opening(msgspec.Struct, frozen=True, gc=False):
-    """What giving up, tolerating or mending one failure would bring: the nodes that become eligible, as a bitset."""
-
-    failure: Failure
-    nodes: int
-
-    @property
-    def count(self) -> int:
-        """How many nodes would become eligible by that alone."""
         return self.nodes.bit_count()
 
 
@@ -116,14 +104,17 @@ class Eligibility:
             return sorted(node.name for node in bitset_items(bits, self._nodes) if node)
         return sorted(node.name for position in bitset_positions(bits) if (node := self._nodes[position]))
 
-    def openings(self) -> tuple[Opening, ...]:
-        """Every single change that would make nodes eligible, the most helpful first."""
+    def openings(self) -> tuple[Group, ...]:
+        """The nodes that one failure alone keeps out, by each: to give up, tolerate or mend it makes them eligible.
+
+        The most helpful change comes first.
+        """
         once = twice = 0
         for failure in self.failures:
             twice |= once & failure.nodes
             once |= failure.nodes
         alone = once & ~twice
-        candidates = [Opening(failure, failure.nodes & alone) for failure in self.failures]
+        candidates = [Group((failure,), failure.nodes & alone) for failure in self.failures]
         return tuple(sorted((opening for opening in candidates if opening.count), key=lambda o: -o.count))
 
     def groups(self) -> tuple[Group, ...]:

@@ -312,11 +312,10 @@ def no_node(eligibility: Eligibility) -> Reason:
         failures = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
     text = f"{availability(eligibility)}: {', '.join(map(str, failures))}{f' and {more} more reasons' if more else ''}"
     # To give up what was just requested is not advice.
-    best = next(
-        (opening for opening in eligibility.openings() if opening.failure.requirement.origin != Origin.ADDED), None
-    )
-    if best:
-        text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
+    for best in eligibility.openings():
+        if best.failures[0].requirement.origin != Origin.ADDED:
+            text += f"; for {best.count} node(s) the only reason is: {best.failures[0].lacking}"
+            break
     return Reason(common.NO_ELIGIBLE_NODE, text)
 
 

@@ -421,7 +421,7 @@ def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) 
 
 
 def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
-    alone = {opening.failure: opening.count for opening in eligibility.openings()}
+    alone = {opening.failures[0]: opening.count for opening in eligibility.openings()}
     return tuple(
         ReasonReport(
             failure.requirement.origin,
@@ -434,15 +434,13 @@ def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
 
 
 def _openings(eligibility: Eligibility, owner: HyperConverged | None) -> tuple[OpeningReport, ...]:
-    only = {group.failures[0]: group for group in eligibility.groups() if len(group.failures) == 1}
-    reports = []
-    for opening in eligibility.openings():
-        change = change_of(opening.failure, owner)
-        if change:
-            reached = Nodes(opening.count, eligibility.names(only[opening.failure]))
-            reports.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
     # To give up what is being requested is the last advice.
-    return tuple(opening for _, opening in sorted(reports, key=lambda each: each[0] == Origin.ADDED))
+    ranked = sorted(eligibility.openings(), key=lambda each: each.failures[0].requirement.origin == Origin.ADDED)
+    return tuple(
+        OpeningReport(change, Nodes(opening.count, eligibility.names(opening)))
+        for opening in ranked
+        if (change := change_of(opening.failures[0], owner))
+    )
 
 
 def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
