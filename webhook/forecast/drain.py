@@ -342,7 +342,8 @@ class Planner:
                 self.blocked.append(Blocked(decision.code, vmi))
             elif decision.outcome == report.SHUTS_DOWN and not self._rounds:
                 if place[0] in self._snapshot.quotas:
-                    leaving.setdefault(place[0], []).append(self._mover(vmi).usage.negated)
+                    mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
+                    leaving.setdefault(place[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
         movers = []
@@ -351,7 +352,7 @@ class Planner:
             others.setdefault(namespace, []).append(usage_of(pod, self._classes.requests_of(pod), ()).negated)
         evicted = {namespace: add_usages(usages) for namespace, usages in others.items()}
         for vmi in migrating:
-            mover = self._mover(vmi)
+            mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
             namespace = mover.place[0]
             if problem := self._quota_problem(mover, freed.get(namespace, ()), evicted.get(namespace, ())):
                 plans[mover.place] = plan_of(vmi, report.BLOCKS, report.QUOTA, problem, notes=plans[mover.place].notes)
@@ -555,10 +556,8 @@ class Planner:
         """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
         if mover.scheduled is None:
             return 0
-        return self._packer.candidates(mover.scheduled, self._eligibility(mover.scheduled)).nodes
-
-    def _eligibility(self, mover: packing.Mover) -> Eligibility:
-        return self._snapshot.index.review(mover.requirements)
+        eligibility = self._snapshot.index.review(mover.scheduled.requirements)
+        return self._packer.candidates(mover.scheduled, eligibility).nodes
 
     def _doubt(self, mover: packing.Mover, nodes: int, strays: int) -> tuple[str, str]:
         """Why a VM may not get to a node that has room for it, a code and a clause; empty: it will.
@@ -582,37 +581,25 @@ class Planner:
         return "", ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for all, and the VMs that only a tight packing leaves room for."""
-        if self._rounds:
-            return self._pack_in_turn(review)
-        by_score = self._packer.pack(review, tightly=False)
-        if len(by_score) == len(review):
-            return by_score, set()
-        self._packer.undo(review, by_score)
-        tight = self._packer.pack(review, tightly=True)
-        if len(tight) > len(by_score):
-            return tight, tight.keys() - by_score.keys()
-        self._packer.undo(review, tight)
-        self._packer.redo(review, by_score)
-        return by_score, set()
+        """Nodes for all in one of two ways, the one that moves more, and the VMs for which it depends on the way.
 
-    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
-
-        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
+        VMs that move at the same time go where kube-scheduler's scores send them, or are packed tightly, which it does
+        not do by itself. Those that move one after the other go by name, or the smallest first, which leaves least for
+        large ones.
         """
-        by_name = self._packer.pack(review, tightly=False, rounds=self._rounds)
-        smallest_first = sorted(review, key=lambda each: each[0].memory)
-        if all(map(is_, smallest_first, review)):
-            return by_name, set()
-        self._packer.undo(review, by_name)
-        by_size = self._packer.pack(smallest_first, tightly=False, rounds=self._rounds)
-        contested = by_name.keys() ^ by_size.keys()
-        if len(by_size) > len(by_name):
-            return by_size, contested
-        self._packer.undo(review, by_size)
-        self._packer.redo(review, by_name)
-        return by_name, contested
+        rounds = self._rounds or packing.MOST_ROUNDS
+        usual = self._packer.pack(review, tightly=False, rounds=rounds)
+        others = sorted(review, key=lambda each: each[0].memory) if self._rounds else review
+        if all(map(is_, others, review)) if self._rounds else len(usual) == len(review):
+            return usual, set()
+        self._packer.place_all(review, usual, -1)
+        other = self._packer.pack(others, tightly=not self._rounds, rounds=rounds)
+        contested = usual.keys() ^ other.keys() if self._rounds else other.keys() - usual.keys()
+        if len(other) > len(usual):
+            return other, contested
+        self._packer.place_all(review, other, -1)
+        self._packer.place_all(review, usual, 1)
+        return usual, contested if self._rounds else set()
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
@@ -621,12 +608,12 @@ class Planner:
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
             code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} with room {_ATTACHES}"
-        elif not alone.eligibility.count and mover.scheduled and (sent := self._eligibility(mover.scheduled).count):
-            # Which of them have room depends on where other VMs go; that none of them can attach does not.
-            count = pluralize(sent, "node")
-            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
+            if mover.scheduled and (sent := self._snapshot.index.review(mover.scheduled.requirements).count):
+                # Which of them have room depends on where other VMs go; that none of them can attach does not.
+                code, count = report.NO_ATTACHMENT, pluralize(sent, "node")
+                reason = f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         else:
             code, reason = _no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
@@ -634,25 +621,20 @@ class Planner:
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
-    def _mover(self, vmi: Vmi) -> packing.Mover:
-        """A VM that needs another node, from where it is in the plan now."""
-        return packing.mover_of(vmi, self._classes, self._info(vmi), self._held(vmi))
+    def _present(self, vmi: Vmi) -> tuple[packing.Amounts, PodInfo | None]:
+        """What a VM takes of the node that it is on in the plan now, and its pod, as the neighbors count it.
 
-    def _info(self, vmi: Vmi) -> PodInfo | None:
-        """The pod that a VM runs in, as it is counted among the neighbors."""
+        The first is with the pods that attach its hotplugged volumes.
+        """
         if settled := self._settled.get(place_of(vmi)):
-            return settled[1]
+            return settled
         pod = self._snapshot.pod_of(vmi)
-        return packing.pod_info_of(pod, self._snapshot.labels) if pod else None
-
-    def _held(self, vmi: Vmi) -> packing.Amounts:
-        """What a VM takes of its node, with the pods that attach its hotplugged volumes."""
-        if settled := self._settled.get(place_of(vmi)):
-            return settled[0]
-        pod = self._snapshot.pod_of(vmi)
-        pods = (pod, *self._snapshot.attachments.get(place_of(pod), ())) if pod else ()
-        held = [self._classes.requests_of(each) for each in pods]
-        return held[0] if len(held) == 1 else packing.add_amounts(*held)
+        if pod is None:
+            return {}, None
+        attachments = self._snapshot.attachments.get(place_of(pod), ())
+        held = [self._classes.requests_of(each) for each in (pod, *attachments)]
+        info = packing.pod_info_of(pod, self._snapshot.labels)
+        return held[0] if len(held) == 1 else packing.add_amounts(*held), info
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Have a VM no longer be on its node. If it moves, its room is free already."""
@@ -661,8 +643,9 @@ class Planner:
         if pod is None or position is None:
             return
         self._on[node].pop(place_of(pod), None)
-        if not moves and (info := self._info(vmi)) is not None:
-            self._room.take(position, self._held(vmi), -1)
+        held, info = ({}, None) if moves else self._present(vmi)
+        if info is not None:
+            self._room.take(position, held, -1)
             self._neighbors.add(info, position, -1)
 
     def _settle(self, mover: packing.Mover, node: str) -> None:

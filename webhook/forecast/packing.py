@@ -51,7 +51,7 @@ from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
-_MOST_ROUNDS: Final = 8
+MOST_ROUNDS: Final = 8
 PODS: Final = "pods"
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -113,7 +113,7 @@ class Packer:
         return Candidates(eligibility, self._room.holding(mover.requests), apart)
 
     def pack(
-        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = _MOST_ROUNDS
+        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = MOST_ROUNDS
     ) -> dict[Place, int]:
         """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none.
 
@@ -138,15 +138,8 @@ class Packer:
             waiting = left
         return placed
 
-    def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
-        """Take VMs off the nodes that they have been placed on."""
-        self._place_all(movers, placed, -1)
-
-    def redo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
-        """Place VMs again on the nodes that they have been taken off."""
-        self._place_all(movers, placed, 1)
-
-    def _place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
+    def place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
+        """Place VMs again on the nodes that they have been taken off, or with -1 take them off."""
         for mover, _ in movers:
             if (position := placed.get(mover.place)) is not None:
                 self.place(mover, position, number)
@@ -387,14 +380,14 @@ def _taken_by(target: migration_targets.Target) -> Amounts:
     return {PODS: 1, **{each.resource: each.amount for each in required}}
 
 
-def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held: Amounts) -> Mover:
+def mover_of(vmi: Vmi, classes: EquivalenceClasses, held: Amounts, source: PodInfo | None) -> Mover:
     """What the next target pod of a VM requires.
 
     Args:
         vmi: the VM.
         classes: the VMs that are alike, of the cluster.
-        source: the pod that it runs in now; None: not known.
         held: what it takes of the node that it is on.
+        source: the pod that it runs in now; None: not known.
     """
     namespace, snapshot = vmi.meta.namespace or "", classes.snapshot
     target, requests = classes.target_of(vmi)
@@ -404,7 +397,9 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held
     launcher = Mover(vmi, required, requests, classes.target_pod(vmi), usage, source, target.gaps, held)
     if not vmi.attached_volumes:
         return launcher
-    attachment = max(attachments_of(vmi, snapshot), key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+    pod = snapshot.pod_of(vmi)
+    attachments = snapshot.attachments.get(place_of(pod), ()) if pod else ()
+    attachment = max(attachments, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
     attached = classes.requests_of(attachment) if attachment else _ATTACHMENT
     required = (*required, *_reachable(vmi, snapshot, hotplugged=True))
     both = add_amounts(launcher.requests, attached)
@@ -413,12 +408,6 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, source: PodInfo | None, held
         own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
         usage = msgspec.structs.replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
     return msgspec.structs.replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
-
-
-def attachments_of(vmi: Vmi, snapshot: ClusterSnapshot) -> list[LauncherPod]:
-    """The pods that attach a VM's hotplugged volumes."""
-    pod = snapshot.pod_of(vmi)
-    return snapshot.attachments.get(place_of(pod), []) if pod else []
 
 
 def add_amounts(*several: Amounts) -> Amounts:
