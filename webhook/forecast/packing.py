@@ -316,7 +316,12 @@ class EquivalenceClasses:
         """The target pod of a VM, by its labels and rules, which no migration changes."""
         place = place_of(vmi)
         if place not in self._pods:
-            self._pods[place] = _target_pod(vmi, self.snapshot)
+            spec, pod, around = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
+            labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
+            # A webhook may have added constraints to the pod of a VM that has none.
+            own = pod.spec.topology_spread_constraints if pod and pod.spec else None
+            spread = _terms(spec.topology_spread_constraints or own)
+            self._pods[place] = PodInfo(place[0], labels, rules_of(spec.affinity, spread, place[0], labels, around))
         return self._pods[place]
 
     def _added(self, pod: LauncherPod) -> dict[str, str] | None:
@@ -413,14 +418,6 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, held: Amounts, source: PodIn
 def add_amounts(*several: Amounts) -> Amounts:
     """The sums of amounts."""
     return dict(sum(map(Counter, several), Counter()))
-
-
-def _target_pod(vmi: Vmi, snapshot: ClusterSnapshot) -> PodInfo:
-    namespace, spec, pod = vmi.meta.namespace or "", vmi.spec or PlacedVmiSpec(), snapshot.pod_of(vmi)
-    labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
-    # A webhook may have added constraints to the pod of a VM that has none.
-    spread = spec.topology_spread_constraints or (pod.spec.topology_spread_constraints if pod and pod.spec else None)
-    return PodInfo(namespace, labels, rules_of(spec.affinity, _terms(spread), namespace, labels, snapshot.labels))
 
 
 def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -> PodInfo:

@@ -9,7 +9,7 @@ about a node is a look-up, and a move costs as much as there are rules that matc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -335,13 +335,10 @@ class Neighbors:
         most = spread.max_skew + least - pod.meets(spread.near)
         return bitset_union(domains.nodes[value] for value, number in counts.items() if number > most)
 
-    def _about(self, pod: PodInfo) -> Iterable[_Tracked]:
+    def _about(self, pod: PodInfo) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
         spend(1 + len(pod.labels), "labels of pods")
-        return self._search(pod) if self._about_pods else ()
-
-    def _search(self, pod: PodInfo) -> Iterator[_Tracked]:
-        for place in (pod.namespace, None):
+        for place in (pod.namespace, None) if self._about_pods else ():
             for pair in (None, *pod.labels.items()):
                 if found := self._about_pods.get((place, pair)):
                     spend(len(found), "rules between pods")

@@ -304,14 +304,8 @@ class _WithVmi(Cluster):
             return msgspec.convert(self._vmi, VirtualMachineInstance)
         return msgspec.convert(self._vmi, key.resource.view) if key.resource.kind == _VMI else None
 
-    def staleness(self) -> Mapping[str, float]:
-        return self._cluster.staleness()
-
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
         return self._cluster.ages(keys)
-
-    def waiting_for(self) -> tuple[str, ...]:
-        return self._cluster.waiting_for()
 
 
 class VmRequests:

@@ -78,7 +78,8 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     outdated = [vmi for vmi in running if not outdated_only or vmi.meta.label(OUTDATED) is not None]
     planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
-    vms = [_as_outdated(vm) for vm in vms]
+    blocks, stays = report.BLOCKS, report.STAYS
+    vms = [msgspec.structs.replace(vm, outcome=stays) if vm.outcome == blocks else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     holding = sum(vm.code in (*report.PENDING, report.NO_ATTACHMENT) for vm in vms)
     starting = sum(not vmi.has_ended for vmi in snapshot.vmis.values()) - len(running)
@@ -146,10 +147,6 @@ def _methods(strategy: WorkloadUpdateStrategy) -> frozenset[str]:
 
 def _is_migrated(vmi: Vmi, strategy: WorkloadUpdateStrategy) -> bool:
     return LIVE_MIGRATE in _methods(strategy) and (vmi.migratable or vmi.migrates_volumes)
-
-
-def _as_outdated(vm: VmPlan) -> VmPlan:
-    return msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm
 
 
 def _evictions(outdated: list[Vmi], vms: list[VmPlan], strategy: WorkloadUpdateStrategy) -> Evictions:

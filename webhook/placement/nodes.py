@@ -71,17 +71,13 @@ def parse_allocatable(listed: ResourceList) -> dict[str, int]:
     return amounts
 
 
-def format_request(resource: str, amount: int) -> str:
-    """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up."""
-    return _format_amount(resource, -(-amount // _MIB) * _MIB if _is_odd(resource, amount) else amount)
+def format_request(resource: str, amount: int, *, is_offer: bool = False) -> str:
+    """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up.
 
-
-def format_offer(resource: str, amount: int) -> str:
-    """An amount that a node offers, rounded down, so that less than a request always shows as less."""
-    return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
-
-
-def _format_amount(resource: str, amount: int) -> str:
+    What a node offers is rounded down, so that less than a request always shows as less.
+    """
+    if in_bytes(resource) and amount >= _MIB and amount % _KIB:
+        amount = (amount // _MIB if is_offer else -(-amount // _MIB)) * _MIB
     if resource == CPU:
         return str(Quantity(amount * _NANOS_PER_MILLI, Format.DECIMAL_SI))
     return str(Quantity.of(amount, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI))
@@ -90,10 +86,6 @@ def _format_amount(resource: str, amount: int) -> str:
 def in_bytes(resource: str) -> bool:
     """Whether amounts of a resource are bytes: memory, huge pages, ephemeral storage."""
     return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith(HUGEPAGES)
-
-
-def _is_odd(resource: str, amount: int) -> bool:
-    return in_bytes(resource) and amount >= _MIB and amount % _KIB != 0
 
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_offer, format_request
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_request
 
 
 class Origin:
@@ -270,7 +270,9 @@ class Allocatable(Requirement, frozen=True, gc=False):
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
-        return ("does not offer it" if has is None else f"has {format_offer(self.resource, has)} allocatable",)
+        if has is None:
+            return ("does not offer it",)
+        return (f"has {format_request(self.resource, has, is_offer=True)} allocatable",)
 
 
 class Reachable(OneOf, frozen=True, gc=False):
@@ -331,7 +333,7 @@ _ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
-    seen: set[str] = set()
+    asked: dict[str, list[_Asked]] = {}
     doubtful: set[str] = set()
     affinities: list[OneOf | Reachable] = []
     spend(len(requirements), "requirements")
@@ -339,42 +341,24 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     for requirement in requirements:
         if type(requirement) is Label:
             expression = requirement.expression
-            key, operator = expression.key, expression.operator
-            # Most labels are required once, and one value, or any, is always possible.
-            possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
-            if key in seen or not possible:
-                doubtful.add(key)
-            seen.add(key)
-        elif type(requirement) is OneOf or type(requirement) is Reachable:
-            affinities.append(requirement)
         elif type(requirement) is Elsewhere and requirement.hostname:
-            if HOSTNAME in seen:
-                doubtful.add(HOSTNAME)
-            seen.add(HOSTNAME)
-    if not doubtful and not affinities:
-        return ()
-    asked, names = _gather(requirements)
-    conflicts: list[Contradiction] = []
-    for key in filter(doubtful.__contains__, asked):
-        conflicts += _of_one_label(asked[key])
+            expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
+        else:
+            if type(requirement) is OneOf or type(requirement) is Reachable:
+                affinities.append(requirement)
+            continue
+        key, operator = expression.key, expression.operator
+        # Most labels are required once, and one value, or any, is always possible.
+        possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
+        if key in asked or not possible:
+            doubtful.add(key)
+        asked[key] = [*asked.get(key, ()), (requirement, expression)]
+    conflicts = [conflict for key in asked if key in doubtful for conflict in _of_one_label(asked[key])]
+    elsewhere = [each for each in requirements if type(each) is Elsewhere] if affinities else []
+    names: list[_Asked] = [(each, Expression(NAME_FIELD, NOT_IN, (each.node,))) for each in elsewhere]
     for affinity in affinities:
         conflicts += _of_affinity(affinity, asked, names)
     return tuple(conflicts)
-
-
-def _gather(requirements: Requirements) -> tuple[dict[str, list[_Asked]], list[_Asked]]:
-    """What is required of each label, and of nodes' names."""
-    asked: dict[str, list[_Asked]] = {}
-    names: list[_Asked] = []
-    for requirement in requirements:
-        if type(requirement) is Label:
-            asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
-        elif type(requirement) is Elsewhere:
-            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
-            if requirement.hostname:
-                other = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
-                asked.setdefault(HOSTNAME, []).append((requirement, other))
-    return asked, names
 
 
 def without_dropped(requirements: Requirements) -> Requirements:

@@ -258,8 +258,7 @@ _RECOMPUTED = (
 
 def own_requirements(placed: Placed) -> Iterator[Requirement]:
     """What the spec of any pod requires of nodes, as kube-scheduler reads it; for a VMI, what its owner requires."""
-    selector = placed.node_selector or {}
-    yield from (Label(Origin.VM, Expression.equals(key, value)) for key, value in selector.items())
+    yield from _equals(Origin.VM, placed.node_selector or {})
     yield from _affinity_requirements(placed)
     yield from _taint_requirements(placed)
 

@@ -28,12 +28,12 @@ from tests.policies.migration.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, NotRead, ObjectKey
+from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, Vmi
 from webhook.placement.requirements import Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration import explanation
 from webhook.policies.migration.explanation import (
     MAX_CLAIMS,
     MAX_COLUMNS,
@@ -234,8 +234,8 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
     [
         {VMI: None, VM: None},
         {VMI: None, VM: Unavailable("403")},
-        {VMI: None, VM: explanation._Vm()},
-        {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
+        {VMI: None, VM: Unstructured()},
+        {VMI: None, VM: Unstructured(status={"printableStatus": "Stopped"})},
         {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
     ],
     ids=["no VM", "VM unreadable", "no VMI", "stopped", "ended"],

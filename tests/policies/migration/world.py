@@ -12,6 +12,7 @@ from tests.placement.samples import expression, expressions
 from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
+from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
     CLAIMS,
@@ -29,7 +30,6 @@ from webhook.placement.machines import (
 from webhook.placement.nodes import Node
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
-from webhook.policies.migration import explanation
 from webhook.policies.migration.explanation import MigrationExplanation, explain
 from webhook.settings.model import MigrationSettings
 
@@ -38,7 +38,7 @@ POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
 OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
 OWNED: list[Json] = [OWNER | {"controller": True}]
-VM, VMI = ObjectKey(explanation._VMS, "demo", "web01"), ObjectKey(VMIS, "demo", "web01")
+VM, VMI = ObjectKey(UNSTRUCTURED_VMS, "demo", "web01"), ObjectKey(VMIS, "demo", "web01")
 PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
 INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
 

@@ -126,8 +126,8 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts) if pod else {}
-    plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
+    apart, unknown = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = target_pod_demand(vmi, pod, node, configuration)
     by_drivers = _provided_by_drivers(requested.requests, facts)
     return Target(
@@ -140,16 +140,16 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             source_node=node,
             configuration=configuration,
             requests={name: amount for name, amount in requested.requests.items() if name not in by_drivers},
-            admitted=(*plugins.labels, *apart.labels),
-            tolerations=plugins.tolerations,
+            admitted=(*labels, *apart),
+            tolerations=tolerations,
         ),
         (
             *requirement_gaps(vmi, migration, pod, node),
             *(f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)),
             *requested.gaps,
             *by_drivers.values(),
-            *plugins.gaps,
-            *apart.gaps,
+            *gaps,
+            *unknown,
         ),
         pod,
         requested.requests,
@@ -197,14 +197,6 @@ def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
     return review_quotas(quotas, usage(target, namespace, facts)) if quotas else QuotaReview()
 
 
-class _Additions(msgspec.Struct, frozen=True):
-    """What others than the VM add to the requirements of a target pod, and what is not known of it."""
-
-    labels: tuple[Label, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    gaps: tuple[str, ...] = ()
-
-
 def _plugins(
     vmi: Vmi,
     pod: LauncherPod | None,
@@ -212,7 +204,7 @@ def _plugins(
     namespace: str,
     configuration: ClusterConfig,
     facts: Facts,
-) -> _Additions:
+) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
     """What admission plugins add. What is not readable is a gap: an account without permissions evaluates the rest."""
     gaps: list[str] = []
     labels: tuple[Label, ...] = ()
@@ -226,15 +218,13 @@ def _plugins(
     left = unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))
-        annotation = None
-        if isinstance(place, Namespace):
-            annotation = place.meta.annotation(NODE_SELECTOR_ANNOTATION)
+        annotation = place.meta.annotation(NODE_SELECTOR_ANNOTATION) if isinstance(place, Namespace) else None
         of_namespace = namespace_labels(annotation, left)
         labels += of_namespace
         explained = {label.expression.key for label in of_namespace}
         if rest := {key: value for key, value in left.items() if key not in explained}:
             gaps.append(unexplained_labels_gap(rest))
-    return _Additions(labels, tolerations, tuple(gaps))
+    return labels, tolerations, gaps
 
 
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
@@ -274,14 +264,14 @@ _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on diff
 
 def _keep_apart(
     vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
-) -> _Additions:
+) -> tuple[tuple[Label, ...], list[str]]:
     """What the VM's reservations, which its pod shows, require of nodes; pods of other namespaces do not count."""
     devices = vmi.domain.devices
     if not (devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)):
-        return _Additions()
+        return (), []
     reservations = pod.reservations if pod else ()
     if not reservations:
-        return _Additions(gaps=(f"{_APART}, and the VM's current pod does not show which ones those are",))
+        return (), [f"{_APART}, and the VM's current pod does not show which ones those are"]
     gaps, hosts = [], set()
     if len(reservations) == MOST_RESERVATIONS:
         gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
@@ -293,7 +283,7 @@ def _keep_apart(
         names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
         hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
     label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
-    return _Additions((label,) if hosts else (), gaps=tuple(gaps))
+    return (label,) if hosts else (), gaps
 
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.

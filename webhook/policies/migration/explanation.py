@@ -15,12 +15,12 @@ from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
-from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object, View
+from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.hyperconverged import HyperConverged
+from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
@@ -176,31 +176,19 @@ class FactPermissions(msgspec.Struct, frozen=True):
     """With whose permissions the facts of an explanation are read.
 
     Attributes:
-        reads_vms: the VM itself is read, which distinguishes a stopped VM from a missing one.
-        reads_quotas: the namespace's quotas are read. A server would show them to users who may not read them.
+        own: the requester's own. The VM itself is read then, which distinguishes a stopped VM from a missing one, and
+            the namespace's quotas are, which a server would show to users who may not read them.
         without_volumes: why the VM's claims and volumes must not be read, as a clause; empty: they are read.
     """
 
-    reads_vms: bool = True
+    own: bool = True
     without_volumes: str = ""
-    reads_quotas: bool = True
 
 
 # The requester's own permissions: a command, with its kubeconfig.
 REQUESTER: Final = FactPermissions()
 # The server's permissions. Where the requester is known, theirs have been checked for the VMI, nodes and volumes.
-SERVER: Final = FactPermissions(reads_vms=False, reads_quotas=False)
-
-
-class _VmStatus(View, frozen=True):
-    printable_status: str | None = None
-
-
-class _Vm(Object, frozen=True):
-    status: _VmStatus | None = None
-
-
-_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, _Vm)
+SERVER: Final = FactPermissions(own=False)
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -254,7 +242,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
     )
     configuration = read_configuration(asked.facts)
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
-    if asked.reader.reads_quotas:
+    if asked.reader.own:
         quota = migration_targets.review_quota(target, asked.namespace, asked.facts)
     eligible = tuple(fit for each in eligibility.names() if (fit := nodes.get(each)))
     return MigrationExplanation(
@@ -294,7 +282,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
 
 def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, reader: FactPermissions) -> _Subject:
     vmi = _running_vmi(namespace, name, facts, reader)
-    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.reads_quotas else ()))
+    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.own else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
@@ -331,11 +319,9 @@ def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermission
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
-    vm: _Vm | Unavailable | None = Unavailable("not looked at")
-    if reader.reads_vms:
-        vm = facts.get(ObjectKey(_VMS, namespace, name))
-    if isinstance(vm, _Vm):
-        state = vm.status.printable_status if vm.status else None
+    vm = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name)) if reader.own else Unavailable("not looked at")
+    if isinstance(vm, Unstructured):
+        state = (vm.status or {}).get("printableStatus")
         says = f" ({state})" if state else ""
         raise NotThere(f"the VM {namespace}/{name} is not running{says}, so there is nothing to migrate")
     if vmi:
@@ -383,7 +369,7 @@ def _denials(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
     vmi = asked.target.vmi
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
-    for key in _quota_keys(vmi, asked.namespace) if asked.reader.reads_quotas else ():
+    for key in _quota_keys(vmi, asked.namespace) if asked.reader.own else ():
         found = asked.facts.get(key)
         for each in found if key.resource is MIGRATIONS and isinstance(found, tuple) else ():
             if each.vmi_name == vmi.meta.name and each.is_denied_by_quota:
@@ -486,31 +472,25 @@ def _with_volumes(
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
-    claims = {each.name or "": each.claim for each in _volumes(target.vmi) if each.claim}
+    spec, gaps, bound = target.vmi.spec, list(target.gaps), dict[str, PersistentVolume]()
+    claims = {each.name or "": each.claim for each in (spec.volumes if spec else None) or () if each and each.claim}
     if not claims:
         return target, ()
     if reader.without_volumes:
-        return _add_gap(target, f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}"), ()
-    if len(claims) > MAX_CLAIMS:
-        more = pluralize(len(claims) - MAX_CLAIMS, "more volume")
-        target = _add_gap(target, f"which nodes reach {more} of the VM was not looked up: {MAX_CLAIMS} is the limit")
-        claims = dict(islice(claims.items(), MAX_CLAIMS))
-    try:
-        bound = _bound_volumes(claims, namespace, facts)
-    except Unreadable as error:
-        return _add_gap(target, f"which nodes reach the VM's volumes is not known: {error.why}"), ()
+        gaps.append(f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}")
+    else:
+        if (more := len(claims) - MAX_CLAIMS) > 0:
+            volumes = pluralize(more, "more volume")
+            gaps.append(f"which nodes reach {volumes} of the VM was not looked up: {MAX_CLAIMS} is the limit")
+        try:
+            bound = _bound_volumes(dict(islice(claims.items(), MAX_CLAIMS)), namespace, facts)
+        except Unreadable as error:
+            gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
     required = {name: Reachable(Origin.VOLUMES, each.terms, name) for name, each in bound.items() if each.terms}
-    own = tuple(each for name, each in required.items() if name not in target.vmi.attached_volumes)
+    own = (each for name, each in required.items() if name not in target.vmi.attached_volumes)
     attached = tuple(each for name, each in required.items() if name in target.vmi.attached_volumes)
-    return msgspec.structs.replace(target, requirements=(*target.requirements, *own)), attached
-
-
-def _add_gap(target: Target, gap: str) -> Target:
-    return msgspec.structs.replace(target, gaps=(*target.gaps, gap))
-
-
-def _volumes(vmi: Vmi) -> Iterator[Volume]:
-    return (each for each in (vmi.spec.volumes if vmi.spec else None) or () if each)
+    whole = msgspec.structs.replace(target, requirements=(*target.requirements, *own), gaps=tuple(gaps))
+    return whole, attached
 
 
 def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:

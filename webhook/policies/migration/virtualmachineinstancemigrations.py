@@ -194,17 +194,12 @@ def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, fac
     # server could claim any user, so it learns no names either.
     may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
     if may_list and facts.get(access(user, "list", "", "nodes")) is True:
-        message += f" ({_describe_nodes(eligibility)})"
+        lacking = Lacking(eligibility)
+        groups = ((group, lacking.first(group.failures, _TOLD_FAILURES)) for group in eligibility.groups())
+        listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)
+        message += f" ({'; '.join(listed)})"
     cause = FieldCause("FieldValueInvalid", reason.text, messages.FIELD)
     return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
-
-
-def _describe_nodes(eligibility: Eligibility) -> str:
-    lacking = Lacking(eligibility)
-    groups = ((group, lacking.first(group.failures, _TOLD_FAILURES)) for group in eligibility.groups())
-    return "; ".join(
-        f"{', '.join(eligibility.names(group))}: {', '.join(reasons) or 'eligible'}" for group, reasons in groups
-    )
 
 
 def _eligible(eligibility: Eligibility, doubt: Reason | None = None, why: str = "") -> Decision:
