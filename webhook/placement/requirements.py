@@ -53,29 +53,26 @@ class Origin:
     RESERVATION: Final = "reservation"
 
 
-# What requires a label, a clause, and why nodes are without it; empty: see the requirement.
+_SOURCES: Final = {
+    Origin.ADDED: "addedNodeSelector",
+    Origin.VM: "the VM's nodeSelector",
+    Origin.AFFINITY: "the VM's node affinity",
+    Origin.HOST_MODEL: "the CPU that the VM took over from its first host",
+    Origin.VENDOR: "the CPU that the VM runs on now",
+    Origin.RUNTIME_CLASS: "the RuntimeClass of the VM's pod",
+    Origin.NAMESPACE: "the namespace's node selector",
+}
+# What requires a label, a clause, and why nodes are without it.
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
-    Origin.ADDED: ("addedNodeSelector requires {}", "required by addedNodeSelector"),
-    Origin.VM: ("the VM's nodeSelector requires {}", "required by the VM's nodeSelector"),
-    Origin.AFFINITY: ("the VM's node affinity requires {}", ""),
+    **{origin: (f"{source} requires {{}}", f"required by {source}") for origin, source in _SOURCES.items()},
     Origin.CLUSTER: ("KubeVirt's configuration requires {} for every VM", "required by KubeVirt's configuration"),
     Origin.KUBEVIRT: ("KubeVirt requires {} for this VM", "required by KubeVirt for this VM"),
     Origin.SCHEDULABLE: (
         "KubeVirt requires {}, which virt-handler sets on nodes where it works",
         "no working virt-handler",
     ),
-    Origin.HOST_MODEL: (
-        "the CPU that the VM took over from its first host requires {}",
-        "required by the CPU that the VM took over from its first host",
-    ),
-    Origin.VENDOR: ("the CPU that the VM runs on now requires {}", "required by the CPU that the VM runs on now"),
     # Of another cluster; nodes are named to those who may list them, and no user of this cluster can list this one.
     Origin.SOURCE_NODE: ("the migration must leave the node that the VM comes from", "where the VM comes from"),
-    Origin.RUNTIME_CLASS: (
-        "the RuntimeClass of the VM's pod requires {}",
-        "required by the RuntimeClass of the VM's pod",
-    ),
-    Origin.NAMESPACE: ("the namespace's node selector requires {}", "required by the namespace's node selector"),
     Origin.RESERVATION: (
         "VMs that may reserve the same volume must run on different nodes",
         "where another VM reserves the same volume",

@@ -46,12 +46,6 @@ _HYPERV_LABELS: Final = (
 )
 
 
-def architecture_label(vmi: machines.Vmi) -> dict[str, str]:
-    """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
-    guest = _guest(vmi)
-    return {nodes.ARCHITECTURE: guest.lower()} if guest else {}
-
-
 def is_emulated(vmi: machines.Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
     named = vmi.spec is not None and bool(vmi.spec.architecture)
@@ -350,8 +344,10 @@ def _layer(
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {nodes.SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
     keys = generated_labels(vmi, configuration, pod)
+    guest = _guest(vmi).lower()
     for selector, origin in (
-        (architecture_label(vmi), Origin.KUBEVIRT),
+        # The guest's architecture, which the cluster's and the VM's own selectors may overwrite.
+        ({nodes.ARCHITECTURE: guest} if guest else {}, Origin.KUBEVIRT),
         (configuration.node_selectors, Origin.CLUSTER),
         (spec.node_selector, Origin.VM),
         (dict.fromkeys(keys, TRUE), Origin.KUBEVIRT),

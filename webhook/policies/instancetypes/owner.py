@@ -29,6 +29,7 @@ from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
+from webhook.text import shorten
 
 # The annotations that record an applied default, by the matcher's field.
 INJECTED_ANNOTATIONS: Final = {
@@ -131,8 +132,7 @@ def not_allowed(wanted: find.SpecReference, namespace: str, settings: Instancety
 
 
 def _format_allow_list(settings: InstancetypeSettings) -> str:
-    listed = ", ".join(settings.allowed or ()) or "none"
-    return listed if len(listed) <= _LISTED else f"{listed[: _LISTED - 1]}…"
+    return shorten(", ".join(settings.allowed or ()) or "none", _LISTED)
 
 
 def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
@@ -186,18 +186,6 @@ def default(matcher: Matcher, settings: InstancetypeSettings) -> str:
 _CHOICES: Final = frozenset({"name", "inferFromVolume"})
 
 
-class Merged(msgspec.Struct, frozen=True):
-    """An owner's matcher.
-
-    Attributes:
-        value: the owner's alone; None: nothing is left of it.
-        assumed: what it was taken for, as a sentence; empty where there is no doubt.
-    """
-
-    value: Mapping[str, Any] | None
-    assumed: str = ""
-
-
 def separate(
     matcher: Matcher,
     default: Mapping[str, Any],
@@ -205,34 +193,33 @@ def separate(
     manifests: Manifests,
     namespace: str,
     lookups: Lookups,
-) -> Merged | None:
+) -> tuple[Json | None, str] | None:
     """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
     The default is the matcher's value before the update; the manifests are those of the VM as it is to be.
+
+    Returns:
+        the owner's matcher alone, None if nothing is left of it, and what it was taken for, as a sentence; empty where
+        there is no doubt.
     """
     present = {name: value for name, value in given.items() if value is not None}
     changed = {name for name, value in present.items() if value != default.get(name)}
     declared = {name for name, value in present.items() if manifests.declare(("spec", matcher.field, name), value)}
     if not (changed | declared) & _CHOICES:
-        return None if _CHOICES & present.keys() else Merged(None)
+        return None if _CHOICES & present.keys() else (None, "")
     own = {name: value for name, value in present.items() if name in changed | declared}
     certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
     # A name of another type is the API server's to deny.
-    if certain or not isinstance(own.get("name"), str):
-        return Merged(own)
-    return _merge_patched(matcher, own, default["kind"], namespace, lookups)
-
-
-def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
-    """The matcher after a patch of its name alone, where no manifest shows whether the injected kind is to be kept."""
-    name = own["name"]
-    usual = find.SpecReference(matcher.kind_of(kind), name)
+    if certain or not isinstance(name := own.get("name"), str):
+        return own, ""
+    # A patch of the name alone: no manifest shows whether the injected kind is to be kept.
+    usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
     if usual.is_cluster_wide:
-        return Merged(own)
-    other = find.SpecReference(matcher.cluster, name)
+        return own, ""
     if lookups.get(usual.kind, namespace, name) is None:
-        return Merged(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
-    return Merged({"kind": kind, **own}, reasons.assumed_same_kind(matcher.field, name, usual))
+        other = find.SpecReference(matcher.cluster, name)
+        return own, reasons.assumed_cluster_wide(matcher.field, name, other, usual)
+    return {"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual)
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -258,9 +245,8 @@ class Default(msgspec.Struct, frozen=True):
 
     def annotation_change(self, reason: str) -> Change:
         """The change that adds the default's annotation to a VM."""
-        return Change(
-            ("metadata", "annotations", INJECTED_ANNOTATIONS[self.matcher.field]), None, self.injected_value, reason
-        )
+        path = ("metadata", "annotations", INJECTED_ANNOTATIONS[self.matcher.field])
+        return Change(path, None, self.injected_value, reason)
 
 
 class Fit(msgspec.Struct, frozen=True):
@@ -294,9 +280,8 @@ class Findings:
         """Warns of the defaults that the VM stays without."""
         for default in defaults:
             if default not in fit.chosen:
-                self.note(
-                    reasons.default_conflicts(default.matcher.field, default.injected_value, fit.why_not), warn=True
-                )
+                field, named = default.matcher.field, default.injected_value
+                self.note(reasons.default_conflicts(field, named, fit.why_not), warn=True)
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""

@@ -25,7 +25,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.rules import Rules, share_vm
+from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
@@ -66,7 +66,6 @@ class _Update(msgspec.Struct, frozen=True):
     manifests: Manifests
     namespace: str
     lookups: Lookups
-    rules: Rules
     findings: Findings
     slots: list[_Slot]
 
@@ -92,7 +91,7 @@ class _Update(msgspec.Struct, frozen=True):
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = owner.plain_object(vm, self.namespace, self.old.status or {})
-        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
+        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.lookups.rules)
 
 
 def evaluate_update(
@@ -107,7 +106,7 @@ def evaluate_update(
     if old is None or old.spec == vm.spec:
         return skip(reasons.spec_unchanged)
     findings, stored_manifests = Findings(), Manifests(old)
-    update = _Update(vm, old, Manifests(vm), namespace, lookups, lookups.rules, findings, [])
+    update = _Update(vm, old, Manifests(vm), namespace, lookups, findings, [])
     for matcher in MATCHERS:
         update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update, settings)
@@ -188,7 +187,7 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
         merged = owner.separate(matcher, default, given, update.manifests, update.namespace, update.lookups)
     if merged:
-        return _Slot(matcher, merged.value, tuple(_separate(matcher, update, merged)))
+        return _Slot(matcher, merged[0], tuple(_separate(matcher, update, *merged)))
     standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(field))
@@ -201,10 +200,8 @@ def _was_expanded(old: Unstructured) -> bool:
     An owner who wrote a size instead is among the writers of that field; virt-controller writes what it expands, and
     what this server writes has no writer.
     """
-    if (
-        not old.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
-        or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None
-    ):
+    has_matcher = (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None
+    if has_matcher or not old.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION):
         return False
     return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {"virt-controller"}
 
@@ -221,18 +218,18 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
         return None
 
 
-def _separate(matcher: Matcher, update: _Update, merged: owner.Merged) -> Iterator[Change]:
+def _separate(matcher: Matcher, update: _Update, own: Json | None, assumed: str) -> Iterator[Change]:
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
     given = (update.vm.spec or {})[matcher.field]
-    if merged.value is None:
+    if own is None:
         update.findings.note(reasons.owner_removed_name(matcher.field))
         yield Change(("spec", matcher.field), given, None, reasons.OWNER_REMOVED_INSTANCETYPE)
         return
-    if merged.assumed:
-        update.findings.note(reasons.default_assumed(merged.assumed), warn=True)
+    if assumed:
+        update.findings.note(reasons.default_assumed(assumed), warn=True)
     else:
         update.findings.note(reasons.default_replaced(matcher.field))
-    yield Change(("spec", matcher.field), given, merged.value, reasons.DEFAULT_WITHDRAWN)
+    yield Change(("spec", matcher.field), given, own, reasons.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, update)
 
 

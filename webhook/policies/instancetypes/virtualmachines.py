@@ -133,18 +133,6 @@ def _named_references(spec: Json) -> Iterator[find.SpecReference]:
                 yield find.of_matcher(matcher, given)
 
 
-def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Reason | None:
-    """Why a VM keeps what it says of one matcher; None if it says nothing, or a preference may go beside its size."""
-    if matcher.field in spec:
-        return instancetypes.owner_chose(matcher.field)
-    if vm.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field]):
-        return instancetypes.owner_removed(matcher.field)
-    field = size_field(spec["template"].get("spec", {}).get("domain"))
-    if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
-        return instancetypes.sized(matcher.field, instancetypes.vm_size(field))
-    return None
-
-
 def _default_for(
     matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
 ) -> find.SpecReference | None:
@@ -152,20 +140,23 @@ def _default_for(
     text = owner.default(matcher, settings)
     if not text:
         return None
-    why_not = _reason_to_keep(matcher, vm, spec, anyway=owner.goes_beside_a_size(matcher, settings))
-    if why_not:
-        findings.note(why_not)
-        return None
-    try:
-        wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
-    except InputError as error:
-        findings.note(instancetypes.default_unusable(matcher.field, str(error)), warn=True)
-        return None
-    if not owner.is_allowed(matcher, wanted, settings):
-        why = owner.not_allowed(wanted, namespace, settings)
-        findings.note(instancetypes.default_unusable(matcher.field, why), warn=True)
-        return None
-    return wanted
+    beside = owner.goes_beside_a_size(matcher, settings)
+    if matcher.field in spec:
+        findings.note(instancetypes.owner_chose(matcher.field))
+    elif vm.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field]):
+        findings.note(instancetypes.owner_removed(matcher.field))
+    elif (size := size_field(spec["template"].get("spec", {}).get("domain"))) and not beside:
+        findings.note(instancetypes.sized(matcher.field, instancetypes.vm_size(size)))
+    else:
+        try:
+            wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
+            if owner.is_allowed(matcher, wanted, settings):
+                return wanted
+            why_not = owner.not_allowed(wanted, namespace, settings)
+        except InputError as error:
+            why_not = str(error)
+        findings.note(instancetypes.default_unusable(matcher.field, why_not), warn=True)
+    return None
 
 
 def _expand(

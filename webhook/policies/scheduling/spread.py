@@ -14,7 +14,7 @@ to a VMI without any. In the *VMI* and the *VM* the constraints are visible to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -169,7 +169,17 @@ def without_injected(present: list[dict[str, Any]], injected_value: str, manifes
     """
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
         return []
-    return list(_owners(present, injected_value, manifests))
+    # The CRDs key this list by topologyKey and whenUnsatisfiable, so server-side apply merges an owner's constraint
+    # into an injected one of the same key, and keeps the injected fields that the owner does not name.
+    injected = {_key(constraint): constraint for constraint in constraints(injected_value)}
+    declared, kept = manifests.declared_items(_VM_CONSTRAINTS, *_KEY), []
+    for constraint in present:
+        key = _key(constraint)
+        if key not in injected or (key not in declared and constraint != injected[key]):
+            kept.append(constraint)
+        elif key in declared:
+            kept.append(_select_declared(constraint, declared[key]))
+    return kept
 
 
 def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
@@ -266,22 +276,6 @@ def _is_injected(present: object, injected_value: object) -> bool:
 def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
     """What both annotations say, by their paths; `ABSENT` for none."""
     return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
-
-
-def _owners(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> Iterator[dict[str, Any]]:
-    """The owner's part of constraints into which the injected ones were merged.
-
-    The CRDs key this list by topologyKey and whenUnsatisfiable, so server-side apply merges an owner's constraint into
-    an injected one of the same key, and keeps the injected fields that the owner does not name.
-    """
-    injected = {_key(constraint): constraint for constraint in constraints(injected_value)}
-    declared = manifests.declared_items(_VM_CONSTRAINTS, *_KEY)
-    for constraint in present:
-        key = _key(constraint)
-        if key not in injected or (key not in declared and constraint != injected[key]):
-            yield constraint
-        elif key in declared:
-            yield _select_declared(constraint, declared[key])
 
 
 def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
