@@ -708,11 +708,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def rank(
-    blocked: Sequence[Blocked],
-    drained: frozenset[str],
-    owner: HyperConverged | None = None,
-    *,
-    evicts: bool = True,
+    blocked: Sequence[Blocked], drained: frozenset[str], owner: HyperConverged | None = None, *, evicts: bool = True
 ) -> tuple[Remedy, ...]:
     """The changes that free VMs, those first that free most.
 

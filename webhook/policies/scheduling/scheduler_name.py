@@ -32,13 +32,7 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
-from webhook.kubevirt.types.views import (
-    InstancetypeSpec,
-    MatcherView,
-    VirtualMachine,
-    VirtualMachineInstance,
-    VmStatus,
-)
+from webhook.kubevirt.types.views import InstancetypeSpec, MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
