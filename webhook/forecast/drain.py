@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import is_
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -57,15 +57,8 @@ _LATER: Final = "no node has room for it now; one has after other VMs have moved
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
-    *(
-        *report.PENDING,
-        report.QUOTA,
-        report.NO_ATTACHMENT,
-        report.MIGRATION_STUCK,
-        report.NAME_TOO_LONG,
-        report.NO_MIGRATIONS,
-    ),
-    report.EXTERNAL_STRATEGY,
+    *(*report.PENDING, report.QUOTA, report.NO_ATTACHMENT, report.MIGRATION_STUCK),
+    *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY),
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
@@ -115,6 +108,7 @@ _GUEST_DRAIN_SECONDS: Final = 600
 # What each VM requires for itself, or what depends on the nodes that are drained now.
 _OF_NOW: Final = (Elsewhere, Reachable, Uncordoned)
 _FEW: Final = 3
+_Usages: TypeAlias = Mapping[str, Sequence[PodUsage]]  # by namespace
 
 
 def plan(
@@ -443,7 +437,7 @@ class Planner:
         return f"{reason}; whether {pods} evicted there leave enough is not known"
 
     def _find_nodes(
-        self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: Mapping[str, Sequence[PodUsage]]
+        self, movers: Sequence[packing.Mover], plans: Mapping[Place, VmPlan], freed: _Usages
     ) -> dict[Place, VmPlan]:
         """The plans of the VMs that migrate if there is a node, and have them migrate.
 
@@ -506,11 +500,7 @@ class Planner:
             yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
-        self,
-        movers: Sequence[packing.Mover],
-        found: dict[Place, VmPlan],
-        freed: Mapping[str, Sequence[PodUsage]],
-        astray: set[Place],
+        self, movers: Sequence[packing.Mover], found: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
     ) -> None:
         """Say of VMs with a node that quotas may keep them waiting; those astray may be sent where no volume follows.
 

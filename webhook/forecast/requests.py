@@ -335,16 +335,9 @@ class VmRequests:
         reports = []
         for endpoint in await endpoints(request, cluster, self._settings, self._deadline):
             found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), self._deadline)
-            reports.append(
-                PolicyReport(
-                    endpoint.policy,
-                    found.mode,
-                    found.label,
-                    tuple(found.decision.reasons),
-                    tuple(change.redact() for change in found.decision.changes),
-                    tuple(found.outcome.warnings),
-                )
-            )
+            reasons, warnings = tuple(found.decision.reasons), tuple(found.outcome.warnings)
+            changes = tuple(change.redact() for change in found.decision.changes)
+            reports.append(PolicyReport(endpoint.policy, found.mode, found.label, reasons, changes, warnings))
             if found.patch:
                 request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
         return request["object"], RequestReport(obj["kind"], tuple(reports))

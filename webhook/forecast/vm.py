@@ -277,17 +277,10 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
     spec = holder.spec if holder else None
     present: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
-    return SpreadAnswer(
-        schema=SPREAD_SCHEMA,
-        namespace=namespace,
-        name=name,
-        kind="VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance",
-        mode=where.mode,
-        code=code,
-        reason=reason,
-        injected=spread.constraints(value) if isinstance(value, str) else [],
-        present=[{key: value for key, value in each.items() if value is not None} for each in present],
-    )
+    shown = [{key: value for key, value in each.items() if value is not None} for each in present]
+    kind = "VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance"
+    injected = spread.constraints(value) if isinstance(value, str) else []
+    return SpreadAnswer(SPREAD_SCHEMA, namespace, name, kind, where.mode, code, reason, injected, shown)
 
 
 def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
@@ -470,7 +463,7 @@ class _VmExplainer:
         requested = target_pod_demand(view, None, None, configuration)
         required = target_pod_requirements(view, configuration=configuration, requests=requested.requests)
         eligibility = (nodes or NodeIndex()).review(required)
-        return Nodes(eligibility.count, eligibility.names())
+        return Nodes.of(eligibility)
 
 
 def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:

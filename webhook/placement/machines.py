@@ -234,15 +234,9 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
     meta, owner = pod.meta, pod.meta.controller_owner()
     if pod.is_over or owner is None:
         return None
-    kept = ObjectMeta(
-        name=meta.name,
-        namespace=meta.namespace,
-        uid=meta.uid,
-        labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
-        annotations=entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER),
-        owner_references=[owner],
-        creation_timestamp=meta.creation_timestamp,
-    )
+    labels = entries_of(meta.labels, JOB_UID, *pod.reservations)
+    marks, made = entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER), meta.creation_timestamp
+    kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, labels, marks, [owner], made)
     return LauncherPod(kept, pod.spec, pod.status)
 
 

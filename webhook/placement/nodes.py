@@ -331,15 +331,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         if unschedulable:
             taints.discard(CORDON)
         allocatable = view.status.allocatable if view.status else None
-        return cls(
-            name,
-            Labels(view.meta.labels or {}),
-            tuple(sorted(taints)),
-            unschedulable,
-            allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0",
-            None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable),
-            Departure.of(view),
-        )
+        no_kvm = allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0"
+        amounts = None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable)
+        labels, departure = Labels(view.meta.labels or {}), Departure.of(view)
+        return cls(name, labels, tuple(sorted(taints)), unschedulable, no_kvm, amounts, departure)
 
     @property
     def is_being_emptied(self) -> bool:

@@ -18,7 +18,7 @@ from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.placement.eligibility import Eligibility, Failure, eligibility_notes, unmet_requirements
+from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node, reserved_keys
@@ -37,6 +37,11 @@ class Nodes(View, frozen=True):
 
     count: int
     names: list[str]
+
+    @classmethod
+    def of(cls, eligibility: Eligibility, part: Failure | Group | None = None) -> Nodes:
+        """The eligible nodes, or those that fail something."""
+        return cls((part or eligibility).count, eligibility.names(part))
 
 
 class Why(View, frozen=True):
@@ -162,6 +167,7 @@ class MigrationExplanation(View, frozen=True):
 
 
 _FEW: Final = 5
+_KUBELET: Final = "so the kubelet decides by NUMA node whether it fits"
 # Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
 MAX_CLAIMS: Final = 64
 # Without a condition, or with Unknown, KubeVirt tries.
@@ -235,9 +241,7 @@ def explain(
 def _explain(asked: _Subject, node: str) -> MigrationExplanation:
     target, nodes, eligibility, vmi = asked.target, asked.nodes, asked.eligibility, asked.target.vmi
     conflicts = tuple(
-        ContradictionReport(
-            str(each), tuple(Why(item.origin, item.clause) for item in each.requirements), each.is_dropped
-        )
+        ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
     configuration = read_configuration(asked.facts)
@@ -253,26 +257,21 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
         added_node_selector=dict(asked.added),
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
-        eligible=Nodes(eligibility.count, eligibility.names()),
+        eligible=Nodes.of(eligibility),
         obstacles=(*_obstacles(vmi, asked.name), *_denials(asked, quota)),
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, nodes, eligibility),
         reasons=_reasons(eligibility),
         openings=_openings(eligibility, configuration.owner if configuration else None),
         groups=tuple(
-            NodeGroupReport(
-                tuple(failure.lacking for failure in group.failures), Nodes(group.count, eligibility.names(group))
-            )
+            NodeGroupReport(tuple(failure.lacking for failure in group.failures), Nodes.of(eligibility, group))
             for group in eligibility.groups()
             if group.failures
         ),
         gaps=(*target.gaps, *quota.gaps),
         notes=(
             *_reserved_keys(asked.added),
-            *(
-                f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
-                for each in vmi.cpu.decided_by_kubelet
-            ),
+            *(f"the VM has {each}, {_KUBELET}" for each in vmi.cpu.decided_by_kubelet),
             *(eligibility_notes(vmi, eligible, now=asked.facts.now) if eligible else ()),
             *_attachment(vmi, asked.strays),
         ),
@@ -403,19 +402,14 @@ def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) 
         does.append(f"migrate to {listed if alone.count == 1 else f'one of {alone.count} nodes: {listed}'}")
     else:
         does.append(f"do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}")
-    return Alone(drops, Nodes(alone.count, alone.names()), f"would {', and '.join(does)}")
+    return Alone(drops, Nodes.of(alone), f"would {', and '.join(does)}")
 
 
 def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
     alone = {opening.failures[0]: opening.count for opening in eligibility.openings()}
     return tuple(
-        ReasonReport(
-            failure.requirement.origin,
-            failure.lacking,
-            Nodes(failure.count, eligibility.names(failure)),
-            alone.get(failure, 0),
-        )
-        for failure in sorted(eligibility.failures, key=lambda failure: -failure.count)
+        ReasonReport(each.requirement.origin, each.lacking, Nodes.of(eligibility, each), alone.get(each, 0))
+        for each in sorted(eligibility.failures, key=lambda failure: -failure.count)
     )
 
 
@@ -423,7 +417,7 @@ def _openings(eligibility: Eligibility, owner: HyperConverged | None) -> tuple[O
     # To give up what is being requested is the last advice.
     ranked = sorted(eligibility.openings(), key=lambda each: each.failures[0].requirement.origin == Origin.ADDED)
     return tuple(
-        OpeningReport(change, Nodes(opening.count, eligibility.names(opening)))
+        OpeningReport(change, Nodes.of(eligibility, opening))
         for opening in ranked
         if (change := change_of(opening.failures[0], owner))
     )

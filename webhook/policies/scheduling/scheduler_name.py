@@ -65,12 +65,18 @@ def schedule_pod(
         return foreign
     namespace = request.namespace or pod.meta.namespace or ""
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
+    if chosen == names.DEFAULT_SCHEDULER:
+        return _inject_pod(pod, owner, namespace, facts, settings)
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
-    if chosen != names.DEFAULT_SCHEDULER:
-        if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
-            return skip(reasons.foreign_scheduler(chosen))
-        return _keep_or_fall_back(chosen, namespace, facts, settings)
-    return _inject_pod(pod, owner, injected_value, namespace, facts, settings)
+    if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
+        return skip(reasons.foreign_scheduler(chosen))
+    # The pod already has an injected scheduler.
+    why = _reason_unavailable(chosen, namespace, facts, settings)
+    if why is None:
+        return skip(reasons.already_injected(chosen))
+    reason = reasons.fell_back(chosen, why)
+    change = Change(_SCHEDULER, chosen, names.DEFAULT_SCHEDULER, reason.code)
+    return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": chosen})
 
 
 def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
@@ -87,16 +93,6 @@ def _skip_foreign_pod(request: Request[SchedulingPod], facts: Facts, settings: S
     return skip(common.not_created_by_kubevirt(user.username))
 
 
-def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
-    """The decision on a pod that already has an injected scheduler."""
-    why = _reason_unavailable(name, namespace, facts, settings)
-    if why is None:
-        return skip(reasons.already_injected(name))
-    reason = reasons.fell_back(name, why)
-    change = Change(_SCHEDULER, name, names.DEFAULT_SCHEDULER, reason.code)
-    return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": name})
-
-
 def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why an injected scheduler cannot place the pod now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
@@ -106,14 +102,10 @@ def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: Sched
 
 
 def _inject_pod(
-    pod: SchedulingPod,
-    owner: OwnerReference,
-    injected_value: str | None,
-    namespace: str,
-    facts: Facts,
-    settings: SchedulingSettings,
+    pod: SchedulingPod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """The decision on a pod with the default scheduler; its annotation names what was injected before, if anything."""
+    injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     name = settings.scheduler_name
     rejection = _unfit(name, namespace, facts, settings)
     if rejection:

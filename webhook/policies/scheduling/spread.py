@@ -52,6 +52,9 @@ _INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SPREAD_
 _CONSTRAINTS: Final = ("spec", "topologySpreadConstraints")
 _VM_CONSTRAINTS: Final = ("spec", "template", *_CONSTRAINTS)
 _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
+# Where constraints stand in an object, and the annotations that state that they were injected.
+_PLACES: Final = (_CONSTRAINTS, _INJECTED_ANNOTATION)
+_VM_PLACES: Final = (_VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def constraints(spread: str) -> list[dict[str, Any]]:
@@ -88,9 +91,7 @@ def spread_pod(
     except Unreadable:
         # The policy of the scheduler's name warns of it.
         return None
-    return _evaluate_create(
-        pod, own, settings, lambda: has_zones(facts, _required_by(pod)), _CONSTRAINTS, _INJECTED_ANNOTATION
-    )
+    return _evaluate_create(pod, own, settings, lambda: has_zones(facts, _required_by(pod)), *_PLACES)
 
 
 def _required_by(pod: SchedulingPod) -> Requirements:
@@ -122,7 +123,7 @@ def spread_vmi(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return _evaluate_create(vmi, own, settings, lambda: has_zones(facts), _CONSTRAINTS, _INJECTED_ANNOTATION)
+    return _evaluate_create(vmi, own, settings, lambda: has_zones(facts), *_PLACES)
 
 
 def spread_vm(
@@ -138,9 +139,7 @@ def spread_vm(
     own = _owners_annotation(vm)
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return _evaluate_create(
-        vm, own, settings, lambda: has_zones(facts), _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION
-    )
+    return _evaluate_create(vm, own, settings, lambda: has_zones(facts), *_VM_PLACES)
 
 
 def launchers_of(
@@ -157,9 +156,8 @@ def launchers_of(
     """
     if _is_unwanted(annotation, settings):
         return skip(reasons.spread_off)
-    path = _VM_CONSTRAINTS if isinstance(vm_or_vmi, VirtualMachine) else _CONSTRAINTS
-    injected = _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
-    return _evaluate_create(vm_or_vmi, annotation, settings, zoned, path, injected)
+    places = (_VM_CONSTRAINTS, _TEMPLATE_ANNOTATION) if isinstance(vm_or_vmi, VirtualMachine) else _PLACES
+    return _evaluate_create(vm_or_vmi, annotation, settings, zoned, *places)
 
 
 def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
@@ -188,19 +186,15 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
 
 
 def _evaluate_create(
-    view: Object,
-    own: object,
-    settings: SchedulingSettings,
-    zoned: Callable[[], bool],
-    path: tuple[str, ...],
-    *injected_values: tuple[str, ...],
+    view: Object, own: object, settings: SchedulingSettings, zoned: Callable[[], bool], *places: tuple[str, ...]
 ) -> Decision:
     """The decision on a new object.
 
     The owner's annotation, ``own``, counts before the namespace's. Whether nodes have zones is asked only where a
-    constraint on zones is wanted. The annotations at ``injected_values`` state that the constraints were injected.
+    constraint on zones is wanted. The constraints stand at the first of the ``places``, the annotations that state that
+    they were injected at the others.
     """
-    present, injected_value = lookup(view, path), lookup(view, injected_values[0])
+    present, injected_value = lookup(view, places[0]), lookup(view, places[1])
     if isinstance(present, list) and present:
         if _is_injected(present, injected_value):
             return skip(reasons.spread_present(str(injected_value)))
@@ -211,9 +205,9 @@ def _evaluate_create(
     if wanted not in _TOPOLOGY_KEYS:
         return skip(reasons.spread_invalid(wanted), warn=True)
     if wanted == "hostname" or zoned():
-        return _write(view, wanted, reasons.spread_injected, path, *injected_values)
+        return _write(view, wanted, reasons.spread_injected, *places)
     if wanted == "both":
-        return _write(view, "hostname", reasons.spread_hosts_only, path, *injected_values)
+        return _write(view, "hostname", reasons.spread_hosts_only, *places)
     return skip(reasons.spread_without_zones)
 
 
@@ -255,8 +249,7 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
         return skip(reasons.spread_opted_out)
     if wanted in _TOPOLOGY_KEYS and wanted != injected_value and own != before:
         return None
-    reason = reasons.spread_preserved(injected_value)
-    return _write(vm, injected_value, reason, _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
+    return _write(vm, injected_value, reasons.spread_preserved(injected_value), *_VM_PLACES)
 
 
 def _owners_annotation(vm: VirtualMachine) -> str | None:
@@ -294,14 +287,11 @@ def _select_declared(value: Any, declared: Mapping[str, Any]) -> Any:
     }
 
 
-def _write(
-    view: Object, spread: str, reason: Reason, path: tuple[str, ...], *injected_values: tuple[str, ...]
-) -> Decision:
+def _write(view: Object, spread: str, reason: Reason, *places: tuple[str, ...]) -> Decision:
     """The decision to write the constraints of a value, and the annotations that say so."""
-    old = lookup(view, path)
-    changes = [Change(path, None if old is ABSENT else old, constraints(spread), reason.code)]
-    for injected_value in injected_values:
-        before = lookup(view, injected_value)
-        if before != spread:
-            changes.append(Change(injected_value, None if before is ABSENT else before, spread, reason.code))
+    changes = []
+    for path in places:
+        old, new = lookup(view, path), constraints(spread) if path is places[0] else spread
+        if old != new:
+            changes.append(Change(path, None if old is ABSENT else old, new, reason.code))
     return Decision((reason,), tuple(changes), notes={"spread": spread})
