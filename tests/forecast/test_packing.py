@@ -136,7 +136,9 @@ def test_reviews_are_those_of_the_index(world: ClusterObjects) -> None:
         node = index.get(cordoned)
         assert node is not None
         index.put(msgspec.structs.replace(node, unschedulable=True))
-        for mover, eligibility in planner._review(map(planner._mover, snapshot.vmis.values())):
+        vmis = snapshot.vmis.values()
+        movers = (packing.mover_of(vmi, planner._classes, *planner._present(vmi)) for vmi in vmis)
+        for mover, eligibility in planner._review(movers):
             expected = index.review(mover.requirements)
             assert (eligibility.bitset, eligibility.failures) == (expected.bitset, expected.failures)
             assert eligibility.names() == expected.names()

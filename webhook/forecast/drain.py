@@ -195,6 +195,7 @@ def _of_steps(
     outcomes = Counter(vm.outcome for vm in vms)
     longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
     stays = any(vm.code in _MARKED for vm in vms)
+    more = ((_TOGETHER, parallel > 1), (_ELSEWHERE, outcomes[report.HANDED_OVER]))
     return DrainPlan(
         schema=report.SCHEMA,
         rolling=parallel > 0,
@@ -209,11 +210,7 @@ def _of_steps(
         steps=steps,
         changes=rank(planner.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
         notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
-        assumptions=(
-            *_ASSUMPTIONS,
-            *([_TOGETHER] if parallel > 1 else []),
-            *([_ELSEWHERE] if outcomes[report.HANDED_OVER] else []),
-        ),
+        assumptions=(*_ASSUMPTIONS, *(text for text, holds in more if holds)),
         gaps=(*objects.gaps, *planner.gaps()),
     )
 

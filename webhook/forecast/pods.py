@@ -173,13 +173,9 @@ def _namespaces(term: PodAffinityTerm, own: str, namespaces: Mapping[str, Labels
 def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> SpreadRule:
     expressions = expressions_of(term.label_selector, tuple(of_labels(term.match_label_keys, labels)))
     selector = PodSelector(frozenset((namespace,)), expressions)
-    return SpreadRule(
-        AffinityTerm(term.topology_key or "", (selector,)),
-        1 if term.max_skew is None else term.max_skew,
-        term.min_domains or 1,
-        term.node_affinity_policy != "Ignore",
-        term.node_taints_policy == "Honor",
-    )
+    near, max_skew = AffinityTerm(term.topology_key or "", (selector,)), 1 if term.max_skew is None else term.max_skew
+    by_affinity, by_taints = term.node_affinity_policy != "Ignore", term.node_taints_policy == "Honor"
+    return SpreadRule(near, max_skew, term.min_domains or 1, by_affinity, by_taints)
 
 
 class _Domains:

@@ -78,16 +78,11 @@ def is_sidecar(container: ContainerRequests) -> bool:
 
 def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
     """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
-    return sum_requests(
-        [
-            each.requests if compute is None or each.name != _COMPUTE else compute
-            for each in spec.containers or ()
-            if each
-        ],
-        [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
+    containers = [each for each in spec.containers or () if each]
+    requested = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
+    inits = [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each]
+    own = spec.resources.requests if spec.resources else None
+    return sum_requests(requested, inits, pod_level=own, overhead=spec.overhead)
 
 
 def count_units(requests: Nanos) -> dict[str, int]:

@@ -291,6 +291,8 @@ class Reachable(OneOf, frozen=True, gc=False):
 _Asked = tuple[Requirement, Expression]
 
 _INT64: Final = range(-(2**63), 2**63)
+# Origins whose labels never overwrite what a migration adds.
+_WITHOUT_PRECEDENCE: Final = (Origin.ADDED, Origin.VENDOR)
 
 
 class Contradiction(msgspec.Struct, frozen=True, gc=False):
@@ -307,12 +309,8 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         first, *others = self.requirements
         if not isinstance(first, Label) or first.origin != Origin.ADDED:
             return False
-        return any(
-            isinstance(other, Label)
-            and (other.expression.key, other.expression.operator) == (first.expression.key, IN)
-            and other.origin not in {Origin.ADDED, Origin.VENDOR}
-            for other in others
-        )
+        labels = (each for each in others if isinstance(each, Label) and each.origin not in _WITHOUT_PRECEDENCE)
+        return any((each.expression.key, each.expression.operator) == (first.expression.key, IN) for each in labels)
 
     def __str__(self) -> str:
         return ", but ".join(requirement.clause for requirement in self.requirements)
@@ -366,10 +364,8 @@ def without_dropped(requirements: Requirements) -> Requirements:
 
 def kept_by_kubevirt(requirements: Requirements) -> Requirements:
     """What KubeVirt by itself requires of a target pod: without what it drops, or takes for its own rule."""
-    guarded = not any(
-        isinstance(each, Label) and each.origin == Origin.ADDED and each.expression.key.startswith(CPU_VENDOR)
-        for each in requirements
-    )
+    added = [each.expression for each in requirements if isinstance(each, Label) and each.origin == Origin.ADDED]
+    guarded = not any(expression.key.startswith(CPU_VENDOR) for expression in added)
     return tuple(each for each in without_dropped(requirements) if guarded or each.origin != Origin.VENDOR)
 
 

@@ -146,9 +146,7 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
         return _deny(messages.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
-    own = [
-        migration for migration in migrations if migration.meta.namespace == namespace and migration.vmi_name == name
-    ]
+    own = [each for each in migrations if each.meta.namespace == namespace and each.vmi_name == name]
     if any(migration.is_unfinished for migration in own):
         return skip(messages.already_evacuating(f"{namespace}/{name}"))
     if forbidden := blackout(settings.blackouts, facts.now):
@@ -176,9 +174,8 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     quota = migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
         return _deny(messages.quota(quota.problem))
-    allowed = Decision(
-        (common.eligible(eligibility.count, eligibility.total),), notes={"eligible-nodes": str(eligibility.count)}
-    )
+    count = eligibility.count
+    allowed = Decision((common.eligible(count, eligibility.total),), notes={"eligible-nodes": str(count)})
     return _add_doubt(allowed, messages.quota_not_known(quota.gaps[0]) if quota.gaps else None)
 
 

@@ -7,7 +7,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -180,46 +180,6 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[find.
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:
     """The default for objects that have none; ``""`` for none."""
     return settings.default_preference if matcher is PREFERENCE_MATCHER else settings.default_instancetype
-
-
-# By these a matcher says what it is for.
-_CHOICES: Final = frozenset({"name", "inferFromVolume"})
-
-
-def separate(
-    matcher: Matcher,
-    default: Mapping[str, Any],
-    given: Mapping[str, Any],
-    manifests: Manifests,
-    namespace: str,
-    lookups: Lookups,
-) -> tuple[Json | None, str] | None:
-    """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
-
-    The default is the matcher's value before the update; the manifests are those of the VM as it is to be.
-
-    Returns:
-        the owner's matcher alone, None if nothing is left of it, and what it was taken for, as a sentence; empty where
-        there is no doubt.
-    """
-    present = {name: value for name, value in given.items() if value is not None}
-    changed = {name for name, value in present.items() if value != default.get(name)}
-    declared = {name for name, value in present.items() if manifests.declare(("spec", matcher.field, name), value)}
-    if not (changed | declared) & _CHOICES:
-        return None if _CHOICES & present.keys() else (None, "")
-    own = {name: value for name, value in present.items() if name in changed | declared}
-    certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
-    # A name of another type is the API server's to deny.
-    if certain or not isinstance(name := own.get("name"), str):
-        return own, ""
-    # A patch of the name alone: no manifest shows whether the injected kind is to be kept.
-    usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
-    if usual.is_cluster_wide:
-        return own, ""
-    if lookups.get(usual.kind, namespace, name) is None:
-        other = find.SpecReference(matcher.cluster, name)
-        return own, reasons.assumed_cluster_wide(matcher.field, name, other, usual)
-    return {"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual)
 
 
 class Default(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from webhook.errors import InputError
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
-from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
@@ -37,6 +37,8 @@ from webhook.settings.model import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
 _GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
+# By these a matcher says what it is for.
+_CHOICES: Final = frozenset({"name", "inferFromVolume"})
 # What of a VM decides whether a default fits.
 _DECISIVE: Final = ("template", "dataVolumeTemplates", *_FIELDS)
 
@@ -185,13 +187,40 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     merged = None
     if was and was == injected_value and isinstance(given, dict):
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
-        merged = owner.separate(matcher, default, given, update.manifests, update.namespace, update.lookups)
+        merged = _owners_part(matcher, default, given, update)
     if merged:
         return _Slot(matcher, merged[0], tuple(_separate(matcher, update, *merged)))
     standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
+
+
+def _owners_part(matcher: Matcher, default: Json, given: Json, update: _Update) -> tuple[Json | None, str] | None:
+    """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
+
+    The default is the matcher's value before the update. The result is the owner's matcher alone, None if nothing is
+    left of it, and what it was taken for, as a sentence; empty where there is no doubt.
+    """
+    present = {name: value for name, value in given.items() if value is not None}
+    changed = {name for name, value in present.items() if value != default.get(name)}
+    path, declare = ("spec", matcher.field), update.manifests.declare
+    declared = {name for name, value in present.items() if declare((*path, name), value)}
+    if not (changed | declared) & _CHOICES:
+        return None if _CHOICES & present.keys() else (None, "")
+    own = {name: value for name, value in present.items() if name in changed | declared}
+    certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
+    # A name of another type is the API server's to deny.
+    if certain or not isinstance(name := own.get("name"), str):
+        return own, ""
+    # A patch of the name alone: no manifest shows whether the injected kind is to be kept.
+    usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
+    if usual.is_cluster_wide:
+        return own, ""
+    if update.lookups.get(usual.kind, update.namespace, name) is None:
+        other = find.SpecReference(matcher.cluster, name)
+        return own, reasons.assumed_cluster_wide(matcher.field, name, other, usual)
+    return {"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual)
 
 
 def _was_expanded(old: Unstructured) -> bool:
@@ -246,9 +275,8 @@ def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[
     field, before = _size(update.vm), _size(update.old)
     if field is None or before is not None:
         return {}
-    beside = [] if settings.default_preference_scope == "all" else [PREFERENCE_MATCHER]
-    why = reasons.vm_size(field)
-    return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
+    matchers = [kept.matcher for kept in update.kept_defaults]
+    return {each: reasons.vm_size(field) for each in matchers if not owner.goes_beside_a_size(each, settings)}
 
 
 def _preserved_defaults(update: _Update, settings: InstancetypeSettings) -> list[Default]:

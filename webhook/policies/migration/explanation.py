@@ -318,7 +318,9 @@ def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermission
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
-    vm = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name)) if reader.own else Unavailable("not looked at")
+    vm: Unstructured | Unavailable | None = Unavailable("not looked at")
+    if reader.own:
+        vm = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
     if isinstance(vm, Unstructured):
         state = (vm.status or {}).get("printableStatus")
         says = f" ({state})" if state else ""

@@ -143,11 +143,7 @@ def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -
     if not settings.max_unfinished:
         return None
     all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
-    unfinished = [
-        migration.meta.name or ""
-        for migration in all_of_them
-        if migration.is_unfinished and not _is_kubevirts_own(migration)
-    ]
+    unfinished = [each for each in all_of_them if each.is_unfinished and not _is_kubevirts_own(each)]
     if len(unfinished) < settings.max_unfinished:
         return None
     reason = messages.too_many(len(unfinished), settings.max_unfinished, namespace)
