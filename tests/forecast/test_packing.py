@@ -15,6 +15,7 @@ from tests.forecast import clusters
 from tests.forecast.clusters import Json
 from webhook.facts import Facts
 from webhook.forecast import drain, packing, update
+from webhook.forecast.pods import Neighbors
 from webhook.forecast.report import limits_of
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
 from webhook.k8s.types.meta import Namespace
@@ -180,7 +181,7 @@ def test_an_update_packs_in_a_second_order_only_where_there_is_one() -> None:
 def test_a_pod_without_memory_fits_where_more_is_requested_than_there_is(tightly: bool, node: str) -> None:
     snapshot = ClusterSnapshot(clusters.snapshot([clusters.node("over"), clusters.node("free")], []))
     offers = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
-    room = packing.Room(snapshot.index, offers)
+    room = packing.Packer(snapshot.index, offers, Neighbors(snapshot.index))
     positions = {name: snapshot.index.position(name) or 0 for name in offers}
     room.take(positions["over"], {MEMORY: 2 * offers["over"][MEMORY]})
     assert room.choose(0b11, {packing.PODS: 1}, tightly=tightly) == positions[node]

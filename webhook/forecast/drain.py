@@ -253,19 +253,17 @@ class Planner:
         # What is counted on the nodes of the VMs that the plan has moved.
         self._settled: Final[dict[Place, tuple[packing.Amounts, PodInfo]]] = {}
         self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
-        self._room: Final = packing.Room(index, self._offers)
+        self._neighbors: Final = Neighbors(index)
+        self._packer: Final = packing.Packer(index, self._offers, self._neighbors)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             if (position := index.position(pod.node_name)) is not None:
-                self._room.take(position, self._classes.requests_of(pod))
-        self._neighbors: Final = Neighbors(index)
-        for pod in running:
+                self._packer.take(position, self._classes.requests_of(pod))
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
         for vmi in snapshot.vmis.values():
             if vmi.node_name and not vmi.has_ended:
                 self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
         self._count(running)
-        self._packer: Final = packing.Packer(index, self._room, self._neighbors)
 
     def _count(self, running: Sequence[LauncherPod]) -> None:
         """Have the neighbors know all rules first, and then all pods."""
@@ -602,7 +600,7 @@ class Planner:
                 code, count = report.NO_ATTACHMENT, pluralize(sent, "node")
                 reason = f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         else:
-            code, reason = _no_node_left(mover, alone, left, self._room)
+            code, reason = _no_node_left(mover, alone, left, self._packer)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
@@ -632,7 +630,7 @@ class Planner:
         self._on[node].pop(place_of(pod), None)
         held, info = ({}, None) if moves else self._present(vmi)
         if info is not None:
-            self._room.take(position, held, -1)
+            self._packer.take(position, held, -1)
             self._neighbors.add(info, position, -1)
 
     def _settle(self, mover: packing.Mover, node: str) -> None:
@@ -918,7 +916,7 @@ def _attach(vmi: Vmi) -> str:
 
 
 def _no_node_left(
-    mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, room: packing.Room
+    mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates, packer: packing.Packer
 ) -> tuple[str, str]:
     """The code and the reason, a clause, by the nodes before any other VM has moved and those after all others have."""
     eligible = left.eligibility.bitset
@@ -935,7 +933,7 @@ def _no_node_left(
     short = [
         f"{resource} ({format_request(resource, amount)} requested)" if resource != packing.PODS else "pods"
         for resource, amount in mover.requests.items()
-        if eligible & ~room.with_enough(resource, amount)
+        if eligible & ~packer.with_enough(resource, amount)
     ]
     listed = ", ".join(short[:_FEW]) + (f" and {len(short) - _FEW} more" if len(short) > _FEW else "")
     if eligible.bit_count() == 1:

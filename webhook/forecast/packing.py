@@ -86,19 +86,39 @@ class Candidates(msgspec.Struct, frozen=True):
         return bitset_union(nodes for _, nodes in self.apart)
 
 
+def offers_of(node: NodeWithoutImages) -> Amounts:
+    """What pods could request of the whole node."""
+    listed = node.allocatable
+    pods = listed.get(PODS)
+    amount = None if pods is None else nanos(pods)
+    most = _PLENTY if amount is None else to_scheduler_units(PODS, amount)
+    return {**NOT_REPORTED, **parse_allocatable(listed), PODS: most}
+
+
 class Packer:
     """Places VMs on nodes and takes them off again.
 
+    The free amounts of all nodes are kept sorted, so that the nodes with enough are found without a look at each.
+
     Args:
-        index: the nodes.
-        room: what is free on them.
+        index: the nodes' positions.
+        offers: what each node could give, by its name.
         neighbors: the pods on them.
     """
 
-    def __init__(self, index: NodeIndex, room: Room, neighbors: Neighbors) -> None:
+    def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts], neighbors: Neighbors) -> None:
         self._index: Final = index
-        self._room: Final = room
         self._neighbors: Final = neighbors
+        self._free: Final[dict[int, Amounts]] = {}
+        self._levels: Final[dict[str, NumberIndex]] = {}
+        for name, amounts in offers.items():
+            position = index.position(name)
+            if position is not None:
+                self._free[position] = dict(amounts)
+                for resource, amount in amounts.items():
+                    if resource not in self._levels:
+                        self._levels[resource] = NumberIndex()
+                    self._levels[resource].flip(amount, 1 << position)
 
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
         """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
@@ -109,8 +129,10 @@ class Packer:
                 untolerated |= failure.nodes
             elif isinstance(required, requirements.Label | requirements.OneOf):
                 unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
-        apart = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated))
-        return Candidates(eligibility, self._room.holding(mover.requests), apart)
+        apart, room = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated)), -1
+        for resource, amount in mover.requests.items():
+            room &= self.with_enough(resource, amount)
+        return Candidates(eligibility, room, apart)
 
     def pack(
         self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = MOST_ROUNDS
@@ -130,7 +152,7 @@ class Packer:
                 if not nodes:
                     left.append((mover, eligibility))
                     continue
-                position = self._room.choose(nodes, mover.requests, tightly=tightly)
+                position = self.choose(nodes, mover.requests, tightly=tightly)
                 placed[mover.place] = position
                 self.place(mover, position)
             if not left or len(left) == len(waiting):
@@ -147,49 +169,12 @@ class Packer:
     def place(self, mover: Mover, position: int, number: int = 1) -> None:
         """Move a VM to a node, where it no longer takes anything of the one that it leaves, or with -1 back."""
         source = self._index.position(mover.vmi.node_name)
-        self._room.take(position, mover.requests, number)
+        self.take(position, mover.requests, number)
         self._neighbors.add(mover.pod, position, number)
         if source is not None:
-            self._room.take(source, mover.held, -number)
+            self.take(source, mover.held, -number)
             if mover.source is not None:
                 self._neighbors.add(mover.source, source, -number)
-
-
-def offers_of(node: NodeWithoutImages) -> Amounts:
-    """What pods could request of the whole node."""
-    listed = node.allocatable
-    pods = listed.get(PODS)
-    amount = None if pods is None else nanos(pods)
-    most = _PLENTY if amount is None else to_scheduler_units(PODS, amount)
-    return {**NOT_REPORTED, **parse_allocatable(listed), PODS: most}
-
-
-class Room:
-    """The free amounts of all nodes, kept sorted, so that the nodes with enough are found without a look at each.
-
-    Args:
-        index: the nodes' positions.
-        offers: what each node could give, by its name.
-    """
-
-    def __init__(self, index: NodeIndex, offers: Mapping[str, Amounts]) -> None:
-        self._free: Final[dict[int, Amounts]] = {}
-        self._levels: Final[dict[str, NumberIndex]] = {}
-        for name, amounts in offers.items():
-            position = index.position(name)
-            if position is not None:
-                self._free[position] = dict(amounts)
-                for resource, amount in amounts.items():
-                    if resource not in self._levels:
-                        self._levels[resource] = NumberIndex()
-                    self._levels[resource].flip(amount, 1 << position)
-
-    def holding(self, requests: Mapping[str, int]) -> int:
-        """The nodes with room for a pod, as a bitset."""
-        nodes = -1
-        for resource, amount in requests.items():
-            nodes &= self.with_enough(resource, amount)
-        return nodes
 
     def with_enough(self, resource: str, amount: int) -> int:
         """The nodes that have so much of one resource free, as a bitset."""

@@ -308,39 +308,28 @@ class _WithVmi(Cluster):
         return self._cluster.ages(keys)
 
 
-class VmRequests:
-    """Sends requests to the policies as the API server does.
+async def create(
+    cluster: Cluster, settings: Settings, deadline: float, obj: Json, *, vmi: Json | None = None, by_owner: bool = False
+) -> tuple[Json, RequestReport]:
+    """The object after all policies, as the API server calls them, and what each of them did.
 
-    Args:
-        cluster: the facts.
-        settings: the settings of the server.
-        deadline: on the running loop's clock, in seconds.
+    The VM's owner or, by default, KubeVirt's controller sends it; the argument stays as it is. Look-ups end at the
+    deadline, on the running loop's clock, in seconds. It is as if the VMI existed, which the cluster does not have.
     """
-
-    def __init__(self, cluster: Cluster, settings: Settings, deadline: float) -> None:
-        self._cluster: Final = cluster
-        self._settings: Final = settings
-        self._deadline: Final = deadline
-
-    async def create(self, obj: Json, *, vmi: Json | None = None, by_owner: bool = False) -> tuple[Json, RequestReport]:
-        """The object after all policies, and what each of them did, as if a VMI existed that the cluster does not have.
-
-        The VM's owner or, by default, KubeVirt's controller sends it; the argument stays as it is.
-        """
-        cluster = _WithVmi(self._cluster, vmi) if vmi else self._cluster
-        reviewer = Reviewer(cluster, lambda: self._settings, NoAudit(), Observer())
-        controller = await _controller(self._cluster, self._deadline) or controller_account("kubevirt")
-        user = _OWNER if by_owner else controller
-        request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
-        reports = []
-        for endpoint in await endpoints(request, cluster, self._settings, self._deadline):
-            found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), self._deadline)
-            reasons, warnings = tuple(found.decision.reasons), tuple(found.outcome.warnings)
-            changes = tuple(change.redact() for change in found.decision.changes)
-            reports.append(PolicyReport(endpoint.policy, found.mode, found.label, reasons, changes, warnings))
-            if found.patch:
-                request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
-        return request["object"], RequestReport(obj["kind"], tuple(reports))
+    around = _WithVmi(cluster, vmi) if vmi else cluster
+    reviewer = Reviewer(around, lambda: settings, NoAudit(), Observer())
+    controller = await _controller(cluster, deadline) or controller_account("kubevirt")
+    user = _OWNER if by_owner else controller
+    request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
+    reports = []
+    for endpoint in await endpoints(request, around, settings, deadline):
+        found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), deadline)
+        reasons, warnings = tuple(found.decision.reasons), tuple(found.outcome.warnings)
+        changes = tuple(change.redact() for change in found.decision.changes)
+        reports.append(PolicyReport(endpoint.policy, found.mode, found.label, reasons, changes, warnings))
+        if found.patch:
+            request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
+    return request["object"], RequestReport(obj["kind"], tuple(reports))
 
 
 # What KubeVirt copies from a VMI's spec into its pod, as far as the policies read it.

@@ -123,11 +123,6 @@ class Schemas:
         unseen = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
         return cls(kinds, origin, unseen) if found else None
 
-    @classmethod
-    def of_release(cls, release: Release = NEWEST) -> Schemas:
-        """The schemas that follow from the types of KubeVirt's API that this program has."""
-        return _of_release(release)
-
     def findings(self, obj: Json) -> list[Finding] | None:
         """What the API server denies; None for an object that is not of KubeVirt's groups."""
         version, kind = obj.get("apiVersion"), obj.get("kind")
@@ -356,7 +351,8 @@ def _without_fields() -> dict[str, dict[str, KindSchema]]:
 
 
 @lru_cache(maxsize=8)
-def _of_release(release: Release) -> Schemas:
+def schemas_of(release: Release = NEWEST) -> Schemas:
+    """The schemas that follow from the types of KubeVirt's API that this program has."""
     types = Types(release)
     kinds = _without_fields()
     vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)

@@ -20,7 +20,7 @@ from webhook.cluster.reader import Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
-from webhook.forecast.requests import RequestReport, VmRequests, eviction_of, migration_of, pod_of
+from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Unstructured, View
@@ -363,7 +363,7 @@ class _VmExplainer:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
-        self._requests: Final = VmRequests(sources.cluster, settings, deadline)
+        self._create: Final = partial(create, sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
         vm, running = await self._read("VirtualMachine"), await self._read("VirtualMachineInstance")
@@ -371,7 +371,7 @@ class _VmExplainer:
         if present is None:
             what = f"VirtualMachine {'/'.join(self._place)} does not exist"
             raise InputError(what, fix="check the name and the namespace")
-        patched, report = await self._requests.create(present, by_owner=True)
+        patched, report = await self._create(present, by_owner=True)
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
         reports, denial, created = [report], "", None
@@ -390,9 +390,9 @@ class _VmExplainer:
             uid = str((running or {}).get("metadata", {}).get("uid") or _UID)
             vmi = {**created.obj, "metadata": {**created.obj["metadata"], "uid": uid}}
             if vm:
-                vmi, report = await self._requests.create(vmi)
+                vmi, report = await self._create(vmi)
                 reports.append(report)
-            pod, report = await self._requests.create(pod_of(vmi), vmi=vmi)
+            pod, report = await self._create(pod_of(vmi), vmi=vmi)
             reports.append(report)
         if running and (running.get("status") or {}).get("nodeName"):
             reports += await self._when_running(running)
@@ -427,7 +427,7 @@ class _VmExplainer:
     async def _when_running(self, running: Json) -> list[RequestReport]:
         """What the policies do with a migration without a selector, and with an eviction by the descheduler."""
         namespace, name = self._place
-        _, migration = await self._requests.create(migration_of(namespace, name), by_owner=True)
+        _, migration = await self._create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
         key = ListKey(LAUNCHER_PODS, namespace, f"{CREATED_BY}={running['metadata'].get('uid', '')}")
         pods = await self._sources.once.read(key, self._deadline)
@@ -435,7 +435,7 @@ class _VmExplainer:
         requester = next(iter(self._settings.eviction.requesters), "")
         if present and requester:
             eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
-            _, report = await self._requests.create(eviction, by_owner=True)
+            _, report = await self._create(eviction, by_owner=True)
             reports.append(report)
         return reports
 

@@ -211,13 +211,9 @@ OBSOLETE_HOST_MODEL: Final = "node-labeller.kubevirt.io/obsolete-host-model"
 CPU_MANAGER: Final = "kubevirt.io/cpumanager"
 CPU_MANAGER_BEFORE: Final = "cpumanager"  # until KubeVirt 1.7
 VM_ARCHITECTURE: Final = "kubevirt.io/vm-arch-"
-_RESERVED_FAMILIES: Final = (
-    *("cpu-vendor", "cpu-feature", "cpu-model", "cpu-model-migration", "host-model-cpu"),
-    *("host-model-required-features", "machine-type", "hyperv"),
-)
 RESERVED_PREFIXES: Final = (
-    *(f"{family}.node.kubevirt.io/" for family in _RESERVED_FAMILIES),
-    "node-labeller.kubevirt.io/",
+    *(CPU_VENDOR, CPU_FEATURE, CPU_MODEL, CPU_MODEL_MIGRATION, HOST_MODEL_CPU, HOST_MODEL_FEATURES),
+    *(MACHINE_TYPE, HYPERV, "node-labeller.kubevirt.io/"),
 )
 SCHEDULABLE: Final = "kubevirt.io/schedulable"
 

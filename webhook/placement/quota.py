@@ -214,17 +214,12 @@ def _totals(
     inits: Sequence[ContainerRequests],
 ) -> _Values:
     """A pod's requests and limits, from those of its containers."""
-    own = spec.resources or ResourceRequirements()
-    requests, limits = (
-        sum_requests(
-            [values(each)[which] for each in containers],
-            [(values(each)[which], is_sidecar(each)) for each in inits],
-            pod_level=pod_level,
-            overhead=overhead,
-        )
-        for which, pod_level, overhead in ((0, own.requests, spec.overhead), (1, own.limits, None))
-    )
-    return requests, limits
+    own, totals = spec.resources or ResourceRequirements(), []
+    for which, pod_level, overhead in ((0, own.requests, spec.overhead), (1, own.limits, None)):
+        first = [(values(each)[which], is_sidecar(each)) for each in inits]
+        together = [values(each)[which] for each in containers]
+        totals.append(sum_requests(together, first, pod_level=pod_level, overhead=overhead))
+    return totals[0], totals[1]
 
 
 def _written(container: ContainerRequests) -> _Values:

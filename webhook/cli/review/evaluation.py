@@ -21,7 +21,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import KubeVirtKey, NamespaceKey
 from webhook.forecast import requests
-from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch
+from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
 from webhook.k8s.client.api import READ_ERRORS, Forbidden, Transport, list_failure
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
@@ -216,7 +216,7 @@ def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | st
     if crds:
         return _schemas_in(crds)
     found = Schemas.of_definitions(cluster.objects(DEFINITIONS.kind), f"the CustomResourceDefinitions in {origin}")
-    return found or Schemas.of_release(_release_of(cluster))
+    return found or schemas_of(_release_of(cluster))
 
 
 async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Transport) -> Schemas:
@@ -224,7 +224,7 @@ async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Tra
     if crds:
         return _schemas_in(crds)
     found = Schemas.of_definitions(await _definitions(transport), "the cluster's CustomResourceDefinitions")
-    return found or Schemas.of_release(_release_of(cluster))
+    return found or schemas_of(_release_of(cluster))
 
 
 async def _definitions(transport: Transport) -> list[dict[str, Any]]:
