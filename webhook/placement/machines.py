@@ -263,14 +263,16 @@ class PersistentVolume(Object, frozen=True):
         return affinity.required.terms() if affinity and affinity.required else ()
 
 
-class _ClaimSpec(View, frozen=True):
+class _NamedVolume(View, frozen=True):
+    """``spec`` of a PersistentVolumeClaim, or one of the ``status.migratedVolumes`` of a VMI."""
+
     volume_name: str | None = None
 
 
 class Claim(Object, frozen=True):
     """A PersistentVolumeClaim (core/v1), by the volume to which it is bound."""
 
-    spec: _ClaimSpec | None = None
+    spec: _NamedVolume | None = None
 
     @property
     def volume(self) -> str:
@@ -339,11 +341,6 @@ class Devices(View, frozen=True):
     def reserves_persistently(self) -> bool:
         """Whether a disk takes a persistent reservation of its LUN."""
         return any(disk and disk.lun and disk.lun.reservation for disk in self.disks or ())
-
-    def requests(self) -> dict[str, int]:
-        """What KubeVirt requests for them, in billionths."""
-        count = self.by_resource() if self.gpus or self.host_devices else {}
-        return {resource: number * 10**9 for resource, number in count.items()} if count else {}
 
 
 class _CpuFeature(View, frozen=True):
@@ -519,10 +516,6 @@ class VolumeStatus(View, frozen=True):
         return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(claim.access_modes or ())
 
 
-class _MigratedVolume(View, frozen=True):
-    volume_name: str | None = None
-
-
 class _VmiStatus(View, frozen=True):
     changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
@@ -534,7 +527,7 @@ class _VmiStatus(View, frozen=True):
     evacuation_node_name: str | None = None
     migration_method: str | None = None
     volume_status: list[VolumeStatus | None] | None = None
-    migrated_volumes: list[_MigratedVolume | None] | None = None
+    migrated_volumes: list[_NamedVolume | None] | None = None
 
 
 class Vmi(Object, frozen=True):
@@ -571,7 +564,7 @@ class Vmi(Object, frozen=True):
     @property
     def has_ended(self) -> bool:
         """Whether it has stopped for good (KubeVirt calls it final)."""
-        return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
+        return (self.status.phase if self.status else None) in ENDED_PHASES
 
     @property
     def waits_for_source(self) -> bool:

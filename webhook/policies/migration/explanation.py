@@ -167,7 +167,6 @@ class MigrationExplanation(View, frozen=True):
 
 
 _FEW: Final = 5
-_KUBELET: Final = "so the kubelet decides by NUMA node whether it fits"
 # Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
 MAX_CLAIMS: Final = 64
 # Without a condition, or with Unknown, KubeVirt tries.
@@ -248,7 +247,6 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
     if asked.reader.own:
         quota = migration_targets.review_quota(target, asked.namespace, asked.facts)
-    eligible = tuple(fit for each in eligibility.names() if (fit := nodes.get(each)))
     return MigrationExplanation(
         schema=SCHEMA,
         namespace=asked.namespace,
@@ -258,7 +256,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes.of(eligibility),
-        obstacles=(*_obstacles(vmi, asked.name), *_denials(asked, quota)),
+        obstacles=tuple(_obstacles(asked, quota)),
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, nodes, eligibility),
         reasons=_reasons(eligibility),
@@ -269,12 +267,7 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
             if group.failures
         ),
         gaps=(*target.gaps, *quota.gaps),
-        notes=(
-            *_reserved_keys(asked.added),
-            *(f"the VM has {each}, {_KUBELET}" for each in vmi.cpu.decided_by_kubelet),
-            *(eligibility_notes(vmi, eligible, now=asked.facts.now) if eligible else ()),
-            *_attachment(vmi, asked.strays),
-        ),
+        notes=tuple(_notes(asked)),
         node=_explain_node(node, target, nodes) if node else None,
     )
 
@@ -292,8 +285,19 @@ def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, 
     return _Subject(namespace, name, added, facts, reader, target, nodes, eligibility, strays)
 
 
-def _attachment(vmi: Vmi, strays: int) -> Iterator[str]:
-    """Notes about hotplugged volumes (pkg/virt-controller/watch/migration, ``createAttachmentPod``), clauses."""
+def _notes(asked: _Subject) -> Iterator[str]:
+    """What may keep the VM from an eligible node, clauses.
+
+    Of hotplugged volumes: pkg/virt-controller/watch/migration, ``createAttachmentPod``.
+    """
+    vmi, strays = asked.target.vmi, asked.strays
+    if keys := reserved_keys(asked.added):
+        reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
+        yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
+    for each in vmi.cpu.decided_by_kubelet:
+        yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
+    if eligible := [node for name in asked.eligibility.names() if (node := asked.nodes.get(name))]:
+        yield from eligibility_notes(vmi, eligible, now=asked.facts.now)
     if volumes := sorted(filter(None, vmi.attached_volumes)):
         yield (
             f"on its target node, the VM needs a slot for a second pod, which attaches its hotplugged volumes"
@@ -335,7 +339,7 @@ def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermission
 def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...]) -> str:
     if eligibility.count:
         verb = "is" if eligibility.count == 1 else "are"
-        total = f"{eligibility.total} node{'' if eligibility.total == 1 else 's'}"
+        total = pluralize(eligibility.total, "node")
         return f"{eligibility.count} of {total} {verb} eligible: {few(eligibility.names())}"
     if not eligibility.total:
         return "no node is eligible: the cluster has no nodes"
@@ -346,8 +350,10 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
     return f"no node is eligible: {most.count} of {eligibility.total} {most.lacking}{rest}"
 
 
-def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
-    if why := migration_targets.name_problem(name):
+def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
+    """Why the migration fails: KubeVirt cannot make it, or the API server denies a target pod, now or already."""
+    vmi = asked.target.vmi
+    if why := migration_targets.name_problem(asked.name):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
@@ -355,19 +361,6 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
         yield "KubeVirt cannot migrate this VM" + (f": {why}" if why else "")
     if not vmi.node_name and not vmi.waits_for_source:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
-
-
-def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
-    """The namespace's quotas, and the VM's migrations, which may wait for one."""
-    yield ListKey(QUOTAS, namespace)
-    name = vmi.meta.name or ""
-    if not migration_targets.name_problem(name):
-        yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
-
-
-def _denials(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
-    """Why the API server denies the target pod, or has denied that of an unfinished migration."""
-    vmi = asked.target.vmi
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
     for key in _quota_keys(vmi, asked.namespace) if asked.reader.own else ():
@@ -380,11 +373,12 @@ def _denials(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
                 )
 
 
-def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
-    keys = reserved_keys(added)
-    if keys:
-        reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
-        yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
+def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
+    """The namespace's quotas, and the VM's migrations, which may wait for one."""
+    yield ListKey(QUOTAS, namespace)
+    name = vmi.meta.name or ""
+    if not migration_targets.name_problem(name):
+        yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
 
 
 def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) -> Alone:
