@@ -9,6 +9,7 @@ from operator import is_
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.step_budget import StepBudget, TooComplex
@@ -154,11 +155,10 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     if not parallel and len(named) < 2:
         return found
     if found.blocks and order != named:
-        other = _of_steps(
-            Planner(ClusterSnapshot(objects), limits), _in_groups(order, parallel), objects, limits, parallel
-        )
+        again = Planner(ClusterSnapshot(objects), limits)
+        other = _of_steps(again, _in_groups(order, parallel), objects, limits, parallel)
         if (other.blocks, other.moves) < (found.blocks, found.moves):
-            found = msgspec.structs.replace(found, order=tuple(order))
+            found = replace(found, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return found
@@ -167,7 +167,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     if other.blocks >= found.blocks:
         return found
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
-    return msgspec.structs.replace(found, spare=spare)
+    return replace(found, spare=spare)
 
 
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
@@ -180,10 +180,10 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
     (model,) = (each for each in objects.nodes if each.meta.name == like)
     taken = {each.meta.name for each in objects.nodes}
     name = next(name for number in range(len(taken) + 1) if (name := f"spare-{number}") not in taken)
-    meta = msgspec.structs.replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
-    spec = msgspec.structs.replace(model.spec, unschedulable=None) if model.spec else None
-    spare = msgspec.structs.replace(model, metadata=meta, spec=spec)
-    return msgspec.structs.replace(objects, nodes=(*objects.nodes, spare))
+    meta = replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
+    spec = replace(model.spec, unschedulable=None) if model.spec else None
+    spare = replace(model, metadata=meta, spec=spec)
+    return replace(objects, nodes=(*objects.nodes, spare))
 
 
 def _of_steps(
@@ -297,7 +297,7 @@ class Planner:
         index = self._snapshot.index
         before = [node for name in nodes if (node := index.get(name))]
         for node in before:
-            index.put(msgspec.structs.replace(node, unschedulable=True))
+            index.put(replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
         vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
@@ -372,9 +372,7 @@ class Planner:
         amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
         # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
         status = vmi.status
-        is_copied = status is not None and (
-            status.migration_method == "BlockMigration" or bool(status.migrated_volumes)
-        )
+        is_copied = status and (status.migration_method == "BlockMigration" or status.migrated_volumes)
         is_endless = is_copied or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
         return None if is_endless or amount is None else -(-amount // 10**9), rules
 
@@ -447,32 +445,22 @@ class Planner:
         found = {}
         for mover, eligibility in review:
             place = mover.place
-            nodes = alone[place].nodes
-            plan = msgspec.structs.replace(
-                plans[place],
-                memory=mover.memory,
-                eligible=eligibility.count,
-                with_room=nodes.bit_count(),
-                candidates=tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES)),
-                gaps=mover.gaps,
-            )
+            nodes, count = alone[place].nodes, eligibility.count
+            names = tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES))
+            plan = replace(plans[place], memory=mover.memory, eligible=count, gaps=mover.gaps)
+            plan = replace(plan, with_room=nodes.bit_count(), candidates=names)
             if place not in placed:
                 left = self._packer.candidates(mover, eligibility)
                 found[place] = self._blocked_plan(plan, mover, alone[place], left)
                 if place in packed:
-                    found[place] = msgspec.structs.replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
+                    found[place] = replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
             if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
-            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place], notes=notes)
-            code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0))
-            if place in packed and not code:
-                by_order = (report.DEPENDS_ON_ORDER, _BY_ORDER)
-                code, reason = by_order if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
-            if code:
-                found[place] = msgspec.structs.replace(found[place], code=code, reason=reason)
+            code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0), is_packed=place in packed)
+            found[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
         astray = {place for place, others in strays.items() if others}
         self._wait_for_quotas([mover for mover, _ in review], found, freed, astray)
         for mover in movers:
@@ -527,14 +515,12 @@ class Planner:
                 whose += " that may wait without end take the quota"
             else:
                 whose += f" without a node take the quota for {minutes}m at a time"
-            for others, why in (
-                ((*beside, *freed.get(namespace, ())), whose),
-                ((), "VMs that shut down count in the quota until they have"),
-            ):
+            ending = ((), "VMs that shut down count in the quota until they have")
+            for others, why in (((*beside, *freed.get(namespace, ())), whose), ending):
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
                     reason = f"{plan.reason}; it" if plan.reason else "it"
                     reason += f" may wait, because {why}: {problem}"
-                    found[mover.place] = msgspec.structs.replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    found[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
     def _strays(self, mover: packing.Mover) -> int:
@@ -544,26 +530,27 @@ class Planner:
         eligibility = self._snapshot.index.review(mover.scheduled.requirements)
         return self._packer.candidates(mover.scheduled, eligibility).nodes
 
-    def _doubt(self, mover: packing.Mover, nodes: int, strays: int) -> tuple[str, str]:
-        """Why a VM may not get to a node that has room for it, a code and a clause; empty: it will.
+    def _doubt(self, mover: packing.Mover, nodes: int, strays: int, *, is_packed: bool) -> tuple[str, str]:
+        """The code of a VM that has a node, and why it may not get there, a clause; empty: it will.
 
         Args:
             mover: the VM.
             nodes: where it could go before any other VM moved, as a bitset.
             strays: where else kube-scheduler could send it then.
+            is_packed: whether it depends on how VMs are packed.
         """
         if by_kubelet := mover.vmi.cpu.decided_by_kubelet:
             reason = f"it may not fit, because it has {' and '.join(by_kubelet)}, for which {_KUBELET}"
             return report.MAY_NOT_FIT, reason
         if strays:
             count = f"{strays.bit_count()} of the {(strays | nodes).bit_count()} nodes with room"
-            return (
-                report.MAY_NOT_ATTACH,
-                f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}",
-            )
+            reason = f"it may not get there, because {_attach(mover.vmi)}, and {count} {_CANNOT_ATTACH}"
+            return report.MAY_NOT_ATTACH, reason
         if self._rounds and not nodes:
             return report.MIGRATES_LATER, _LATER
-        return "", ""
+        if is_packed:
+            return (report.DEPENDS_ON_ORDER, _BY_ORDER) if self._rounds else (report.MIGRATES_IF_PACKED, _PACKED)
+        return report.MIGRATES, ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all in one of two ways, the one that moves more, and the VMs for which it depends on the way.
@@ -604,7 +591,7 @@ class Planner:
         offers = self._offers[about.node] if code == report.NO_ROOM else None
         position = self._snapshot.index.position(about.node) or 0
         self.blocked.append(Blocked(code, mover.vmi, mover, alone, offers, position))
-        return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
+        return replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _present(self, vmi: Vmi) -> tuple[packing.Amounts, PodInfo | None]:
         """What a VM takes of the node that it is on in the plan now, and its pod, as the neighbors count it.
@@ -819,9 +806,8 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
     VMI (cluster-api-provider-kubevirt v0.11, pkg/kubevirt/machine.go). It labels the VMs, which have no owner of its.
     """
     meta, owner = vmi.meta, vmi.meta.controller_owner()
-    reason = (
-        f"{origin} is External: KubeVirt only sets status.evacuationNodeName, and another controller moves or ends it"
-    )
+    what = "KubeVirt only sets status.evacuationNodeName, and another controller moves or ends it"
+    reason = f"{origin} is External: {what}"
     if machine := meta.label(_MACHINE_NAME):
         place = f"{meta.label(_MACHINE_NAMESPACE) or meta.namespace}/{machine}"
         controller = f"KubevirtMachine {place} of cluster {meta.label(_CLUSTER_NAME) or 'unknown'}"
@@ -851,8 +837,7 @@ def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
 
 def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
     pod = snapshot.pod_of(vmi)
-    problem = _budget_problem(pod, snapshot) if pod else ""
-    if problem:
+    if pod and (problem := _budget_problem(pod, snapshot)):
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
     return plan_of(vmi, report.SHUTS_DOWN, code, reason)
 

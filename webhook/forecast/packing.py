@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.facts import Facts, Key, ListKey, ObjectKey
 from webhook.forecast.pods import Neighbors, PodConstraints, PodInfo, rules_of
@@ -342,9 +343,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def _reduce_vmi(vmi: Vmi, node: str) -> Vmi:
-    spec = vmi.spec and msgspec.structs.replace(
-        vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None
-    )
+    spec = vmi.spec and replace(vmi.spec, volumes=None, eviction_strategy=None, topology_spread_constraints=None)
     status = vmi.status and type(vmi.status)(
         changed_block_tracking=vmi.status.changed_block_tracking,
         node_name=node,
@@ -358,9 +357,7 @@ def _reduce_pod(pod: LauncherPod, node: str, *, is_orphan: bool) -> LauncherPod:
     """The pod that a VM runs in, without what it is near to; ``is_orphan``: the migration that made it is gone."""
     annotations = entries_of(pod.meta.annotations, MEMORY_OVERHEAD) | ({JOB_NAME: _GONE} if is_orphan else {})
     meta = ObjectMeta(annotations=annotations, owner_references=[OwnerReference(uid=_UID, controller=True)])
-    spec = pod.spec and msgspec.structs.replace(
-        pod.spec, node_name=node, affinity=None, topology_spread_constraints=None
-    )
+    spec = pod.spec and replace(pod.spec, node_name=node, affinity=None, topology_spread_constraints=None)
     return LauncherPod(meta, spec)
 
 
@@ -396,8 +393,8 @@ def mover_of(vmi: Vmi, classes: EquivalenceClasses, held: Amounts, source: PodIn
     if has_quotas:
         own = {name: amount for name, amount in attached.items() if name != PODS}
         own_usage = usage_of(attachment, own, snapshot.limit_ranges.get(namespace, ()))
-        usage = msgspec.structs.replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
-    return msgspec.structs.replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
+        usage = replace(usage, amounts=add_amounts(usage.amounts, own_usage.amounts))
+    return replace(launcher, requirements=required, requests=both, usage=usage, scheduled=launcher)
 
 
 def add_amounts(*several: Amounts) -> Amounts:
@@ -417,16 +414,16 @@ def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -
 
 def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:
     """The VM and its pod as they are after a migration."""
-    status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
-    vmi = msgspec.structs.replace(mover.vmi, status=status)
+    status = replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
+    vmi = replace(mover.vmi, status=status)
     pod = snapshot.pod_of(mover.vmi)
     if pod is None or pod.spec is None:
         return vmi, pod
     # KubeVirt keeps the labels of the first host's CPU from the selector of one target pod to the next.
     labels = [each.expression for each in mover.requirements if isinstance(each, requirements.Label)]
     required = {each.key: each.values[0] for each in labels if each.operator == IN}
-    spec = msgspec.structs.replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
-    return vmi, msgspec.structs.replace(pod, spec=spec)
+    spec = replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
+    return vmi, replace(pod, spec=spec)
 
 
 def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
@@ -77,7 +77,7 @@ def evaluate_eviction(
     except Unreadable as error:
         return skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
     about = {"vmi": vmi.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
-    return msgspec.structs.replace(decision, details={**about, **decision.details})
+    return replace(decision, details={**about, **decision.details})
 
 
 def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> Vmi | Decision:
@@ -167,9 +167,9 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     target = migration_targets.of(vmi, namespace, facts)
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
-    eligibility = msgspec.structs.replace(target, requirements=staying).review(facts)
+    eligibility = replace(target, requirements=staying).review(facts)
     if not eligibility.count:
-        return msgspec.structs.replace(_deny(no_node(eligibility)), details=details(eligibility))
+        return replace(_deny(no_node(eligibility)), details=details(eligibility))
     # Read last: only an eviction that all else allows needs it.
     quota = migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
@@ -195,7 +195,7 @@ def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tu
         if isinstance(unfinished, Unavailable):
             # Any tenant's migrations may be too large for a list. What can still be evaluated is.
             doubt = messages.cap_not_applied(unfinished.why)
-            settings = msgspec.structs.replace(settings, max_per_cluster=0)
+            settings = replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
     claimed = () if isinstance(unfinished, Unavailable) else claimed_evacuations(unfinished or ())
@@ -214,11 +214,8 @@ def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
     if configuration.is_gate_open(MIGRATION_QUEUE):
         return settings
     visible = max(1, configuration.parallel_migrations)
-    return msgspec.structs.replace(
-        settings,
-        max_per_namespace=min(settings.max_per_namespace, visible),
-        max_per_cluster=min(settings.max_per_cluster, visible),
-    )
+    namespace, cluster = min(settings.max_per_namespace, visible), min(settings.max_per_cluster, visible)
+    return replace(settings, max_per_namespace=namespace, max_per_cluster=cluster)
 
 
 def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
@@ -226,7 +223,7 @@ def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
     if doubt is None:
         return decision
     reasons, warnings = (*decision.reasons, doubt), (*decision.warnings, doubt)
-    return msgspec.structs.replace(decision, reasons=reasons, warnings=warnings)
+    return replace(decision, reasons=reasons, warnings=warnings)
 
 
 def _deny(reason: Reason) -> Decision:
