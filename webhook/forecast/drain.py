@@ -263,19 +263,13 @@ class Planner:
         for vmi in snapshot.vmis.values():
             if vmi.node_name and not vmi.has_ended:
                 self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
-        self._count(running)
-
-    def _count(self, running: Sequence[LauncherPod]) -> None:
-        """Have the neighbors know all rules first, and then all pods."""
-        infos = [(packing.pod_info_of(pod, self._snapshot.labels), pod) for pod in running]
-        for info, _ in infos:
+        # The neighbors know all rules first, and then all pods.
+        infos = [packing.pod_info_of(pod, snapshot.labels) for pod in running]
+        targets = (self._classes.target_pod(vmi) for vms in self._vms.values() for vmi in vms.values())
+        for info in (*infos, *targets):
             self._neighbors.track(info.rules)
-        for vms in self._vms.values():
-            for vmi in vms.values():
-                self._neighbors.track(self._classes.target_pod(vmi).rules)
-        for info, pod in infos:
-            position = self._snapshot.index.position(pod.node_name)
-            if position is not None:
+        for info, pod in zip(infos, running, strict=True):
+            if (position := index.position(pod.node_name)) is not None:
                 self._neighbors.add(info, position)
 
     def occupied(self) -> Counter[str]:

@@ -7,7 +7,7 @@ warning.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -41,6 +41,10 @@ class _Wanted(msgspec.Struct, frozen=True):
     matcher: Matcher
     text: str
     asked: bool
+
+
+# What is there, by what the VMI is to be filled with.
+_Existing: TypeAlias = dict[Matcher, tuple[_Wanted, SpecReference, Json]]
 
 
 class _Denied(Exception):  # noqa: N818 - never leaves this module
@@ -125,18 +129,18 @@ def _fill(
         del references[matcher]
     if sizing and not references:
         return Decision((instancetypes.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
-    existing: dict[Matcher, tuple[SpecReference, Json]] = {}
+    existing: _Existing = {}
     for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
         if whole is not None:
-            existing[matcher] = named, whole
+            existing[matcher] = wish, named, whole
         else:
             missing = rejection.NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
-    filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
+    filled, fitting = _fit(vmi, namespace, existing, lookups, warnings)
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
-    said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
+    said = {matcher.field: str(existing[matcher][1]) for matcher in fitting}
     made = _changes(vmi, filled, said)
     return Decision((instancetypes.applied(said),), made, warnings=tuple(warnings), notes=said)
 
@@ -156,12 +160,7 @@ def _resolve(
 
 
 def _fit(
-    vmi: Unstructured,
-    namespace: str,
-    existing: dict[Matcher, tuple[SpecReference, Json]],
-    references: dict[Matcher, tuple[_Wanted, SpecReference]],
-    lookups: Lookups,
-    warnings: list[Reason],
+    vmi: Unstructured, namespace: str, existing: _Existing, lookups: Lookups, warnings: list[Reason]
 ) -> tuple[Filled | None, list[Matcher]]:
     """The VMI with as much as fits, and the matchers that it was filled with.
 
@@ -169,17 +168,15 @@ def _fit(
     is never left out for the sake of a default.
     """
     plain = owner.plain_object(vmi, namespace, {})
-    asked = [matcher for matcher in existing if references[matcher][0].asked]
+    asked = [matcher for matcher, (wish, *_) in existing.items() if wish.asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
     fitting: list[Matcher] = []
     filled: Filled | None = None
     for attempt in ([*existing], *alone) if existing else ():
+        tried = {matcher: existing[matcher][1:] for matcher in attempt}
         try:
-            filled = standalone_vmi.fill(
-                plain, {matcher: existing[matcher] for matcher in attempt}, lookups.configuration()
-            )
-            fitting = attempt
+            filled, fitting = standalone_vmi.fill(plain, tried, lookups.configuration()), attempt
             break
         except Rejection as rejection:
             rejections[tuple(attempt)] = rejection
@@ -187,7 +184,7 @@ def _fit(
         if matcher not in fitting:
             # Why it cannot be applied by itself; if it was not tried so, why both cannot.
             why = rejections.get((matcher,)) or rejections[tuple(existing)]
-            _give_up(references[matcher][0], instancetypes.DENIED, _denial(why), warnings)
+            _give_up(existing[matcher][0], instancetypes.DENIED, _denial(why), warnings)
     return filled, fitting
 
 

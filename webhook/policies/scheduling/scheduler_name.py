@@ -168,25 +168,17 @@ def _evaluate_update(
         reason = reasons.owner_chose(vm.scheduler_name)
         return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
     objection = _skip_by_instancetype(vm, namespace, facts, status)
-    if objection and (
-        objection.code == reasons.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)
-    ):
+    before = request.old_object.spec.instancetype if request.old_object and request.old_object.spec else None
+    # A new VM would not get an injected scheduler beside an instancetype that cannot be resolved yet.
+    is_new = (vm.spec.instancetype if vm.spec else None) != before
+    against = (reasons.INSTANCETYPE_SETS_SCHEDULER, *((reasons.INSTANCETYPE_UNRESOLVED,) if is_new else ()))
+    if objection and objection.code in against:
         # KubeVirt would deny the VM with the injected scheduler.
         reason = reasons.withdrawn(vm.scheduler_name, objection.reasons[0].text)
         field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
         changes = (field, *_remove_annotations(vm, manifests, reason.code))
         return Decision((reason,), changes, warnings=(reason,))
     return _restore_annotations(vm)
-
-
-def _is_new(vm: VirtualMachine, old: VirtualMachine | None, objection: Decision) -> bool:
-    """Whether an update names an instancetype that cannot be resolved yet.
-
-    A new VM would not get an injected scheduler beside it.
-    """
-    before = old.spec.instancetype if old and old.spec else None
-    named = vm.spec.instancetype if vm.spec else None
-    return objection.code == reasons.INSTANCETYPE_UNRESOLVED and named != before
 
 
 def _preserve(
