@@ -60,31 +60,25 @@ class Group(msgspec.Struct, frozen=True, gc=False):
         return self.nodes.bit_count()
 
 
-class Eligibility:
+class Eligibility(msgspec.Struct, frozen=True, eq=False):
     """An immutable answer about all nodes at one moment. Only methods that return names cost more than a few µs.
 
-    Args:
+    Attributes:
         nodes: the nodes by position.
         everyone: the positions that are taken.
-        eligible: those of nodes that fail nothing.
+        bitset: those of nodes that fail nothing, the eligible ones.
         failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
-
-    Attributes:
-        bitset: the eligible nodes.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node | None], everyone: int, eligible: int, failures: tuple[Failure, ...]
-    ) -> None:
-        self._nodes: Final = nodes
-        self._everyone: Final = everyone
-        self.bitset: Final = eligible
-        self.failures: Final = failures
+    nodes: Sequence[Node | None]
+    everyone: int
+    bitset: int
+    failures: tuple[Failure, ...]
 
     @property
     def total(self) -> int:
         """How many nodes there are."""
-        return self._everyone.bit_count()
+        return self.everyone.bit_count()
 
     @property
     def count(self) -> int:
@@ -95,14 +89,14 @@ class Eligibility:
         """The same nodes at the same moment, of which some fail something more."""
         more = tuple(failures)
         eligible = self.bitset & ~bitset_union(failure.nodes for failure in more)
-        return Eligibility(self._nodes, self._everyone, eligible, (*self.failures, *more))
+        return Eligibility(self.nodes, self.everyone, eligible, (*self.failures, *more))
 
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self.bitset if part is None else part.nodes
         if bits.bit_count() > _FEW:
-            return sorted(node.name for node in bitset_items(bits, self._nodes) if node)
-        return sorted(node.name for position in bitset_positions(bits) if (node := self._nodes[position]))
+            return sorted(node.name for node in bitset_items(bits, self.nodes) if node)
+        return sorted(node.name for position in bitset_positions(bits) if (node := self.nodes[position]))
 
     def openings(self) -> tuple[Group, ...]:
         """The nodes that one failure alone keeps out, by each: to give up, tolerate or mend it makes them eligible.
@@ -148,7 +142,7 @@ class Eligibility:
         for position, indices in failed.items():
             alike = tuple(indices)
             parts[alike] = parts.get(alike, 0) | 1 << position
-        rest = self._everyone ^ bitset_union(parts.values())
+        rest = self.everyone ^ bitset_union(parts.values())
         return [*parts.items(), ((), rest)] if rest else [*parts.items()]
 
 
