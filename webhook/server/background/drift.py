@@ -337,7 +337,7 @@ class DriftScanner:
         self._audit: Final = audit
         self._reports: Final = reports
         self._clock: Final = clock
-        self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), clock.wall)
+        self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), wall=clock.wall)
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began: float | None = None
         cluster.on_restore(self._start_over)
