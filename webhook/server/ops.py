@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -42,22 +42,51 @@ _EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
 Labels = tuple[str, ...]
 
 
-class _Counter(Collector):
-    """A counter with labels; callers add to ``counts`` directly, for a method would be most of the cost.
+class StateMetric(NamedTuple):
+    """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
 
-    Label values that are ``known`` are shown before anything was counted.
+    Attributes:
+        name: the name of the metric.
+        text: its help.
+        read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
+        labels: their names.
+        created: since when a counter has counted, in Unix seconds; None: it does not say so.
     """
 
-    def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
-        self._family: Final = partial(CounterMetricFamily, name, text, labels=labels)
-        self._created: Final = time.time()
-        self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
+    name: str
+    text: str
+    read: Callable[[], float | Mapping[str, float] | Mapping[Labels, float]]
+    labels: Labels = ()
+    created: float | None = None
+
+
+class MetricsState:
+    """What is read at each scrape, for prometheus_client.
+
+    Args:
+        metrics: all of it.
+    """
+
+    def __init__(self, metrics: Iterable[StateMetric]) -> None:
+        self._metrics: Final = tuple(metrics)
+
+    def describe(self) -> Iterable[Metric]:
+        """All metrics without numbers, at the registration: it denies a name that is taken."""
+        return map(_family, self._metrics)
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        for values, count in self.counts.items():
-            family.add_metric(values, count, created=self._created)
-        yield family
+        """All metrics, at a scrape."""
+        for metric in self._metrics:
+            family, numbers = _family(metric), metric.read()
+            for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
+                created: dict[str, Any] = {} if metric.created is None else {"created": metric.created}
+                family.add_metric((value,) if isinstance(value, str) else value, number, **created)
+            yield family
+
+
+def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+    return kind(metric.name, metric.text, labels=metric.labels)
 
 
 class _Latencies(msgspec.Struct):
@@ -180,9 +209,10 @@ class Metrics(Observer):
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
     def _counter(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> dict[Labels, int]:
-        counter = _Counter(name, text, labels, known)
-        self.registry.register(counter)
-        return counter.counts
+        """A counter with labels, shown for those that are known before anything was counted; callers add directly."""
+        counts = dict.fromkeys(known, 0)
+        self.registry.register(MetricsState([StateMetric(f"{name}_total", text, lambda: counts, labels, time.time())]))
+        return counts
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
@@ -211,50 +241,6 @@ class Metrics(Observer):
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """Count and log a bug in a policy or beneath it."""
         self.on_crash(endpoint.path, error)
-
-
-class StateMetric(NamedTuple):
-    """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
-
-    Attributes:
-        name: the name of the metric.
-        text: its help.
-        read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
-        labels: their names.
-    """
-
-    name: str
-    text: str
-    read: Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
-    labels: tuple[str, ...] = ()
-
-
-class MetricsState:
-    """What is read at each scrape, for prometheus_client.
-
-    Args:
-        metrics: all of it.
-    """
-
-    def __init__(self, metrics: Iterable[StateMetric]) -> None:
-        self._metrics: Final = tuple(metrics)
-
-    def describe(self) -> Iterable[Metric]:
-        """All metrics without numbers, at the registration: it denies a name that is taken."""
-        return map(_family, self._metrics)
-
-    def collect(self) -> Iterable[Metric]:
-        """All metrics, at a scrape."""
-        for metric in self._metrics:
-            family, numbers = _family(metric), metric.read()
-            for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
-                family.add_metric((value,) if isinstance(value, str) else value, number)
-            yield family
-
-
-def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
-    return kind(metric.name, metric.text, labels=metric.labels)
 
 
 class Ops(GuardedApplication):
