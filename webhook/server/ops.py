@@ -257,6 +257,9 @@ class Ops(GuardedApplication):
         authorizer: checks tokens for metrics; None: none is needed.
     """
 
+    checks_host = False
+    max_in_flight = 0
+
     def __init__(
         self,
         rendering: Rendering | None,
@@ -264,7 +267,7 @@ class Ops(GuardedApplication):
         traffic: CrashObserver,
         authorizer: Authorizer | None = None,
     ) -> None:
-        super().__init__(METRICS_PATH, traffic, authorizer=authorizer)
+        super().__init__(METRICS_PATH, traffic, authorizer, guarded=authorizer is not None)
         self._rendering: Final = rendering
         self._waiting_for: Final = waiting_for
 
