@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -111,7 +111,6 @@ class EventWriter(Observer):
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
         self._clock: Final = clock
         self._series: Final[dict[_Key, _Series]] = {}
-        self._new: Final[deque[_Key]] = deque()
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
@@ -133,7 +132,6 @@ class EventWriter(Observer):
         else:
             name = f"kubevirt-webhook.{secrets.token_hex(8)}"
             self._series[key] = _Series(event, name, self._clock.now(), last=self._clock.wall())
-            self._new.append(key)
 
     async def run(self) -> None:
         """Write Events indefinitely; ends when it is cancelled."""
@@ -146,8 +144,7 @@ class EventWriter(Observer):
 
     async def write(self) -> None:
         """Write some of what is new, and the counts of what has had its time."""
-        for _ in range(min(_PER_TICK, len(self._new))):
-            key = self._new.popleft()
+        for key in [key for key, entry in self._series.items() if not entry.written][:_PER_TICK]:
             series = self._series[key]
             series.written = await self._send("create", series)
             if not series.written:
