@@ -25,7 +25,7 @@ from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.authorizer import Authorizer, GuardedApplication
-from webhook.server.edge import Connection, CrashObserver, RequestDenied
+from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible
 
@@ -276,7 +276,12 @@ class Ops(GuardedApplication):
         path = request.head.path
         if path == METRICS_PATH and self._rendering:
             return None
-        await _settle(request.connection)
+        # The first request of a connection is answered at once.
+        connection, now = request.connection, asyncio.get_running_loop().time()
+        delay = max(0.0, connection.settled + SETTLE_SECONDS - now)
+        connection.settled = now + delay
+        if delay:
+            await asyncio.sleep(delay)
         if self._waiting_for and path == "/healthz":
             return Answer.text(200, "ok")
         if self._waiting_for and path == "/readyz":
@@ -292,12 +297,3 @@ class Ops(GuardedApplication):
         del request, permission
         assert self._rendering
         return Answer(200, await self._rendering.text(), header_lines({"Content-Type": CONTENT_TYPE_LATEST}))
-
-
-async def _settle(connection: Connection) -> None:
-    """Wait until `SETTLE_SECONDS` have passed since this connection's last request: the first is answered at once."""
-    now = asyncio.get_running_loop().time()
-    delay = connection.settled + SETTLE_SECONDS - now
-    connection.settled = now + max(0.0, delay)
-    if delay > 0:
-        await asyncio.sleep(delay)

@@ -25,7 +25,7 @@ from webhook.k8s.types.meta import StoredObject, Unstructured
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity
-from webhook.kubevirt.vm.fidelity import Difference, Incomparable
+from webhook.kubevirt.vm.fidelity import Incomparable
 from webhook.settings.model import FidelitySettings
 
 RESULTS: Final = ("same", "different", "skipped")
@@ -157,7 +157,11 @@ class FidelityCheck:
         differences = StepBudget().run(lambda: fidelity.differences(plain, vmi.plain(), get, configuration))
         if not differences:
             return "same"
-        self._report(namespace, name, vmi.meta.uid or "", differences)
+        self.differing += len(differences)
+        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
+        about, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self.clock.wall())
+        record = FidelityRecord(SCHEMA, when, vmi.meta.uid or "", about, fields[:_FIELDS_SHOWN], len(fields))
+        self.audit(record)
         return "different"
 
     async def _get(self, resource: Resource[Any], namespace: str, name: str) -> Unstructured | None:
@@ -165,9 +169,3 @@ class FidelityCheck:
         if isinstance(answer, Unavailable):
             raise _RoundGivenUp(answer.why)
         return answer
-
-    def _report(self, namespace: str, name: str, uid: str, differences: tuple[Difference, ...]) -> None:
-        self.differing += len(differences)
-        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
-        named, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self.clock.wall())
-        self.audit(FidelityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))

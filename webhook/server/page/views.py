@@ -75,11 +75,9 @@ class PageQuery:
             raise InputError(f"{quote(value)} is not a valid value", name, f"use {', '.join(choices)}")
         return value
 
-    def number(self, name: str, default: int = 0) -> int:
-        """The value of a parameter that is a number, or an `InputError`."""
-        value = self.text(name)
-        if not value:
-            return default
+    def number(self, name: str) -> int:
+        """The value of a parameter that is a number, 0 where it is absent; any other is an `InputError`."""
+        value = self.text(name) or "0"
         if not (value.isascii() and value.isdecimal() and len(value) <= 12 and int(value) < _MAX_NUMBER):
             raise InputError(f"{quote(value)} is not a valid number", name, "use digits")
         return int(value)

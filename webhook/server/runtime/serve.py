@@ -348,27 +348,19 @@ class Background(msgspec.Struct, frozen=True):
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
-        events, drift, check, by_result = self.events, self.drift_scan, self.fidelity, ("result",)
+        events, drift, check = self.events, self.drift_scan, self.fidelity
+        by_result, by_resource = ("result",), ("policy", "resource")
         found = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
         compared = "Running VMs compared by the fidelity check, by result."
         differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
+            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, by_resource),
+            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, by_result),
+            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, by_result),
             StateMetric(
-                "kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, ("policy", "resource")
-            ),
-            StateMetric(
-                "kubevirt_webhook_events_total", written, lambda: dict(events.results) if events else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_drift_scans_total", scans, lambda: dict(drift.rounds) if drift else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_checked_total",
-                compared,
-                lambda: dict(check.checked) if check else {},
-                by_result,
+                "kubevirt_webhook_fidelity_checked_total", compared, lambda: check.checked if check else {}, by_result
             ),
             StateMetric(
                 "kubevirt_webhook_fidelity_differences_total", differed, lambda: check.differing if check else {}
