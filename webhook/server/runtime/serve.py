@@ -457,11 +457,8 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
-        result = {}
-        for name in settings.current().scheduling.schedulers:
-            health = cluster.peek(SchedulerKey(name))
-            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "available")
-        return result
+        found = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().scheduling.schedulers}
+        return {name: float(isinstance(it, SchedulerHealth) and it.state == "available") for name, it in found.items()}
 
     def release() -> Mapping[tuple[str, ...], float]:
         install = cluster.peek(KubeVirtKey())
