@@ -91,6 +91,17 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         """Whether requests are denied while they cannot be evaluated."""
         return self.on_error == "deny" and settings.policy(self.policy).failure_policy == "Fail"
 
+    def is_on(self, settings: Settings) -> bool:
+        """Whether the settings let the policy look at these objects at all."""
+        scheduling, instancetypes = settings.scheduling, settings.instancetypes
+        switches = {
+            (names.SCHEDULING, UNSTRUCTURED_VMS.plural): scheduling.looks_at_virtual_machines,
+            (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): scheduling.looks_at_virtual_machine_instances,
+            (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): instancetypes.virtual_machines,
+            (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): instancetypes.virtual_machine_instances,
+        }
+        return switches.get((self.policy, self.resource), True)
+
 
 # An endpoint of whatever objects and policy.
 Endpoint: TypeAlias = PolicyEndpoint[Any, Any]

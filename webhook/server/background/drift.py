@@ -82,17 +82,11 @@ LOOKS: Final = (
 
 def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
-    off = {
-        (names.SCHEDULING, UNSTRUCTURED_VMS.plural): not settings.scheduling.looks_at_virtual_machines,
-        (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): not settings.scheduling.looks_at_virtual_machine_instances,
-        (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): not settings.instancetypes.virtual_machines,
-        (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
-    }
     enforced, chosen = frozenset(policies), []
     for look in LOOKS:
-        evaluates = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
+        evaluates = tuple(each for each in look.endpoints if each.policy in enforced and each.is_on(settings))
         if evaluates:
-            chosen.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
+            chosen.append(msgspec.structs.replace(look, endpoints=evaluates))
     return chosen
 
 
