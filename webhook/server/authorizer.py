@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeVar
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
+from webhook.lru import LruCache
 from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
 from webhook.server.edge import (
@@ -65,7 +65,7 @@ class Authorizer:
         self._cluster: Final = cluster
         self._path: Final = path
         self._questions: Final = FairQueue(MAX_QUESTIONS)
-        self._kept: Final[OrderedDict[bytes, tuple[float, RequestDenied | None]]] = OrderedDict()
+        self._kept: Final = LruCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
 
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
@@ -85,13 +85,10 @@ class Authorizer:
 
         now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode()).digest()
-        until, denial = self._kept.get(digest, (0.0, None))
+        until, denial = self._kept.get(digest) or (0.0, None)
         if now >= until:
             denial = await self.evaluate(check, client)
-            self._kept[digest] = now + KEPT_SECONDS, denial
-            self._kept.move_to_end(digest)
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._kept.put(digest, (now + KEPT_SECONDS, denial))
         if denial:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
