@@ -69,7 +69,11 @@ class Authority:
             raise CertificateError("the CA's key is not an ECDSA key")
         if source.public_bytes(secret.public_key()) != source.public_bytes(certificates[0].public_key()):
             raise CertificateError("the CA's key does not belong to its certificate")
-        if not _is_authority(certificates[0]):
+        try:
+            is_authority = certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        except (x509.ExtensionNotFound, ValueError):
+            is_authority = False
+        if not is_authority:
             raise CertificateError("the certificate is not a CA's")
         return cls(certificates[0], secret)
 
@@ -193,10 +197,3 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         decipher_only=False,
         **dict.fromkeys(unused, False),
     )
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False

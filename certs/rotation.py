@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -224,6 +224,7 @@ class _Log(Protocol):
     def warning(self, event: str, **fields: Any) -> Any: ...
 
 
+@dataclass(eq=False)
 class Rotation:
     """The rotation by one replica.
 
@@ -238,27 +239,18 @@ class Rotation:
         jitter: returns a number between two numbers.
     """
 
-    def __init__(  # noqa: PLR0913 - what it works with, each from outside
-        self,
-        store: SecretStore,
-        bundles: Bundles,
-        terms: Terms,
-        serve: Callable[[Pair], None],
-        *,
-        plan: Planner,
-        clock: _Clock,
-        log: _Log,
-        jitter: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._store: Final = store
-        self._bundles: Final = bundles
-        self._terms: Final = terms
-        self._serve: Final = serve
-        self._plan: Final = plan
-        self._clock: Final = clock
-        self._log: Final = log
-        self._jitter: Final = jitter
-        self._grace: Final = min(GRACE_SECONDS, terms.leaf.total_seconds() / 2)
+    store: SecretStore
+    bundles: Bundles
+    terms: Terms
+    serve: Callable[[Pair], None]
+    _: KW_ONLY
+    plan: Planner
+    clock: _Clock
+    log: _Log
+    jitter: Callable[[float, float], float] = random.uniform
+
+    def __post_init__(self) -> None:
+        self._grace = min(GRACE_SECONDS, self.terms.leaf.total_seconds() / 2)
         self._pair: Pair | None = None
         self._signer = b""
         self._renew = datetime.min.replace(tzinfo=UTC)
@@ -294,7 +286,7 @@ class Rotation:
         """Repeat `step` until cancelled."""
         while True:
             seconds = await self.step()
-            await self._clock.sleep(seconds * self._jitter(0.8, 1.2))
+            await self.clock.sleep(seconds * self.jitter(0.8, 1.2))
 
     async def step(self) -> float:
         """Read the state and do the next step; returns the seconds until the next one."""
@@ -309,9 +301,9 @@ class Rotation:
     async def _step(self) -> float:
         # The order matters: a CA that is in the Secret, and was not in the caBundles before, is to be published. In
         # the other order it may have been published and removed already.
-        configurations = await self._bundles.read()
+        configurations = await self.bundles.read()
         now = self._now()
-        stored = await self._store.read()
+        stored = await self.store.read()
         self.found = configurations
         self._missing = tuple(name for name, configuration in configurations.items() if configuration is None)
         plan = await self._plan_for(self._situation(stored, now), now)
@@ -328,14 +320,14 @@ class Rotation:
             return BUSY_SECONDS
         self._log_once(RotationEvent.CONFIGURATIONS_MISSING, names=self._missing)
         self._logged.pop(RotationEvent.RETRYING, None)
-        return min(QUIET_SECONDS, self._terms.leaf.total_seconds() / 20)
+        return min(QUIET_SECONDS, self.terms.leaf.total_seconds() / 20)
 
     def _situation(self, stored: StoredSecret | None, now: datetime) -> Situation:
-        clock = self._clock.now()
+        clock = self.clock.now()
         is_serving = self._pair is not None and self._pair.is_valid(now)
         published = self._published
         return Situation(
-            self._terms,
+            self.terms,
             {name: dict(each.bundles) if each else None for name, each in self.found.items()},
             dict(stored.data) if stored else None,
             is_rotation_requested=bool(stored and stored.is_rotation_requested),
@@ -353,21 +345,21 @@ class Rotation:
             former, made, plan = self._planned
             if situation == former and made <= now < plan.until:
                 return plan
-        plan = await self._plan(situation, now, self._now())
+        plan = await self.plan(situation, now, self._now())
         self._planned = situation, now, plan
         return plan
 
     async def _write_secret(self, plan: Plan, data: Mapping[str, bytes], stored: StoredSecret | None) -> None:
         """Write the next state of the Secret."""
         if stored is None:
-            done = await self._store.create(data)
+            done = await self.store.create(data)
         else:
-            done = await self._store.replace(data, stored.version, answered=plan.makes_ca)
+            done = await self.store.replace(data, stored.version, answered=plan.makes_ca)
         if done:
             if plan.makes_ca:
-                self._made = self._clock.now()
+                self._made = self.clock.now()
             for event, fields in plan.changes:
-                self._log.info(event, **fields)
+                self.log.info(event, **fields)
 
     def _take_leaf(self, plan: Plan, now: datetime) -> bool:
         """Serve with the new leaf certificate, if there is one."""
@@ -379,12 +371,12 @@ class Rotation:
         # The clock may have jumped while the plan was made.
         if pair is None or not pair.is_valid(self._now()):
             return False
-        self._serve(pair)
+        self.serve(pair)
         # The lifetime may be limited by that of the CA.
         life = (pair.not_after - now) * RENEWED_AT
         self._pair, self._signer = pair, pair.authority
-        self._renew = now + life * self._jitter(0.9, 1.0)
-        self._log.info(RotationEvent.LEAF_ISSUED, expires=pair.not_after.isoformat(), ca=plan.signer_name)
+        self._renew = now + life * self.jitter(0.9, 1.0)
+        self.log.info(RotationEvent.LEAF_ISSUED, expires=pair.not_after.isoformat(), ca=plan.signer_name)
         return True
 
     async def _write_ca_bundles(self, plan: Plan) -> bool:
@@ -395,8 +387,8 @@ class Rotation:
             configuration = self.found[name]
             assert configuration
             try:
-                if await self._bundles.write(name, configuration.version, entries):
-                    self._log.info(RotationEvent.BUNDLES_WRITTEN, configuration=name, entries=sorted(entries))
+                if await self.bundles.write(name, configuration.version, entries):
+                    self.log.info(RotationEvent.BUNDLES_WRITTEN, configuration=name, entries=sorted(entries))
             except NotNow as error:
                 # A failed write must not prevent those of the other configurations.
                 failures.append(error.why)
@@ -407,11 +399,11 @@ class Rotation:
         return changed
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.wall(), UTC)
+        return datetime.fromtimestamp(self.clock.wall(), UTC)
 
     def _remember(self, plan: Plan) -> None:
         """Record when each retired CA was first read, and when the incoming one was first in every caBundle."""
-        now = self._clock.now()
+        now = self.clock.now()
         if plan.published is None:
             self._published = None
         elif self._published is None or self._published[0] != plan.published:
@@ -424,4 +416,4 @@ class Rotation:
             self._logged.pop(event, None)
         elif self._logged.get(event) != fields:
             self._logged[event] = fields
-            self._log.warning(event, **fields)
+            self.log.warning(event, **fields)

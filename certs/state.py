@@ -10,7 +10,7 @@ unless the Secret holds nothing yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -31,7 +31,6 @@ from certs.rotation import (
     Plan,
     RotationEvent,
     Situation,
-    Terms,
 )
 
 # A Secret that is deleted repeatedly must not let caBundles grow without a limit.
@@ -120,78 +119,62 @@ class CaState:
         return cls(issuer, incoming, tuple(retired), rotated), tuple(problems)
 
 
-@dataclass(frozen=True)
-class Observation:
-    """What a replica knows besides the Secret.
-
-    Attributes:
-        now: the wall clock, in UTC.
-        bundles: the caBundle (PEM, maybe empty) of every entry of every existing configuration, read before the Secret.
-        serving_ca: the CA of the replica's valid leaf certificate; None if it has none.
-        has_leaf: the replica needs no new leaf certificate now. Then the hosts of the issuer do not matter to it: in a
-            rollout that renames the Service, other replicas may need another CA.
-        is_rotation_requested: the annotation of the Secret requests a new CA.
-        may_create: whether the replica may create a CA without a request.
-        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. If no replica can be
-            serving yet, it is promoted without this.
-        may_retire: whether the replica has known a retired CA for long enough to remove it.
-    """
-
-    now: datetime
-    bundles: Collection[bytes]
-    serving_ca: x509.Certificate | None = None
-    has_leaf: bool = False
-    is_rotation_requested: bool = False
-    may_create: bool = True
-    may_promote: bool = True
-    may_retire: Callable[[Retired], bool] = lambda _: True
-
-
-def plan_next_state(state: CaState, terms: Terms, observed: Observation) -> CaState:
+def plan_next_state(state: CaState, situation: Situation, now: datetime) -> CaState:
     """The next content of the Secret; equal to the present one if there is nothing to do.
 
     A promotion waits for the next call before anything else changes, so that each write changes one thing.
     """
-    trusted = [set(parse_bundle(pem)) for pem in observed.bundles]
-    state = _adopt_unknown(state, terms, observed, {each for bundle_ in trusted for each in bundle_})
-    if state.incoming and state.incoming.unusable((), observed.now):
-        state = replace(_retire(state, state.incoming, observed.now + terms.overlap), incoming=None)
+    terms, trusted = situation.terms, _trusted(situation)
+    state = _adopt_unknown(state, situation, now, set().union(*trusted))
+    incoming = state.incoming
+    if incoming and incoming.unusable((), now):
+        state = replace(_retire(state, incoming, now + terms.overlap), incoming=None)
     elif (
-        (incoming := state.incoming)
+        incoming
         and all(incoming.certificate in certificates for certificates in trusted)
-        and (observed.may_promote or not (state.issuer or state.retired))
+        # While no replica can be serving yet, it need not have been in the caBundles for long.
+        and (incoming.pem == situation.promotable or not (state.issuer or state.retired))
     ):
-        promoted = replace(state, issuer=state.incoming, incoming=None, rotated=observed.now)
-        return _retire(promoted, state.issuer, observed.now + terms.overlap) if state.issuer else promoted
-    if state.incoming is None and _needs_new_ca(state, terms, observed):
-        state = replace(state, incoming=Authority.new(terms.hosts, observed.now, terms.authority))
-    return replace(state, retired=tuple(_age(state.retired, trusted, observed)))
+        promoted = replace(state, issuer=incoming, incoming=None, rotated=now)
+        return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
+    if state.incoming is None and _needs_new_ca(state, situation, now):
+        state = replace(state, incoming=Authority.new(terms.hosts, now, terms.authority))
+    return replace(state, retired=tuple(_age(state.retired, trusted, situation, now)))
 
 
-def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
-    if observed.is_rotation_requested or not observed.may_create:
-        return observed.is_rotation_requested
-    issuer, hosts = state.issuer, () if observed.has_leaf else terms.hosts
-    if issuer is None or issuer.unusable(hosts, observed.now):
-        return True
-    return observed.now >= _renewal(issuer)
+def _trusted(situation: Situation) -> list[set[x509.Certificate]]:
+    """The CAs of each different caBundle."""
+    bundles = {pem for entries in situation.bundles.values() if entries for pem in entries.values()}
+    return [set(parse_bundle(pem)) for pem in bundles]
 
 
-def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted: Iterable[x509.Certificate]) -> CaState:
+def _needs_new_ca(state: CaState, situation: Situation, now: datetime) -> bool:
+    if situation.is_rotation_requested or not situation.may_create:
+        return situation.is_rotation_requested
+    # With a leaf certificate the hosts of the issuer do not matter: in a rollout that renames the Service, other
+    # replicas may need another CA.
+    issuer, hosts = state.issuer, () if situation.has_leaf else situation.terms.hosts
+    return issuer is None or bool(issuer.unusable(hosts, now)) or now >= _renewal(issuer)
+
+
+def _adopt_unknown(state: CaState, situation: Situation, now: datetime, trusted: set[x509.Certificate]) -> CaState:
     """Retire the CAs that a caBundle trusts and the Secret does not contain, if they are bound to the same hosts.
 
     Otherwise, an attacker who can write a caBundle once could have a CA trusted for a week. If the Secret is empty, all
     are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
-    known = state.all_certificates()
-    foreign = set(trusted) - known - {observed.serving_ca}
-    unknown = [each for each in foreign if not known or is_bound(each, terms.hosts)]
-    unknown = [each for each in unknown if each.not_valid_after_utc > observed.now]
+    known, terms = state.all_certificates(), situation.terms
+    serving = parse_bundle(situation.signer)[0] if situation.is_serving else None
+    unknown = [
+        each
+        for each in trusted - known - {serving}
+        if each.not_valid_after_utc > now and (not known or is_bound(each, terms.hosts))
+    ]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
-    if observed.serving_ca and observed.serving_ca not in known:
-        unknown.insert(0, observed.serving_ca)
+    if serving and serving not in known:
+        unknown.insert(0, serving)
     room = max(0, MOST_RETIRED - len(state.retired))
-    until = observed.now + terms.overlap
+    until = now + terms.overlap
     return replace(state, retired=(*state.retired, *(Retired(each, until) for each in unknown[:room])))
 
 
@@ -201,11 +184,11 @@ def _retire(state: CaState, authority: Authority, until: datetime) -> CaState:
 
 
 def _age(
-    retired: Iterable[Retired], trusted: Sequence[set[x509.Certificate]], observed: Observation
+    retired: Iterable[Retired], trusted: Sequence[set[x509.Certificate]], situation: Situation, now: datetime
 ) -> Iterable[Retired]:
     for each in retired:
         if not each.leaving:
-            yield replace(each, leaving=observed.now >= each.until and observed.may_retire(each))
+            yield replace(each, leaving=now >= each.until and _pem(each.certificate) in situation.removable)
         elif any(each.certificate in certificates for certificates in trusted):
             yield each
 
@@ -237,27 +220,14 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     """
     terms, data = situation.terms, situation.secret or {}
     state, problems = CaState.decode(data, now + terms.overlap)
-    bundles = {pem for entries in situation.bundles.values() if entries for pem in entries.values()}
-    trusted = [set(parse_bundle(pem)) for pem in bundles]
-    incoming = state.incoming
+    trusted, incoming = _trusted(situation), state.incoming
     known = Plan(
         until=now,
         problems=problems if data else (),
         retired=tuple(_pem(each.certificate) for each in state.retired),
         published=incoming.pem if incoming and all(incoming.certificate in each for each in trusted) else None,
     )
-    (signer,) = parse_bundle(situation.signer) or (None,)
-    observed = Observation(
-        now,
-        bundles,
-        serving_ca=signer if situation.is_serving else None,
-        has_leaf=situation.has_leaf,
-        is_rotation_requested=situation.is_rotation_requested,
-        may_create=situation.may_create,
-        may_promote=incoming is not None and incoming.pem == situation.promotable,
-        may_retire=lambda each: _pem(each.certificate) in situation.removable,
-    )
-    next_state = plan_next_state(state, terms, observed)
+    next_state = plan_next_state(state, situation, now)
     if next_state != state or (problems and situation.secret is not None):
         makes_ca, encoded = next_state.incoming is not None and next_state.incoming != incoming, next_state.encode()
         if makes_ca or situation.secret is None or encoded != {key: data[key] for key in KEYS if key in data}:

@@ -369,7 +369,7 @@ class TestRepairs:
         def refused(pair: Pair) -> None:
             raise CertificateError("OpenSSL refuses the pair")
 
-        object.__setattr__(replica.rotation, "_serve", refused)
+        replica.rotation.serve = refused
         world.clock.advance(6 * DAY)
         await replica.step()
         assert (replica.leaf, replica.rotation.failures) == (serving, 1)

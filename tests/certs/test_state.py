@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import Authority, bundle, parse_bundle
-from certs.rotation import KEYS, RETIRED, ROTATED, Terms
+from certs.rotation import KEYS, RETIRED, ROTATED, Situation, Terms
 from certs.source import certificate_builder, common_name
-from certs.state import MOST_RETIRED, CaState, Observation, Retired, plan_next_state
+from certs.state import MOST_RETIRED, CaState, Retired, plan_next_state
 from tests.certs.memory import HOST, START, TERMS
 from tests.golden_files import Golden
 
@@ -33,7 +33,14 @@ EXPIRED = authority(expired=True)
 def plan(
     state: CaState, bundles: Collection[bytes], terms: Terms = TERMS, now: datetime = START, **known: Any
 ) -> CaState:
-    return plan_next_state(state, terms, Observation(now, bundles, **known))
+    """The next state, for a replica that has known all CAs for long, and otherwise has nothing but what is known."""
+    known = {"is_rotation_requested": False, "signer": b"", "has_leaf": False, "may_create": True} | known
+    known = {"promotable": state.incoming.pem if state.incoming else b""} | known
+    known = {"removable": frozenset(bundle([each.certificate]) for each in state.retired)} | known
+    entries = {str(number): pem for number, pem in enumerate(bundles)}
+    return plan_next_state(
+        state, Situation(terms, {"it": entries}, None, is_serving=bool(known["signer"]), **known), now
+    )
 
 
 QUIET = CaState(OLD, None, (), START)
@@ -68,13 +75,13 @@ def test_nothing_to_do() -> None:
 def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
     state = replace(QUIET, incoming=NEW)
     both = NEW.pem + OLD.pem
-    assert (plan(state, [both, OLD.pem]), plan(state, [both, both], may_promote=False)) == (state, state)
+    assert (plan(state, [both, OLD.pem]), plan(state, [both, both], promotable=b"")) == (state, state)
     later = START + timedelta(days=1)
     kept = (Retired(OLD.certificate, later + TERMS.overlap),)
     assert plan(state, [both, both], now=later) == CaState(NEW, None, kept, later)
     first = CaState(None, NEW)
-    assert plan(first, [b"", NEW.pem], may_promote=False) == first
-    assert plan(first, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
+    assert plan(first, [b"", NEW.pem], promotable=b"") == first
+    assert plan(first, [NEW.pem], promotable=b"").issuer == NEW, "nobody serves yet"
     assert plan(first, []).issuer == NEW, "no configuration, nobody calls"
 
 
@@ -102,7 +109,7 @@ def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() 
     state = replace(QUIET, retired=(Retired(OTHER.certificate, START),))
     both = OLD.pem + OTHER.pem
     assert plan(state, [both], now=START - timedelta(seconds=1)) == state
-    assert plan(state, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
+    assert plan(state, [both], removable=frozenset()) == state, "the clock may have jumped"
     leaving = plan(state, [both])
     assert leaving.retired == (Retired(OTHER.certificate, START, leaving=True),)
     assert (leaving.trust_bundle(), plan(leaving, [OLD.pem, both])) == (OLD.pem, leaving)
@@ -112,18 +119,18 @@ def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() 
 def test_what_nobody_knows_of_is_kept_for_an_overlap() -> None:
     kept = Retired(OTHER.certificate, START + TERMS.overlap)
     assert plan(QUIET, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
-    assert plan(QUIET, [OLD.pem], serving_ca=OTHER.certificate).retired == (kept,)
+    assert plan(QUIET, [OLD.pem], signer=OTHER.pem).retired == (kept,)
     assert plan(QUIET, [OLD.pem + EXPIRED.pem]) == QUIET
 
 
 def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() -> None:
     many = b"".join(authority().pem for _ in range(MOST_RETIRED + 4))
-    mine = Authority.new([HOST], START - timedelta(days=1), TERMS.authority).certificate
-    state = plan(QUIET, [many], serving_ca=mine)
+    mine = Authority.new([HOST], START - timedelta(days=1), TERMS.authority)
+    state = plan(QUIET, [many], signer=mine.pem)
     assert len(state.retired) == MOST_RETIRED
-    assert mine in [each.certificate for each in state.retired]
+    assert mine.certificate in [each.certificate for each in state.retired]
     assert len(parse_bundle(state.trust_bundle())) == MOST_RETIRED + 1
-    assert plan(state, [many, state.trust_bundle()], serving_ca=mine) == state
+    assert plan(state, [many, state.trust_bundle()], signer=mine.pem) == state
 
 
 def foreign(

@@ -16,7 +16,7 @@ import msgspec
 
 from webhook.admission.audit import AnyRecord
 from webhook.admission.output import Lost, Output
-from webhook.text import visible_json
+from webhook.text import shorten, visible_json
 
 # How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
 # from the requests each time: measured, that cost a review three times what the whole policy does.
@@ -47,7 +47,7 @@ _encode: Final = msgspec.json.Encoder().encode
 def _cut(value: Any, most: int) -> Any:
     """Plain JSON with all long strings shortened, and the first items of all lists and maps."""
     if isinstance(value, str):
-        return value if len(value) <= _MAX_STRING else value[: _MAX_STRING - 1] + "…"
+        return shorten(value, _MAX_STRING)
     if isinstance(value, dict):
         return {_cut(key, most): _cut(item, most) for key, item in islice(value.items(), most)}
     return [_cut(item, most) for item in value[:most]] if isinstance(value, list | tuple) else value

@@ -27,7 +27,7 @@ from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
-from webhook.review.reviewer import Observer, Reviewer
+from webhook.review.reviewer import Reviewer
 from webhook.settings.model import Settings
 
 # The namespace of generated UIDs, so that the same input gives the same review.
@@ -317,7 +317,7 @@ async def create(
     deadline, on the running loop's clock, in seconds. It is as if the VMI existed, which the cluster does not have.
     """
     around = _WithVmi(cluster, vmi) if vmi else cluster
-    reviewer = Reviewer(around, lambda: settings, NoAudit(), Observer())
+    reviewer = Reviewer(around, lambda: settings, NoAudit())
     controller = await _controller(cluster, deadline) or controller_account("kubevirt")
     user = _OWNER if by_owner else controller
     request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)

@@ -312,7 +312,7 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
         ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION): [],
         ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
     }
-    for endpoint in filter(lambda endpoint: _is_wanted(endpoint, settings), ENDPOINTS):
+    for endpoint in filter(lambda endpoint: endpoint.is_on(settings), ENDPOINTS):
         kind = "MutatingWebhookConfiguration" if endpoint.verb == "mutate" else "ValidatingWebhookConfiguration"
         is_last = endpoint.verb == "mutate" and not endpoint.group
         name = names.LAST_CONFIGURATION if is_last else names.FIRST_CONFIGURATION
@@ -324,16 +324,6 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
         webhooks = {"webhooks": own} if own else {}
         manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **webhooks})
     return manifests
-
-
-def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
-    switches = {
-        (names.SCHEDULING, "virtualmachines"): settings.scheduling.looks_at_virtual_machines,
-        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.looks_at_virtual_machine_instances,
-        (names.INSTANCETYPES, "virtualmachines"): settings.instancetypes.virtual_machines,
-        (names.INSTANCETYPES, "virtualmachineinstances"): settings.instancetypes.virtual_machine_instances,
-    }
-    return switches.get((endpoint.policy, endpoint.resource), True)
 
 
 def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias
 
 import msgspec
 
+from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
@@ -21,13 +22,7 @@ from webhook.policies.instancetypes import virtualmachineinstances, virtualmachi
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
 from webhook.review.replay import Handler, S, V, with_confirmation
-from webhook.settings.model import (
-    EvictionSettings,
-    InstancetypeSettings,
-    MigrationSettings,
-    SchedulingSettings,
-    Settings,
-)
+from webhook.settings.model import Settings
 
 
 def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:
@@ -96,15 +91,21 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
         """Whether requests are denied while they cannot be evaluated."""
         return self.on_error == "deny" and settings.policy(self.policy).failure_policy == "Fail"
 
+    def is_on(self, settings: Settings) -> bool:
+        """Whether the settings let the policy look at these objects at all."""
+        scheduling, instancetypes = settings.scheduling, settings.instancetypes
+        switches = {
+            (names.SCHEDULING, UNSTRUCTURED_VMS.plural): scheduling.looks_at_virtual_machines,
+            (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): scheduling.looks_at_virtual_machine_instances,
+            (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): instancetypes.virtual_machines,
+            (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): instancetypes.virtual_machine_instances,
+        }
+        return switches.get((self.policy, self.resource), True)
+
 
 # An endpoint of whatever objects and policy.
 Endpoint: TypeAlias = PolicyEndpoint[Any, Any]
 
-
-_SCHEDULING: Final = ("scheduling", SchedulingSettings)
-_INSTANCETYPES: Final = ("instancetypes", InstancetypeSettings)
-_MIGRATION: Final = ("migration", MigrationSettings)
-_EVICTION: Final = ("eviction", EvictionSettings)
 
 _VMS: Final = UNSTRUCTURED_VMS.decoded_as(VirtualMachine)
 _WHOLE_VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
@@ -115,7 +116,7 @@ _EVICTIONS: Final = PODS.decoded_as(Eviction)
 
 def _both_stages(
     verb: Literal["mutate", "validate"],
-    section: tuple[Policy, type[S]],
+    policy: Policy,
     objects: Resource[V],
     handler: Handler[V, S],
     *,
@@ -129,7 +130,7 @@ def _both_stages(
     for stage in stages:
         yield PolicyEndpoint(
             verb=verb,
-            policy=section[0],
+            policy=policy,
             stage=stage,
             group=objects.group,
             version=objects.version,
@@ -147,19 +148,19 @@ def _both_stages(
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
-    *_both_stages("mutate", _INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
+    *_both_stages("mutate", names.INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
+    *_both_stages("mutate", names.INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
     *_both_stages(
-        "mutate", _SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
+        "mutate", names.SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
     ),
-    *_both_stages("mutate", _SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
-    *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
-    *_both_stages("mutate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
-    *_both_stages("mutate", _MIGRATION, _TARGET_PODS, pods.constrain_pod),
+    *_both_stages("mutate", names.SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
+    *_both_stages("mutate", names.SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
+    *_both_stages("mutate", names.MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
+    *_both_stages("mutate", names.MIGRATION, _TARGET_PODS, pods.constrain_pod),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", _EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
-    *_both_stages("validate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
-    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
+    *_both_stages("mutate", names.EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
+    *_both_stages("validate", names.MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
+    *_both_stages("validate", names.INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -74,7 +74,7 @@ class PendingReview(msgspec.Struct):
 
 
 class Observer:
-    """Gets every evaluated request; this one, for the command line and tests, does nothing with it."""
+    """Gets every evaluated request."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """A request was evaluated within ``seconds``."""
@@ -90,7 +90,7 @@ class Reviewer:
         cluster: the source of facts.
         settings: returns the present snapshot; called once a review.
         audit: gets a record of every evaluation.
-        observer: gets every evaluation.
+        observers: get every evaluation, one after the other.
         wall: returns Unix time in seconds.
     """
 
@@ -99,13 +99,13 @@ class Reviewer:
         cluster: Cluster,
         settings: Callable[[], Settings],
         audit: Sink,
-        observer: Observer,
+        *observers: Observer,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._cluster: Final = cluster
         self._settings: Final = settings
         self._audit: Final = audit
-        self._observer: Final = observer
+        self._observers: Final = observers
         self._wall: Final = wall
         self._scopes: Final = Scopes()
 
@@ -197,7 +197,8 @@ class Reviewer:
 
     def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
         endpoint, received = pending.endpoint, pending.received
-        self._observer.on_error(endpoint, error)
+        for observer in self._observers:
+            observer.on_error(endpoint, error)
         reason = common.internal_error(received.request.uid)
         return _unknown(endpoint, received, reason, pending.settings)
 
@@ -205,7 +206,8 @@ class Reviewer:
         """Pass an evaluation on to metrics and audit."""
         seconds = time.perf_counter() - pending.start
         endpoint, request, decision = pending.endpoint, verdict.request, verdict.decision
-        self._observer.on_evaluated(endpoint, verdict, seconds)
+        for observer in self._observers:
+            observer.on_evaluated(endpoint, verdict, seconds)
         ages = self._cluster.ages(pending.facts.remembered)
         namespace, object_name, user = request.namespace or "", wire.object_name(request), request.user_info.username
         record = Record(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeVar
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
+from webhook.lru import LruCache
 from webhook.policies.common.required_facts import access_to_path, read
 from webhook.review.replay import replay
 from webhook.server.edge import (
@@ -65,7 +65,7 @@ class Authorizer:
         self._cluster: Final = cluster
         self._path: Final = path
         self._questions: Final = FairQueue(MAX_QUESTIONS)
-        self._kept: Final[OrderedDict[bytes, tuple[float, RequestDenied | None]]] = OrderedDict()
+        self._kept: Final = LruCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
 
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
@@ -85,13 +85,10 @@ class Authorizer:
 
         now = asyncio.get_running_loop().time()
         digest = hashlib.sha256(token.encode()).digest()
-        until, denial = self._kept.get(digest, (0.0, None))
+        until, denial = self._kept.get(digest) or (0.0, None)
         if now >= until:
             denial = await self.evaluate(check, client)
-            self._kept[digest] = now + KEPT_SECONDS, denial
-            self._kept.move_to_end(digest)
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
+            self._kept.put(digest, (now + KEPT_SECONDS, denial))
         if denial:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
@@ -119,41 +116,34 @@ class GuardedApplication(Application):
     Args:
         path: names the listener where an exception is reported.
         traffic: gets exceptions.
-        authorizer: checks tokens; None: none is needed.
-        loopback: whether the listener is on a loopback address, so that the request must name one.
-        max_in_flight: requests that are answered concurrently, shared by clients; 0: there is no limit.
+        questions: checks tokens; None: there is no cluster to ask.
+        guarded: whether a token is needed.
 
     Attributes:
         methods: those that are answered.
-        limits: of the listener.
+        checks_host: whether a listener that needs no token is on a loopback address, so that requests must name one.
+        max_in_flight: requests that are answered concurrently, shared by clients; 0: there is no limit.
     """
 
     methods: tuple[str, ...] = ("GET", "HEAD")
-    limits = Limits()
+    checks_host = True
+    max_in_flight = MAX_IN_FLIGHT
 
-    def __init__(
-        self,
-        path: str,
-        traffic: CrashObserver,
-        *,
-        authorizer: Authorizer | None = None,
-        loopback: bool = False,
-        max_in_flight: int = 0,
-    ) -> None:
+    def __init__(self, path: str, traffic: CrashObserver, questions: Authorizer | None, *, guarded: bool) -> None:
         self._path: Final = path
         self._traffic: Final = traffic
-        self._authorizer: Final = authorizer
-        self._loopback: Final = loopback
-        self._in_flight: Final = FairQueue(max_in_flight) if max_in_flight else None
+        self._questions: Final = questions
+        self._guarded: Final = guarded
+        self._in_flight: Final = FairQueue(self.max_in_flight) if self.max_in_flight else None
 
     def server(self) -> Server:
         """The server; make it inside the running loop."""
-        return Server(self, self.limits)
+        return Server(self, Limits())
 
     @asynccontextmanager
     async def listening(self, address: str, tls: ssl.SSLContext, what: str, seconds: float) -> AsyncIterator[str]:
         """As `webhook.server.edge.serving`, with TLS where tokens are needed; gives the listener's URL."""
-        context = tls if self._authorizer else None
+        context = tls if self._guarded else None
         async with serving(self.server(), address, context, what, seconds) as bound:
             yield f"{'https' if context else 'http'}://{bound}"
 
@@ -164,8 +154,9 @@ class GuardedApplication(Application):
 
     async def authorize(self, request: HttpRequest, token: str) -> Any:
         """Find out whether the client, or the bearer of a token, may get an answer; what it may see is the result."""
-        if self._authorizer:
-            await self._authorizer.admit(token, request.connection.client)
+        if self._guarded:
+            assert self._questions
+            await self._questions.admit(token, request.connection.client)
         return token
 
     async def serve(self, request: HttpRequest, permission: Any) -> Answer:
@@ -196,7 +187,7 @@ class GuardedApplication(Application):
         # Only now: a page that says what is missing costs as much as any other.
         if misfit:
             raise misfit
-        permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
+        permission = await self.authorize(request, token_of(head.headers) if self._guarded else "")
         if self._in_flight is None:
             return await self.serve(request, permission)
         if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
@@ -217,7 +208,8 @@ class GuardedApplication(Application):
             return RequestDenied(405, f"this method is not answered here; use {self.methods[0]}", allowed)
         host = request.head.headers.get("host", "").lower()
         name, colon, port = host.rpartition(":")
-        if self._loopback and (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
+        is_local = self.checks_host and not self._guarded
+        if is_local and (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
             return RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
         return None
 

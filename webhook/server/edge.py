@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at", "_generation"),
+        *("_ahead", "_began", "_body", "_cached", "_chunks", "_clock", "_discarding", "_ends_at"),
         *("_idle_until", "_is_last", "_loop", "_missing", "_readable", "_request", "_room", "_takes_body", "_ticks"),
         *("client", "closes_at", "due", "kept", "opening", "rejection", "server", "settled", "task"),
         *("_whole", "transport", "verified", "verified_until", "writing_paused"),
@@ -294,7 +294,6 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
         self._clock = time.monotonic
-        self._generation = server.generation
         self.closes_at = self._clock() + server.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
         self.opening: asyncio.Task[Any] | None = None
         self.transport: asyncio.Transport | None = None
@@ -347,8 +346,6 @@ class Connection(asyncio.BufferedProtocol):
                 )
         # An API server's connections begin with the same head.
         self._cached = server.head
-        if self._generation != server.generation:
-            self.closes_at = 0.0
         now = self._clock()
         self._idle_until = self.due = now + server.limits.keep_alive_seconds
         self._ends_at = now + server.limits.abort_seconds
@@ -798,7 +795,6 @@ class Server:
 
     Attributes:
         open: connections that are open, or on which a request is still evaluated.
-        generation: how often the connections were recycled.
         head: the last one that was parsed, and is no secret: the next connection's may have the same bytes.
         received: what comes on any connection, until it is taken.
         lifetime_seconds: of connections that are made from now on, as in `Limits`.
@@ -813,7 +809,6 @@ class Server:
         self.clients: Final = clients
         self.lifetime_seconds = limits.lifetime_seconds
         self.open: Final[dict[Connection, None]] = {}
-        self.generation = 0
         self.head: CachedRequestHead | None = None
         # One for all connections: a transport asks for it, fills it, and says so, in one turn of the loop. Without it,
         # uvloop makes a block of 256 KiB for each read.
@@ -869,8 +864,7 @@ class Server:
 
     def recycle(self) -> None:
         """Let every connection that is open, or in its handshake, end with its next answer."""
-        self.generation += 1
-        for connection in self.open:
+        for connection in (*self.open, *self.limiter.connections()):
             connection.closes_at = 0.0
 
     async def begin_shutdown(self, seconds: float) -> None:

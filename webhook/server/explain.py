@@ -26,15 +26,7 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
-from webhook.server.authorizer import (
-    DEADLINE_SECONDS,
-    MAX_IN_FLIGHT,
-    Authorizer,
-    GuardedApplication,
-    authorize,
-    may,
-    user_of,
-)
+from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
 from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible, visible_json
@@ -113,9 +105,8 @@ class Explainer(GuardedApplication):
 
     def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
-        self._questions: Final = Authorizer(cluster, PATH)
-        authorizer = self._questions if guarded else None
-        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
+        self._authorizer: Final = Authorizer(cluster, PATH)
+        super().__init__(PATH, traffic, self._authorizer, guarded=guarded)
         self._observer: Final = traffic
 
     async def answer(self, request: HttpRequest) -> Answer:
@@ -135,9 +126,9 @@ class Explainer(GuardedApplication):
         if not token:
             return question(request.head.query), SERVER
         # Who has no valid token learns nothing about questions.
-        user = await self._questions.evaluate(lambda facts: user_of(token, facts), client)
+        user = await self._authorizer.evaluate(lambda facts: user_of(token, facts), client)
         asked = question(request.head.query)
-        reader = await self._questions.evaluate(lambda facts: authorize_question(user, asked, facts), client)
+        reader = await self._authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
         return asked, reader
 
     async def serve(self, request: HttpRequest, permission: tuple[ExplainRequest, FactPermissions]) -> Answer:

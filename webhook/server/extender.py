@@ -8,6 +8,7 @@ as nodes with score 0 (``prioritizeNodes`` in pkg/scheduler/schedule_one.go).
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice
 from typing import Final
 
@@ -36,6 +37,7 @@ MAX_LAYERS: Final = 512
 _NOTHING: Final = b"[]"
 
 
+@dataclass(eq=False)
 class Extender(Application):
     """Answers kube-scheduler.
 
@@ -52,27 +54,20 @@ class Extender(Application):
             ``other-scheduler`` and ``rejected``.
     """
 
-    def __init__(
-        self,
-        index: LayerIndex,
-        images: Images,
-        schedulers: Collection[str],
-        traffic: CrashObserver,
-        *,
-        clients: Collection[str] = (),
-        pull_secrets: bool = False,
-    ) -> None:
-        self._index: Final = index
-        self._images: Final = images
-        self._schedulers: Final = schedulers
-        self._traffic: Final = traffic
-        self._clients: Final = clients
-        self._pull_secrets: Final = pull_secrets
-        self.results: Final = {"scored": 0, "no-scores": 0, "other-scheduler": 0, "rejected": 0}
+    index: LayerIndex
+    images: Images
+    schedulers: Collection[str]
+    traffic: CrashObserver
+    _: KW_ONLY
+    clients: Collection[str] = ()
+    pull_secrets: bool = False
+
+    def __post_init__(self) -> None:
+        self.results = {"scored": 0, "no-scores": 0, "other-scheduler": 0, "rejected": 0}
 
     def server(self) -> Server:
         """The server; make it inside the running loop."""
-        return Server(self, LIMITS, clients=self._clients)
+        return Server(self, LIMITS, clients=self.clients)
 
     def refuse(self, request: HttpRequest) -> Answer | None:
         """Why the head of a request cannot belong to one of kube-scheduler's; None: it can."""
@@ -94,7 +89,7 @@ class Extender(Application):
         try:
             return Answer(200, self.prioritize(request.body))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            status, sentence, _ = problem_of(error, PATH, self._traffic)
+            status, sentence, _ = problem_of(error, PATH, self.traffic)
             return Answer.text(status, sentence) if status == 500 else self._reject(status, sentence)
 
     async def answer(self, request: HttpRequest) -> Answer:
@@ -117,7 +112,7 @@ class Extender(Application):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise RequestDenied(400, "the body is not valid ExtenderArgs; send what kube-scheduler sends") from None
         pod = arguments.pod
-        if pod.scheduler_name not in self._schedulers:
+        if pod.scheduler_name not in self.schedulers:
             self.results["other-scheduler"] += 1
             return _NOTHING
         names = arguments.node_names
@@ -125,7 +120,7 @@ class Extender(Application):
             raise RequestDenied(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
         wanted = self._pod_layer_sizes(pod)
         try:
-            answer = self._index.answer(wanted, names) if wanted else _NOTHING
+            answer = self.index.answer(wanted, names) if wanted else _NOTHING
         except msgspec.DecodeError:
             raise RequestDenied(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
@@ -133,14 +128,14 @@ class Extender(Application):
 
     def _pod_layer_sizes(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
         """The sizes of the pod's layers, by digest, for each platform; what is not known counts for nothing."""
-        scope = PullScope(pod.meta.namespace or "", pod.pull_secrets if self._pull_secrets else ())
+        scope = PullScope(pod.meta.namespace or "", pod.pull_secrets if self.pull_secrets else ())
         references = [found for image in pod.images() if (found := parse_reference(image))]
-        listed = [reference for reference in references if self._images.is_listed(reference)]
+        listed = [reference for reference in references if self.images.is_listed(reference)]
         wanted: dict[str, dict[str, int]] = {}
-        for platform in self._index.platforms:
+        for platform in self.index.platforms:
             if pod.architecture and not platform.endswith(f"/{pod.architecture}"):
                 continue
-            known = (self._images.layers(reference, platform, scope) or () for reference in listed)
+            known = (self.images.layers(reference, platform, scope) or () for reference in listed)
             layers = islice(chain.from_iterable(known), MAX_LAYERS)
             if sizes := {layer.digest: layer.size for layer in layers}:
                 wanted[platform] = sizes

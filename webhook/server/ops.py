@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -25,7 +25,7 @@ from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.authorizer import Authorizer, GuardedApplication
-from webhook.server.edge import Connection, CrashObserver, RequestDenied
+from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible
 
@@ -42,22 +42,51 @@ _EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
 Labels = tuple[str, ...]
 
 
-class _Counter(Collector):
-    """A counter with labels; callers add to ``counts`` directly, for a method would be most of the cost.
+class StateMetric(NamedTuple):
+    """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
 
-    Label values that are ``known`` are shown before anything was counted.
+    Attributes:
+        name: the name of the metric.
+        text: its help.
+        read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
+        labels: their names.
+        created: since when a counter has counted, in Unix seconds; None: it does not say so.
     """
 
-    def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
-        self._family: Final = partial(CounterMetricFamily, name, text, labels=labels)
-        self._created: Final = time.time()
-        self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
+    name: str
+    text: str
+    read: Callable[[], float | Mapping[str, float] | Mapping[Labels, float]]
+    labels: Labels = ()
+    created: float | None = None
+
+
+class MetricsState:
+    """What is read at each scrape, for prometheus_client.
+
+    Args:
+        metrics: all of it.
+    """
+
+    def __init__(self, metrics: Iterable[StateMetric]) -> None:
+        self._metrics: Final = tuple(metrics)
+
+    def describe(self) -> Iterable[Metric]:
+        """All metrics without numbers, at the registration: it denies a name that is taken."""
+        return map(_family, self._metrics)
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        for values, count in self.counts.items():
-            family.add_metric(values, count, created=self._created)
-        yield family
+        """All metrics, at a scrape."""
+        for metric in self._metrics:
+            family, numbers = _family(metric), metric.read()
+            for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
+                created: dict[str, Any] = {} if metric.created is None else {"created": metric.created}
+                family.add_metric((value,) if isinstance(value, str) else value, number, **created)
+            yield family
+
+
+def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+    return kind(metric.name, metric.text, labels=metric.labels)
 
 
 class _Latencies(msgspec.Struct):
@@ -180,9 +209,10 @@ class Metrics(Observer):
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
     def _counter(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> dict[Labels, int]:
-        counter = _Counter(name, text, labels, known)
-        self.registry.register(counter)
-        return counter.counts
+        """A counter with labels, shown for those that are known before anything was counted; callers add directly."""
+        counts = dict.fromkeys(known, 0)
+        self.registry.register(MetricsState([StateMetric(f"{name}_total", text, lambda: counts, labels, time.time())]))
+        return counts
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
@@ -213,50 +243,6 @@ class Metrics(Observer):
         self.on_crash(endpoint.path, error)
 
 
-class StateMetric(NamedTuple):
-    """A gauge, or a counter if its name ends in ``_total``, that is read at each scrape.
-
-    Attributes:
-        name: the name of the metric.
-        text: its help.
-        read: returns its number; those with labels, the numbers by the value of the one label, or by those of several.
-        labels: their names.
-    """
-
-    name: str
-    text: str
-    read: Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
-    labels: tuple[str, ...] = ()
-
-
-class MetricsState:
-    """What is read at each scrape, for prometheus_client.
-
-    Args:
-        metrics: all of it.
-    """
-
-    def __init__(self, metrics: Iterable[StateMetric]) -> None:
-        self._metrics: Final = tuple(metrics)
-
-    def describe(self) -> Iterable[Metric]:
-        """All metrics without numbers, at the registration: it denies a name that is taken."""
-        return map(_family, self._metrics)
-
-    def collect(self) -> Iterable[Metric]:
-        """All metrics, at a scrape."""
-        for metric in self._metrics:
-            family, numbers = _family(metric), metric.read()
-            for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
-                family.add_metric((value,) if isinstance(value, str) else value, number)
-            yield family
-
-
-def _family(metric: StateMetric) -> GaugeMetricFamily | CounterMetricFamily:
-    kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
-    return kind(metric.name, metric.text, labels=metric.labels)
-
-
 class Ops(GuardedApplication):
     """Answers requests for health and metrics.
 
@@ -271,6 +257,9 @@ class Ops(GuardedApplication):
         authorizer: checks tokens for metrics; None: none is needed.
     """
 
+    checks_host = False
+    max_in_flight = 0
+
     def __init__(
         self,
         rendering: Rendering | None,
@@ -278,7 +267,7 @@ class Ops(GuardedApplication):
         traffic: CrashObserver,
         authorizer: Authorizer | None = None,
     ) -> None:
-        super().__init__(METRICS_PATH, traffic, authorizer=authorizer)
+        super().__init__(METRICS_PATH, traffic, authorizer, guarded=authorizer is not None)
         self._rendering: Final = rendering
         self._waiting_for: Final = waiting_for
 
@@ -287,7 +276,12 @@ class Ops(GuardedApplication):
         path = request.head.path
         if path == METRICS_PATH and self._rendering:
             return None
-        await _settle(request.connection)
+        # The first request of a connection is answered at once.
+        connection, now = request.connection, asyncio.get_running_loop().time()
+        delay = max(0.0, connection.settled + SETTLE_SECONDS - now)
+        connection.settled = now + delay
+        if delay:
+            await asyncio.sleep(delay)
         if self._waiting_for and path == "/healthz":
             return Answer.text(200, "ok")
         if self._waiting_for and path == "/readyz":
@@ -303,12 +297,3 @@ class Ops(GuardedApplication):
         del request, permission
         assert self._rendering
         return Answer(200, await self._rendering.text(), header_lines({"Content-Type": CONTENT_TYPE_LATEST}))
-
-
-async def _settle(connection: Connection) -> None:
-    """Wait until `SETTLE_SECONDS` have passed since this connection's last request: the first is answered at once."""
-    now = asyncio.get_running_loop().time()
-    delay = connection.settled + SETTLE_SECONDS - now
-    connection.settled = now + max(0.0, delay)
-    if delay > 0:
-        await asyncio.sleep(delay)

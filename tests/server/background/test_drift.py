@@ -484,7 +484,7 @@ class Deepening:
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
 async def test_one_object_of_any_depth_hides_no_other(case: ScannerCase, levels: int) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(allowed=("small",)))
-    case.drift_scan._transport = Deepening(case.transport, levels)  # type: ignore[misc,assignment]
+    case.drift_scan.transport = Deepening(case.transport, levels)  # type: ignore[assignment]
     deep = sizes.vm(instancetype=sizes.SMALL)
     deep["spec"]["template"]["metadata"] = "@deep@"
     case.server.put(UNSTRUCTURED_VMS, "deep", "demo", **stored(deep, "deep"))

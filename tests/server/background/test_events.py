@@ -12,7 +12,7 @@ import pytest
 from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
 from tests.policies.eviction import world as evictions
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, evaluate
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
 from tests.server.background.conftest import ServedApi, working
 from tests.server.background.world import DENIED
 from tests.waiting import until
@@ -23,7 +23,7 @@ from webhook.facts import NamespaceKey
 from webhook.k8s.resources import EVENTS
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, Endpoint
-from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventObserver, EventWriter, event_of
+from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
 REFUSED = Event("demo", "v1", "Namespace", "demo", "", "Denied", "no-eligible-node", "CREATE of x was refused: why")
 DEMO = EVENTS.path("demo")
@@ -213,16 +213,14 @@ def test_a_refused_eviction_is_told_of_the_pod_unless_its_own_options_say_dry_ru
     assert event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0]) is None
 
 
-def test_everything_is_passed_on() -> None:
-    kept, told = KeptInMemory(), list[Event]()
+def test_only_what_users_should_know_is_announced_and_only_while_that_is_on(case: RecorderCase) -> None:
     on = [True]
-    announcer = EventObserver(kept, told.append, lambda: on[0])
+    announcer = EventWriter(case.api, "replica-1", lambda: on[0])
     endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
     verdict = evaluate(review(vm()), known(), endpoint)[0]
     announcer.on_evaluated(endpoint, verdict, 0.1)
+    assert len(announcer._series) == 1
     announcer.on_evaluated(PODS, evaluate(review(launcher_pod()))[0], 0.1)
     on[0] = False
     announcer.on_evaluated(endpoint, verdict, 0.1)
-    error = ValueError()
-    announcer.on_error(PODS, error)
-    assert (len(told), kept.errors) == (1, [error])
+    assert (len(announcer._series), announcer.results["repeated"]) == (1, 0)

@@ -223,7 +223,7 @@ async def test_an_answer_that_is_no_list_ends_a_round(
 async def test_a_server_that_is_gone_ends_a_round(
     case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
-    await case.watch._transport.close()
+    await case.watch.transport.close()
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
     golden(caplog.messages[0])

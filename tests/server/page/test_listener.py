@@ -23,7 +23,6 @@ from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT
 from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
-from webhook.server.page.views import NamespaceTable
 
 ALICE = UserInfo("alice", "u1", [], {})
 MAY = access_to_path(ALICE, "get", "/page")
@@ -219,11 +218,11 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
     opened = await page()
     release, begun = asyncio.Event(), 0
 
-    async def slow(*_: Any, **__: Any) -> NamespaceTable:
+    async def slow(*_: Any, **__: Any) -> tuple[list[Any], int]:
         nonlocal begun
         begun += 1
         await release.wait()
-        return NamespaceTable((), 0)
+        return [], 0
 
     monkeypatch.setattr("webhook.server.page.views.namespace_table", slow)
     monkeypatch.setattr("webhook.server.authorizer.PATIENCE_SECONDS", 0.05)

@@ -30,7 +30,7 @@ def test_the_latest_come_first_and_the_oldest_go() -> None:
     assert [each.name for each in log.latest(lambda each: each.name != "c")] == ["d", "b"]
     assert log.get(1) is None
     found = log.get(4)
-    assert found and (found.name, found.policy, found.resource) == ("d", "scheduling", "pods")
+    assert found and (found.name, found.policy) == ("d", "scheduling")
 
 
 def test_one_namespace_cannot_push_out_the_others() -> None:

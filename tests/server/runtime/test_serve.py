@@ -18,7 +18,7 @@ from tests import builders
 from tests.admission.audit_schema import STRICT
 from tests.builders import installed, known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.review.memory import VMS, KeptInMemory, MemoryCluster
+from tests.review.memory import VMS, MemoryCluster
 from tests.server.background import world
 from tests.server.background.world import DENIED, NAMESPACE_LABELS, stored
 from tests.waiting import until
@@ -100,8 +100,8 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
         async with background(options, lambda: made, cluster, audit) as beside:
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
-            observer = beside.announcing(KeptInMemory(), lambda: made)
-            reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
+            assert beside.events
+            reviewer = Reviewer(cluster, lambda: made, NoAudit(), beside.events)
             await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
             await until(lambda: server.held(EVENTS))
             for act in cluster.restored:
@@ -152,8 +152,6 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     settings: Any = Following(sample=3)
     async with background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit) as beside:
         assert beside == Background()
-        kept = KeptInMemory()
-        assert beside.announcing(kept, settings.current) is kept
         metrics = scraped(audit, settings, beside)
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
     assert "drift_objects{" not in metrics

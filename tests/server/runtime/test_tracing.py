@@ -22,7 +22,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.builders import known, launcher_pod, review, vmi
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
-from tests.review.memory import KeptInMemory, MemoryCluster
+from tests.review.memory import MemoryCluster
 from tests.server.conftest import ServedApp, SlowCluster, Start, start  # noqa: F401 - a fixture
 from tests.server.raw_requests import BODY
 from webhook.errors import InputError
@@ -36,8 +36,8 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 @asynccontextmanager
 async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:  # noqa: F811
     """A server whose spans can be read once it has ended."""
-    exporter, kept = InMemorySpanExporter(), KeptInMemory()
-    async with serve.with_tracing(kept, exporter) as (observer, kind):
+    exporter = InMemorySpanExporter()
+    async with serve.with_tracing(exporter) as (observer, kind):
         yield await start(cluster, observer=observer, kind=kind), exporter
 
 
@@ -128,7 +128,7 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
     with pytest.raises(InputError) as caught:
-        async with serve.with_tracing(KeptInMemory()):
+        async with serve.with_tracing():
             pass
     assert caught.value.where == "traces"
     assert "kubevirt-webhook[otel]" in caught.value.fix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from webhook import names
@@ -10,11 +11,13 @@ from webhook.admission.reasons.catalog import LOG, TEMPLATE, about, about_two, d
 from webhook.errors import quote
 from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING
 
+_skipped: Final = partial(define, "skipped")
+_failed: Final = partial(define, "failed")
+
 # The label by which a policy is switched on, for the policy's name.
 _LABEL: Final = names.policy_label("%s")
 
-OUT_OF_SCOPE: Final = define(
-    "skipped",
+OUT_OF_SCOPE: Final = _skipped(
     "out-of-scope",
     "The policy does not apply to this object: its namespace does not have the policy's label, or has it with the value"
     " off.",
@@ -24,21 +27,17 @@ no_namespace: Final = Reason(OUT_OF_SCOPE, "skipped: the object is not in a name
 not_opted_in: Final = about(OUT_OF_SCOPE, f"skipped: the namespace does not have the label {_LABEL}")
 switched_off: Final = about(OUT_OF_SCOPE, f"skipped: the namespace has the label {_LABEL}=off")
 out_of_scope: Final = Reason(OUT_OF_SCOPE, "skipped: the request is out of scope")
-EXCLUDED_NAMESPACE: Final = define(
-    "skipped",
-    "excluded-namespace",
-    "The namespace is excluded by the setting excludedNamespaces, or KubeVirt itself runs in it.",
+EXCLUDED_NAMESPACE: Final = _skipped(
+    "excluded-namespace", "The namespace is excluded by the setting excludedNamespaces, or KubeVirt itself runs in it."
 )
 excluded_namespace: Final = about(EXCLUDED_NAMESPACE, "skipped: namespace %s is excluded")
-NAMESPACE_UNREADABLE: Final = define(
-    "failed",
+NAMESPACE_UNREADABLE: Final = _failed(
     "namespace-unreadable",
     "The namespace could not be read, so its mode is not known. The endpoint's failure behavior applies.",
     LOG,
 )
 namespace_unreadable: Final = about_two(NAMESPACE_UNREADABLE, "namespace %s cannot be read: %s")
-UNKNOWN_MODE: Final = define(
-    "skipped",
+UNKNOWN_MODE: Final = _skipped(
     "unknown-mode",
     "The policy's label on the namespace has a value that is not a mode.",
     "Set the label to enforce, warn, audit or off.",
@@ -47,16 +46,14 @@ unknown_mode: Final = about_two(
     UNKNOWN_MODE,
     f'skipped: label {_LABEL} of the namespace has the invalid value "%s"; use enforce, warn, audit, or off',
 )
-DISABLED: Final = define(
-    "skipped",
+DISABLED: Final = _skipped(
     "disabled",
     "The settings switch off this part of the policy, for example for VirtualMachines or for spread constraints.",
     "`kubevirt-webhook config show` prints the settings.",
     by=(SCHEDULING, INSTANCETYPES),
 )
 disabled: Final = about(DISABLED, "skipped: %s is off in the settings")
-INVALID_OBJECT: Final = define(
-    "failed",
+INVALID_OBJECT: Final = _failed(
     "invalid-object",
     "The object, or one that it refers to, cannot be read: a field has the wrong type or is nested too deeply. A"
     " mutating policy leaves it alone, a validating one denies it. In `review` and `test`: the API server would deny"
@@ -70,22 +67,19 @@ DRY_RUN_DENIED: Final = define(
     " quota denies it.",
     "Change the object as the message says, or ask the admin of what the message names.",
 )
-BUG: Final = define(
-    "failed",
+BUG: Final = _failed(
     "internal-error",
     "kubevirt-webhook failed while it evaluated the request. The endpoint's failure behavior applies.",
     "Find the request's UID in the log of kubevirt-webhook, and report the traceback.",
 )
 internal_error: Final = about(BUG, "internal error; see the kubevirt-webhook log for request UID %s")
-TOO_COMPLEX: Final = define(
-    "failed",
+TOO_COMPLEX: Final = _failed(
     "too-complex",
     "The object has more labels, terms or resources than kubevirt-webhook evaluates in one request. A mutating policy"
     " leaves it alone, a validating one denies it.",
     "Remove what the object does not need; the message names what there is too much of.",
 )
-OVERLOADED: Final = define(
-    "failed",
+OVERLOADED: Final = _failed(
     "overloaded",
     "kubevirt-webhook had no memory or time for the request, or its body arrived too slowly or was too large. An"
     " endpoint that denies in mode enforce denies it, whatever its failurePolicy, or overload would be a way around the"
@@ -116,17 +110,12 @@ def allowed_unchanged(kind: str, reason: Reason) -> Reason:
     return Reason(reason.code, f"this {kind} was allowed without changes: {reason.text}")
 
 
-BEING_DELETED: Final = define(
-    "skipped",
-    "being-deleted",
-    "The object, or its VM, is already being deleted.",
-    by=(SCHEDULING, INSTANCETYPES, EVICTION),
+BEING_DELETED: Final = _skipped(
+    "being-deleted", "The object, or its VM, is already being deleted.", by=(SCHEDULING, INSTANCETYPES, EVICTION)
 )
 being_deleted: Final = about(BEING_DELETED, "skipped: %s is being deleted")
-OTHER_OPERATION: Final = define(
-    "skipped",
-    "other-operation",
-    "The policy does not evaluate this operation or subresource, or another webhook entry does.",
+OTHER_OPERATION: Final = _skipped(
+    "other-operation", "The policy does not evaluate this operation or subresource, or another webhook entry does."
 )
 immutable_after_create: Final = about_two(OTHER_OPERATION, "skipped: %s cannot change after CREATE (this is %s)")
 other_operation: Final = about(OTHER_OPERATION, "skipped: the policy does not evaluate %s")
@@ -139,8 +128,7 @@ def other_subresource(name: str | None) -> Reason:
 
 
 no_object: Final = about(OTHER_OPERATION, "skipped: the request has no object (%s)")
-LOOKUP_FAILED: Final = define(
-    "failed",
+LOOKUP_FAILED: Final = _failed(
     "lookup-failed",
     "An object that the decision depends on could not be read from the API server. With failurePolicy Ignore the"
     " request is allowed without changes, with Fail it is denied.",
@@ -166,25 +154,22 @@ NO_ELIGIBLE_NODE: Final = define(
     " change that helps most.",
     by=(MIGRATION, EVICTION),
 )
-BY_KUBEVIRT: Final = define(
-    "skipped", "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.", by=(MIGRATION, EVICTION)
+BY_KUBEVIRT: Final = _skipped(
+    "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.", by=(MIGRATION, EVICTION)
 )
-OWNER_OPTED_OUT: Final = define(
-    "skipped",
+OWNER_OPTED_OUT: Final = _skipped(
     "owner-opted-out",
     "The owner of the VM declined the policy: by schedulerName default-scheduler, or by the label or annotation"
     f" {names.policy_label(INSTANCETYPES)}=off.",
     by=(SCHEDULING, INSTANCETYPES),
 )
 opted_out: Final = about(OWNER_OPTED_OUT, f"skipped: the owner set {_LABEL}=off on the object")
-NOTHING_TO_PRESERVE: Final = define(
-    "skipped",
+NOTHING_TO_PRESERVE: Final = _skipped(
     "nothing-to-preserve",
     f"An update of a VM without anything from kubevirt-webhook. {TEMPLATE}",
     by=(SCHEDULING, INSTANCETYPES),
 )
-NOT_LAUNCHER: Final = define(
-    "skipped",
+NOT_LAUNCHER: Final = _skipped(
     "not-a-launcher-pod",
     "The pod is not a virt-launcher pod: it lacks KubeVirt's label.",
     by=(SCHEDULING, MIGRATION, EVICTION),
@@ -192,8 +177,7 @@ NOT_LAUNCHER: Final = define(
 not_a_launcher_pod: Final = Reason(
     NOT_LAUNCHER, f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"
 )
-NO_VMI_OWNER: Final = define(
-    "skipped",
+NO_VMI_OWNER: Final = _skipped(
     "no-vmi-owner",
     "The pod has the label of virt-launcher pods, but no VirtualMachineInstance controls it.",
     by=(SCHEDULING, MIGRATION, EVICTION),
@@ -205,8 +189,7 @@ no_vmi_owner: Final = Reason(
 unnamed_vmi_owner: Final = Reason(
     NO_VMI_OWNER, "skipped: the pod's owner reference lacks the name or UID of its VirtualMachineInstance"
 )
-NOT_CREATED_BY_KUBEVIRT: Final = define(
-    "skipped",
+NOT_CREATED_BY_KUBEVIRT: Final = _skipped(
     "not-created-by-kubevirt",
     "The pod looks like a virt-launcher pod, but was not created by KubeVirt's controller. Any user can write labels,"
     " so such a pod is left alone.",
@@ -221,19 +204,17 @@ def not_created_by_kubevirt(username: str) -> Reason:
     return Reason(NOT_CREATED_BY_KUBEVIRT, text)
 
 
-KUBEVIRT_ABSENT: Final = define(
-    "skipped",
+KUBEVIRT_ABSENT: Final = _skipped(
     "kubevirt-absent",
     "The cluster has no KubeVirt object, so nothing can be said about its VMs.",
     by=(SCHEDULING, EVICTION),
 )
 kubevirt_absent: Final = Reason(KUBEVIRT_ABSENT, "skipped: the cluster has no KubeVirt object")
-VMI_NOT_FOUND: Final = define(
-    "skipped", "vmi-not-found", "The VirtualMachineInstance does not exist.", by=(SCHEDULING, MIGRATION, EVICTION)
+VMI_NOT_FOUND: Final = _skipped(
+    "vmi-not-found", "The VirtualMachineInstance does not exist.", by=(SCHEDULING, MIGRATION, EVICTION)
 )
 vmi_not_found: Final = about_two(VMI_NOT_FOUND, "skipped: VirtualMachineInstance %s/%s does not exist")
-VMI_REPLACED: Final = define(
-    "skipped",
+VMI_REPLACED: Final = _skipped(
     "vmi-replaced",
     "There is a VirtualMachineInstance of this name, but not the one that the pod belongs to.",
     by=(SCHEDULING, EVICTION),

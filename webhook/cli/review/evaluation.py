@@ -29,7 +29,7 @@ from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.templates import MissingParametersError
-from webhook.review.reviewer import Observer, Reviewer
+from webhook.review.reviewer import Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
@@ -69,7 +69,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.waits = not isinstance(self.cluster, FilesCluster)
-        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit(), Observer())
+        self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit())
 
     async def evaluate(self, document: Document) -> Result:
         """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""

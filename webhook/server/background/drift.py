@@ -26,6 +26,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -81,17 +82,11 @@ LOOKS: Final = (
 
 def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
-    off = {
-        (names.SCHEDULING, UNSTRUCTURED_VMS.plural): not settings.scheduling.looks_at_virtual_machines,
-        (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): not settings.scheduling.looks_at_virtual_machine_instances,
-        (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): not settings.instancetypes.virtual_machines,
-        (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
-    }
     enforced, chosen = frozenset(policies), []
     for look in LOOKS:
-        evaluates = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
+        evaluates = tuple(each for each in look.endpoints if each.policy in enforced and each.is_on(settings))
         if evaluates:
-            chosen.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
+            chosen.append(msgspec.structs.replace(look, endpoints=evaluates))
     return chosen
 
 
@@ -305,6 +300,7 @@ class _Bugs(Observer):
         logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
 
 
+@dataclass(eq=False)
 class DriftScanner:
     """Finds objects that are not as enforce would make them.
 
@@ -321,35 +317,27 @@ class DriftScanner:
         found: objects by policy and resource, of the last complete round.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        cluster: Cluster,
-        settings: Callable[[], Settings],
-        audit: Callable[[DriftRecord], None],
-        reports: Reports,
-        *,
-        clock: Clock = REAL_TIME,
-    ) -> None:
-        self._transport: Final = transport
-        self._cluster: Final = cluster
-        self._settings: Final = settings
-        self._audit: Final = audit
-        self._reports: Final = reports
-        self._clock: Final = clock
-        self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), clock.wall)
+    transport: Transport
+    cluster: Cluster
+    settings: Callable[[], Settings]
+    audit: Callable[[DriftRecord], None]
+    reports: Reports
+    clock: Clock = field(default=REAL_TIME, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began: float | None = None
-        cluster.on_restore(self._start_over)
-        self.rounds: Final = Counter(dict.fromkeys(RESULTS, 0))
+        self.cluster.on_restore(self._start_over)
+        self.rounds = Counter(dict.fromkeys(RESULTS, 0))
         self.found: Mapping[tuple[str, ...], float] = {}
 
     async def run(self) -> None:
         """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
         while True:
-            await self._clock.sleep(_TICK_SECONDS)
-            every, now = self._settings().drift_scan.every_seconds, self._clock.now()
-            if every and not self._cluster.waiting_for() and (self._began is None or now - self._began >= every):
+            await self.clock.sleep(_TICK_SECONDS)
+            every, now = self.settings().drift_scan.every_seconds, self.clock.now()
+            if every and not self.cluster.waiting_for() and (self._began is None or now - self._began >= every):
                 self._began = now
                 await self._round()
 
@@ -371,7 +359,7 @@ class DriftScanner:
 
     async def look(self) -> None:
         """One round; it raises whatever ends it early."""
-        settings, maker = self._settings(), self._maker()
+        settings, maker = self.settings(), self._maker()
         told: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
         findings: dict[str, list[DriftedObject]] = {}
@@ -396,11 +384,11 @@ class DriftScanner:
                         findings.setdefault(namespace, []).extend(hit)
         self._told, self.found = frozenset(told), counts
         if settings.drift_scan.policy_reports:
-            await self._reports.write(findings)
+            await self.reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
         """All objects of a namespace, or of all; those that the list's view cannot hold end the round."""
-        listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
+        listed = pages(self.transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:
             async with aclosing(listed):
                 async for page in listed:
@@ -408,7 +396,7 @@ class DriftScanner:
                         yield item
                         # A candidate has been made of it.
                         await asyncio.sleep(0)
-                    await self._clock.sleep(_PAUSE_SECONDS)
+                    await self.clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
             if not (isinstance(error, ApiError) and error.status == 404):
                 raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
@@ -417,7 +405,7 @@ class DriftScanner:
         """What enforce would do to an object if it were created now."""
         drifted = []
         for endpoint in candidate.endpoints:
-            await self._clock.sleep(_BREATH_SECONDS)
+            await self.clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
             verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
@@ -428,16 +416,16 @@ class DriftScanner:
 
     def _maker(self) -> str:
         """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
-        known = self._cluster.peek(KubeVirtKey())
+        known = self.cluster.peek(KubeVirtKey())
         here = known.namespaces if isinstance(known, KubeVirtInstall) else ()
-        place = self._settings().scheduling.kubevirt_namespace or min(here, default="")
+        place = self.settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
     def _record(self, finding: DriftedObject) -> tuple[str, str]:
         endpoint, candidate = finding.endpoint, finding.candidate
         key = (endpoint.path, candidate.uid)
         if key not in self._told:
-            denial, when = finding.decision.denial, timestamp(self._clock.wall())
+            denial, when = finding.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
                 *(SCHEMA, when, candidate.uid, endpoint.path),
                 AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
@@ -447,5 +435,5 @@ class DriftScanner:
                 [change.redact() for change in finding.decision.changes],
                 denial.message if denial else None,
             )
-            self._audit(record)
+            self.audit(record)
         return key

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -90,26 +90,34 @@ class _Series(msgspec.Struct):
     written: bool = False
 
 
-class EventWriter:
-    """Writes Kubernetes Events.
+class EventWriter(Observer):
+    """Writes Kubernetes Events of decisions that users should see.
 
     Args:
         api: the connection to the API server; the caller closes it.
         instance: distinguishes this process from others, for example the name of its pod.
+        wanted: whether Events are switched on at present.
         clock: the source of time, and of sleep.
 
     Attributes:
         results: Events by what became of them, one of `RESULTS`.
     """
 
-    def __init__(self, api: Requests, instance: str, *, clock: Clock = REAL_TIME) -> None:
+    def __init__(
+        self, api: Requests, instance: str, wanted: Callable[[], bool] = lambda: True, *, clock: Clock = REAL_TIME
+    ) -> None:
         self._api: Final = api
+        self._wanted: Final = wanted
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
         self._clock: Final = clock
         self._series: Final[dict[_Key, _Series]] = {}
-        self._new: Final[deque[_Key]] = deque()
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
+
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+        """Announce an evaluation if users should know of it."""
+        if self._wanted() and (event := event_of(endpoint, verdict)):
+            self.add(event)
 
     def add(self, event: Event) -> None:
         """Queue an Event; neither waits nor raises."""
@@ -124,7 +132,6 @@ class EventWriter:
         else:
             name = f"kubevirt-webhook.{secrets.token_hex(8)}"
             self._series[key] = _Series(event, name, self._clock.now(), last=self._clock.wall())
-            self._new.append(key)
 
     async def run(self) -> None:
         """Write Events indefinitely; ends when it is cancelled."""
@@ -137,8 +144,7 @@ class EventWriter:
 
     async def write(self) -> None:
         """Write some of what is new, and the counts of what has had its time."""
-        for _ in range(min(_PER_TICK, len(self._new))):
-            key = self._new.popleft()
+        for key in [key for key, entry in self._series.items() if not entry.written][:_PER_TICK]:
             series = self._series[key]
             series.written = await self._send("create", series)
             if not series.written:
@@ -197,33 +203,6 @@ class EventWriter:
             "reportingController": REPORTER,
             "reportingInstance": self._instance,
         }
-
-
-class EventObserver(Observer):
-    """An observer that also makes Kubernetes Events of decisions that users should see.
-
-    Args:
-        inner: gets everything first.
-        add: gets each Event.
-        wanted: whether Events are switched on at present.
-    """
-
-    def __init__(self, inner: Observer, add: Callable[[Event], None], wanted: Callable[[], bool]) -> None:
-        self._inner: Final = inner
-        self._add: Final = add
-        self._wanted: Final = wanted
-
-    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Pass it on, and announce it if users should know."""
-        self._inner.on_evaluated(endpoint, verdict, seconds)
-        if self._wanted():
-            event = event_of(endpoint, verdict)
-            if event:
-                self._add(event)
-
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Pass the error on; an error is not an Event."""
-        self._inner.on_error(endpoint, error)
 
 
 def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, FidelityRecord, timestamp
@@ -24,7 +25,7 @@ from webhook.k8s.types.meta import StoredObject, Unstructured
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import STARTED_VMS, STORED_VMIS, STORED_VMS, UNSTRUCTURED
 from webhook.kubevirt.vm import fidelity
-from webhook.kubevirt.vm.fidelity import Difference, Incomparable
+from webhook.kubevirt.vm.fidelity import Incomparable
 from webhook.settings.model import FidelitySettings
 
 RESULTS: Final = ("same", "different", "skipped")
@@ -47,6 +48,7 @@ class _RoundGivenUp(Exception):  # noqa: N818 - ends a round
     pass
 
 
+@dataclass(eq=False)
 class FidelityCheck:
     """Compares samples of the running VMs with KubeVirt's rules, round by round.
 
@@ -56,7 +58,7 @@ class FidelityCheck:
         settings: returns the present section, once a round.
         audit: gets a record of every VM that differs.
         clock: the source of time, and of sleep.
-        chance: picks the sample, and the time of the first round; None: a generator of its own.
+        chance: picks the sample, and the time of the first round.
 
     Attributes:
         checked: VMs by result, one of `RESULTS`.
@@ -64,35 +66,27 @@ class FidelityCheck:
         failed: rounds that did not complete.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        configuration: Callable[[], ClusterConfig | Unavailable | None],
-        settings: Callable[[], FidelitySettings],
-        audit: Callable[[FidelityRecord], None],
-        *,
-        clock: Clock = REAL_TIME,
-        chance: random.Random | None = None,
-    ) -> None:
-        self._transport: Final = transport
-        self._configuration: Final = configuration
-        self._settings: Final = settings
-        self._audit: Final = audit
-        self._clock: Final = clock
-        # Replicas must not choose the same VMs at the same time; nothing here is a secret.
-        self._chance: Final = chance or random.Random()  # noqa: S311
-        self.checked: Final = Counter(dict.fromkeys(RESULTS, 0))
-        self.differing = 0
-        self.failed = 0
+    transport: Transport
+    configuration: Callable[[], ClusterConfig | Unavailable | None]
+    settings: Callable[[], FidelitySettings]
+    audit: Callable[[FidelityRecord], None]
+    _: KW_ONLY
+    clock: Clock = REAL_TIME
+    # Replicas must not choose the same VMs at the same time; nothing here is a secret.
+    chance: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        self.checked = Counter(dict.fromkeys(RESULTS, 0))
+        self.differing = self.failed = 0
 
     async def run(self) -> None:
         """Compare VMs indefinitely; ends when it is cancelled."""
-        began = self._clock.now() - self._chance.random() * self._settings().every_seconds
+        began = self.clock.now() - self.chance.random() * self.settings().every_seconds
         while True:
-            await self._clock.sleep(_TICK_SECONDS)
-            settings = self._settings()
-            if settings.sample and self._clock.now() - began >= settings.every_seconds:
-                began = self._clock.now()
+            await self.clock.sleep(_TICK_SECONDS)
+            settings = self.settings()
+            if settings.sample and self.clock.now() - began >= settings.every_seconds:
+                began = self.clock.now()
                 await self._round(settings.sample)
 
     async def _round(self, size: int) -> None:
@@ -112,13 +106,13 @@ class FidelityCheck:
 
     async def compare(self, size: int) -> None:
         """One round over a sample of so many VMs; it raises whatever ends it early."""
-        configuration = self._configuration()
+        configuration = self.configuration()
         if configuration is None:
             return
         if isinstance(configuration, Unavailable):
             raise _RoundGivenUp(configuration.why)
         for namespace, name in await self._sample(size):
-            await self._clock.sleep(_PAUSE_SECONDS)
+            await self.clock.sleep(_PAUSE_SECONDS)
             try:
                 result = await self._compare(namespace, name, configuration)
             except (Incomparable, InputError, TooComplex):
@@ -130,7 +124,7 @@ class FidelityCheck:
         """Namespaces and names of so many started VMs, each as likely as any other, whatever their number."""
         chosen: list[tuple[str, str]] = []
         seen = 0
-        async with aclosing(pages(self._transport, STARTED_VMS, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)) as listed:
+        async with aclosing(pages(self.transport, STARTED_VMS, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)) as listed:
             async for page in listed:
                 for vm in page.items or ():
                     if not vm.has_started:
@@ -139,9 +133,9 @@ class FidelityCheck:
                     vm_key = (vm.meta.namespace or "", vm.meta.name or "")
                     if len(chosen) < size:
                         chosen.append(vm_key)
-                    elif (place := self._chance.randrange(seen)) < size:
+                    elif (place := self.chance.randrange(seen)) < size:
                         chosen[place] = vm_key
-                await self._clock.sleep(_PAUSE_SECONDS)
+                await self.clock.sleep(_PAUSE_SECONDS)
         return chosen
 
     async def _compare(self, namespace: str, name: str, configuration: ClusterConfig) -> str:
@@ -163,17 +157,15 @@ class FidelityCheck:
         differences = StepBudget().run(lambda: fidelity.differences(plain, vmi.plain(), get, configuration))
         if not differences:
             return "same"
-        self._report(namespace, name, vmi.meta.uid or "", differences)
+        self.differing += len(differences)
+        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
+        about, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self.clock.wall())
+        record = FidelityRecord(SCHEMA, when, vmi.meta.uid or "", about, fields[:_FIELDS_SHOWN], len(fields))
+        self.audit(record)
         return "different"
 
     async def _get(self, resource: Resource[Any], namespace: str, name: str) -> Unstructured | None:
-        answer = await fetch(self._transport, resource, namespace, name, _GET_SECONDS)
+        answer = await fetch(self.transport, resource, namespace, name, _GET_SECONDS)
         if isinstance(answer, Unavailable):
             raise _RoundGivenUp(answer.why)
         return answer
-
-    def _report(self, namespace: str, name: str, uid: str, differences: tuple[Difference, ...]) -> None:
-        self.differing += len(differences)
-        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
-        named, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self._clock.wall())
-        self._audit(FidelityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -60,6 +61,7 @@ class HealthSpan(msgspec.Struct, frozen=True):
     condition: HealthCondition
 
 
+@dataclass(eq=False)
 class HealthHistory:
     """Spans by subject.
 
@@ -71,13 +73,12 @@ class HealthHistory:
         since: when it began to look.
     """
 
-    def __init__(
-        self, read: Callable[[], Mapping[HealthSubject, HealthCondition]], wall: Callable[[], float] = time.time
-    ) -> None:
-        self._read: Final = read
-        self._wall: Final = wall
-        self._spans: Final[dict[HealthSubject, deque[HealthSpan]]] = {}
-        self.since: Final = wall()
+    read: Callable[[], Mapping[HealthSubject, HealthCondition]]
+    wall: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._spans: dict[HealthSubject, deque[HealthSpan]] = {}
+        self.since = self.wall()
 
     async def run(self) -> None:
         """Look every few seconds until cancelled."""
@@ -87,7 +88,7 @@ class HealthHistory:
 
     def sample(self) -> None:
         """Note how all subjects are now."""
-        now, found = self._wall(), self._read()
+        now, found = self.wall(), self.read()
         for gone in self._spans.keys() - found.keys():
             del self._spans[gone]
         for subject, condition in list(found.items())[:MAX_SUBJECTS]:

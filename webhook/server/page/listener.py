@@ -16,7 +16,7 @@ from webhook import __version__
 from webhook.cluster.source import BrowsableCluster
 from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions
-from webhook.server.authorizer import MAX_IN_FLIGHT, Authorizer, GuardedApplication, user_of
+from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
 from webhook.server.edge import CrashObserver, RequestDenied
 from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
@@ -59,9 +59,8 @@ class PageHandler(GuardedApplication):
     """
 
     def __init__(self, cluster: BrowsableCluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
-        self._questions: Final = Authorizer(cluster, PATH)
-        authorizer = self._questions if guarded else None
-        super().__init__(PATH, traffic, authorizer=authorizer, loopback=not guarded, max_in_flight=MAX_IN_FLIGHT)
+        self._authorizer: Final = Authorizer(cluster, PATH)
+        super().__init__(PATH, traffic, self._authorizer, guarded=guarded)
         self._views: Final = views
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}
         self._site: Final = {
@@ -87,7 +86,7 @@ class PageHandler(GuardedApplication):
             def check(facts: Facts) -> FactPermissions:
                 return authorize_question(user_of(token, facts), asked, facts)
 
-            return await self._questions.evaluate(check, request.connection.client) if token else SERVER
+            return await self._authorizer.evaluate(check, request.connection.client) if token else SERVER
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
         answer = await self._views.show(path, request.head.query, permit) if is_below else None

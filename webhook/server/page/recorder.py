@@ -53,7 +53,6 @@ class ShownDecision(msgspec.Struct, frozen=True):
         time: when it was made; RFC 3339 in UTC.
         endpoint: the path of the endpoint.
         policy: the policy of the endpoint.
-        resource: plural name of the objects' resource.
         left_out: changes that are not kept, since they are too many.
     """
 
@@ -61,7 +60,6 @@ class ShownDecision(msgspec.Struct, frozen=True):
     time: str
     endpoint: str
     policy: Policy
-    resource: str
     operation: str
     kind: str
     namespace: str
@@ -145,7 +143,6 @@ def shown_decision(number: int, record: Record) -> ShownDecision:
         time=record.time,
         endpoint=record.endpoint,
         policy=endpoint.policy,
-        resource=endpoint.resource,
         operation=cut(record.operation, MAX_NAME),
         kind=about.kind,
         namespace=cut(about.namespace, MAX_NAME),

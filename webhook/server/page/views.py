@@ -75,11 +75,9 @@ class PageQuery:
             raise InputError(f"{quote(value)} is not a valid value", name, f"use {', '.join(choices)}")
         return value
 
-    def number(self, name: str, default: int = 0) -> int:
-        """The value of a parameter that is a number, or an `InputError`."""
-        value = self.text(name)
-        if not value:
-            return default
+    def number(self, name: str) -> int:
+        """The value of a parameter that is a number, 0 where it is absent; any other is an `InputError`."""
+        value = self.text(name) or "0"
         if not (value.isascii() and value.isdecimal() and len(value) <= 12 and int(value) < _MAX_NUMBER):
             raise InputError(f"{quote(value)} is not a valid number", name, "use digits")
         return int(value)
@@ -133,19 +131,12 @@ class NamespaceRow(msgspec.Struct, frozen=True):
     cells: tuple[PolicyCell, ...]
 
 
-class NamespaceTable(msgspec.Struct, frozen=True):
-    """A part of the namespaces, and how many there are."""
-
-    rows: tuple[NamespaceRow, ...]
-    total: int
-
-
 async def namespace_table(
     cluster: BrowsableCluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
-) -> NamespaceTable:
+) -> tuple[list[NamespaceRow], int]:
     """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    Of these, `ROWS` rows are shown from the ``first`` on.
+    Of these, `ROWS` rows are returned from the ``first`` on, and how many there are.
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
     opt_ins = [names.policy_label(policy) for policy in POLICIES]
@@ -163,8 +154,7 @@ async def namespace_table(
         return PolicyCell(policy, _mode(name, policy, cluster, settings), shown)
 
     part = sorted(found)[first : first + ROWS]
-    rows = tuple(NamespaceRow(name, tuple(cell(name, policy) for policy in POLICIES)) for name in part)
-    return NamespaceTable(rows, len(found))
+    return [NamespaceRow(name, tuple(cell(name, policy) for policy in POLICIES)) for name in part], len(found)
 
 
 def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
@@ -283,7 +273,13 @@ class PageViews(msgspec.Struct, frozen=True):
             return PageAnswer(template, values)
         try:
             question = _question(query)
-            it = await self._matrix(question, query.number("first"), await permit(question))
+            first, reader = query.number("first"), await permit(question)
+            deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+
+            def decide(facts: Facts) -> PlacementMatrix:
+                return matrix(*question[:3], facts, node=question.node, first=first, count=ROWS, reader=reader)
+
+            it = await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
         except InputError as error:
             return PageAnswer(template, {**values, "problem": str(error)}, 404 if isinstance(error, NotThere) else 400)
         added = question.added
@@ -295,17 +291,10 @@ class PageViews(msgspec.Struct, frozen=True):
         links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
         return PageAnswer(template, values | {"it": it, "selectors": links, "without": without, "pager": links_to_rows})
 
-    async def _matrix(self, asked: ExplainRequest, first: int, reader: FactPermissions) -> PlacementMatrix:
-        def decide(facts: Facts) -> PlacementMatrix:
-            return matrix(*asked[:3], facts, node=asked.node, first=first, count=ROWS, reader=reader)
-
-        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-        return await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
-
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
         counts = self.recorder.counts
-        table = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
+        rows, every = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}
         denials = self.recorder.log.latest(lambda each: each.label in _BAD)
         values = {
@@ -314,9 +303,9 @@ class PageViews(msgspec.Struct, frozen=True):
             "skipped": total.get("skipped", 0),
             "health": self._health_rows(),
             "policies": POLICIES,
-            "table": table,
+            "rows": rows,
             "prefix": prefix,
-            "pager": pager(query, PATH, first, len(table.rows), table.total),
+            "pager": pager(query, PATH, first, len(rows), every),
             "denials": list(islice(denials, _FEW_ROWS)),
         }
         return _live("overview.html", PATH, query, values)

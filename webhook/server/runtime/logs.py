@@ -74,14 +74,7 @@ class Lossy:
 
 
 class StructuredLogger:
-    """Logs events with fields, each of which is a member of its JSON line; the warnings of libraries have none.
-
-    Args:
-        logger: that takes the records.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger: Final = logger
+    """Logs events with fields, each of which is a member of its JSON line; the warnings of libraries have none."""
 
     def info(self, event: str, **fields: Any) -> None:
         """Log an expected event."""
@@ -97,7 +90,7 @@ class StructuredLogger:
 
     def _log(self, level: int, event: str, fields: Mapping[str, Any], exc_info: Any = None) -> None:
         # An event is text, in which a percent sign stands for itself.
-        self._logger.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=exc_info)
+        _SERVER.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=exc_info)
 
 
 class Lines(logging.Formatter):
@@ -161,7 +154,7 @@ def configured() -> Iterator[None]:
 def follow_loop() -> StructuredLogger:
     """The server's logger, which also gets the exceptions that are not caught in the running loop."""
     asyncio.get_running_loop().set_exception_handler(_log_unhandled)
-    return StructuredLogger(_SERVER)
+    return StructuredLogger()
 
 
 def _sanitize_value(value: Any) -> Any:
@@ -190,4 +183,4 @@ def _log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     """Log an exception that was not caught, except for broken connections, which are their clients' concern."""
     error = context.get("exception")
     if not isinstance(error, OSError):
-        StructuredLogger(_SERVER).error("unhandled", what=context.get("message"), exc_info=error)
+        StructuredLogger().error("unhandled", what=context.get("message"), exc_info=error)

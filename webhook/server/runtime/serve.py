@@ -35,7 +35,6 @@ from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.server.app import App
 from webhook.server.authorizer import Authorizer
-from webhook.server.background.events import EventObserver
 from webhook.server.edge import serving
 from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
@@ -92,15 +91,14 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
         beside = await enter(background(options, settings.current, cluster, audit))
-        observer, kind = beside.announcing(metrics, settings.current), App
-        if at_start.traces:
-            observer, kind = await enter(with_tracing(observer))
+        spans, kind = await enter(with_tracing()) if at_start.traces else (None, App)
         recorder = None
         if at_start.page.listen:
             from webhook.server.page.recorder import DecisionRecorder
 
             recorder = DecisionRecorder(audit)
-        reviewer = Reviewer(cluster, settings.current, recorder or audit, observer)
+        observers = filter(None, (metrics, beside.events, spans))
+        reviewer = Reviewer(cluster, settings.current, recorder or audit, *observers)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
         app.senders = await enter(senders(options, at_start, log))
 
@@ -348,33 +346,21 @@ class Background(msgspec.Struct, frozen=True):
     drift_scan: DriftScanner | None = None
     fidelity: FidelityCheck | None = None
 
-    def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
-        """An observer that also makes Kubernetes Events, where there is an API server to write them to."""
-        return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
-
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of what runs."""
-        events, drift, check, by_result = self.events, self.drift_scan, self.fidelity, ("result",)
+        events, drift, check = self.events, self.drift_scan, self.fidelity
+        by_result, by_resource = ("result",), ("policy", "resource")
         found = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
         compared = "Running VMs compared by the fidelity check, by result."
         differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
+            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, by_resource),
+            StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, by_result),
+            StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, by_result),
             StateMetric(
-                "kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, ("policy", "resource")
-            ),
-            StateMetric(
-                "kubevirt_webhook_events_total", written, lambda: dict(events.results) if events else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_drift_scans_total", scans, lambda: dict(drift.rounds) if drift else {}, by_result
-            ),
-            StateMetric(
-                "kubevirt_webhook_fidelity_checked_total",
-                compared,
-                lambda: dict(check.checked) if check else {},
-                by_result,
+                "kubevirt_webhook_fidelity_checked_total", compared, lambda: check.checked if check else {}, by_result
             ),
             StateMetric(
                 "kubevirt_webhook_fidelity_differences_total", differed, lambda: check.differing if check else {}
@@ -412,7 +398,8 @@ async def background(
         ends.push_async_callback(transport.close)
         other = await connect(options.kubeconfig)
         ends.push_async_callback(other.close)
-        events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
+        instance = os.environ.get("HOSTNAME") or socket.gethostname()
+        events = EventWriter(transport, instance, lambda: settings().events)
         if place := settings().webhooks.service.namespace:
             cluster.on_restore(lambda why: events.add(restore_event(place, why)) if settings().events else None)
         drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
@@ -470,11 +457,8 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
-        result = {}
-        for name in settings.current().scheduling.schedulers:
-            health = cluster.peek(SchedulerKey(name))
-            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "available")
-        return result
+        found = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().scheduling.schedulers}
+        return {name: float(isinstance(it, SchedulerHealth) and it.state == "available") for name, it in found.items()}
 
     def release() -> Mapping[tuple[str, ...], float]:
         install = cluster.peek(KubeVirtKey())
@@ -547,15 +531,13 @@ class SpanObserver(Observer):
     """Makes a span of every evaluated review.
 
     Args:
-        observer: gets every evaluation, too.
         tracer: an OpenTelemetry ``Tracer``.
     """
 
-    def __init__(self, observer: Observer, tracer: Any) -> None:
+    def __init__(self, tracer: Any) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        self._observer: Final = observer
         self._tracer: Final = tracer
         self._propagator: Final = TraceContextTextMapPropagator()
         self._kind: Final = SpanKind.SERVER
@@ -563,7 +545,6 @@ class SpanObserver(Observer):
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Make the span, with the times that the review took."""
-        self._observer.on_evaluated(endpoint, verdict, seconds)
         end = time.time_ns()
         span = self._tracer.start_span(
             f"{endpoint.verb} {endpoint.policy} {endpoint.resource}",
@@ -575,10 +556,6 @@ class SpanObserver(Observer):
         if verdict.label == "error":
             span.set_status(self._failed)
         span.end(end)
-
-    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Pass the error on; its review becomes a span with the status of an error."""
-        self._observer.on_error(endpoint, error)
 
     def _parent(self) -> Any:
         """The context that the sender's headers name; None: the review is a trace of its own."""
@@ -614,7 +591,7 @@ def _bound_text(text: str) -> str:
 
 
 @asynccontextmanager
-async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
+async def with_tracing(exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
     """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
 
     Without an exporter they go to OTLP over HTTP; an `InputError` where OpenTelemetry is not installed.
@@ -635,7 +612,7 @@ async def with_tracing(observer: Observer, exporter: Any = None) -> AsyncIterato
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield SpanObserver(observer, provider.get_tracer(_NAME, __version__)), TracedApp
+        yield SpanObserver(provider.get_tracer(_NAME, __version__)), TracedApp
     finally:
         # It waits for the last spans to be sent.
         await asyncio.to_thread(provider.shutdown)
