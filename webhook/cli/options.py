@@ -6,9 +6,12 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
+
+if TYPE_CHECKING:
+    from webhook.k8s.client.identity import Kubeconfig
 
 _Decorator: TypeAlias = Callable[[Any], Any]
 # Namespace and name of a VM.
@@ -155,6 +158,26 @@ VALIDATION: Final = _together(
     click.option("--crds", type=PATH, metavar="FILE", help=_CRDS),
     click.option("--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would."),
 )
+
+
+class Source(NamedTuple):
+    """The cluster that a command reads: files of a directory, or a running one; without both, the one of kubectl."""
+
+    cluster_from: Path | None
+    kubeconfig: Kubeconfig | None
+
+
+def source_options(default: str = "as kubectl") -> _Decorator:
+    """``--cluster-from`` and the options of `kubeconfig_option`, passed together as ``source``, a `Source`."""
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*args: Any, cluster_from: Path | None, kubeconfig: Kubeconfig | None, **options: Any) -> Any:
+            return command(*args, source=Source(cluster_from, kubeconfig), **options)
+
+        return CLUSTER_FROM(kubeconfig_option(default)(run))
+
+    return decorate
 
 
 def output_option(*formats: str, passes_default: bool = True) -> _Decorator:

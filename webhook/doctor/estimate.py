@@ -46,8 +46,6 @@ _SPREAD_WEIGHT: Final = 2
 MAX_IMAGES: Final = 50
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
-_LIVING: Final = ("Pending", "Running")
-_CLOSING: Final = ("NoSchedule", "NoExecute")
 _DEFAULT_PODS: Final = 110
 # What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
 _ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
@@ -258,7 +256,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     ``will_spread`` says whether launcher pods that are made now in a namespace get a constraint on host names.
     """
     nodes = [node for node in nodes if node.meta.name]
-    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in _LIVING]
+    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in ("Pending", "Running")]
     launchers = sorted(
         (pod for pod in living if not isinstance(vmi_owner(pod), Reason)),
         key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
@@ -302,7 +300,7 @@ def _host(node: Node, image: str) -> Host:
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
         and not spec.unschedulable
-        and not any(taint.effect in _CLOSING for taint in spec.taints or ())
+        and not any(taint.effect in ("NoSchedule", "NoExecute") for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
         and not (departure and departure.is_under_way),
     )
