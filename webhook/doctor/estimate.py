@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.k8s.quantity import Nanos, nanos
-from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
+from webhook.k8s.types.core import Node, NodeSpec, Pod
 from webhook.k8s.types.meta import unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
@@ -322,24 +322,16 @@ def _guest(pod: Pod, *, is_spread: bool) -> VmGuest:
 
 
 def _demand(pod: Pod) -> GuestDemand:
-    requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
+    spec, totals = pod.spec, list[Nanos]()
+    pod_level = spec.resources.requests if spec.resources else None
+    # What the containers say, and that with what is assumed of those that do not.
+    for assumed in ({}, _ASSUMED):
+        own = [{**assumed, **container.requests} for container in spec.containers or ()]
+        inits = [({**assumed, **each.requests}, is_sidecar(each)) for each in spec.init_containers or ()]
+        totals.append(sum_requests(own, inits, pod_level=pod_level, overhead=spec.overhead))
+    requested, scored = totals
     wanted = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
     return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in wanted))
-
-
-def _total(pod: Pod, assumed: Nanos) -> Nanos:
-    """What a pod requests, where its containers request what is assumed of them unless they say."""
-
-    def requests(container: Container) -> Nanos:
-        return {**assumed, **container.requests}
-
-    spec = pod.spec
-    return sum_requests(
-        [requests(container) for container in spec.containers or ()],
-        [(requests(container), is_sidecar(container)) for container in spec.init_containers or ()],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
 
 
 def _image(launchers: Sequence[Pod]) -> tuple[str, int]:

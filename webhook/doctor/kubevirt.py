@@ -93,17 +93,13 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
     if isinstance(plugin, Unavailable):
         return [unreadable(_KUBEVIRT, subject, plugin)]
     spec = plugin.spec
-    named = {
-        (kind, reference.name)
-        for kind, references in (
-            ("MutatingWebhookConfiguration", spec.mutating_admission_webhooks),
-            ("ValidatingWebhookConfiguration", spec.validating_admission_webhooks),
-            ("ValidatingAdmissionPolicy", spec.validating_admission_policies),
-        )
-        for reference in references or ()
+    kinds = {
+        "MutatingWebhookConfiguration": spec.mutating_admission_webhooks,
+        "ValidatingWebhookConfiguration": spec.validating_admission_webhooks,
+        "ValidatingAdmissionPolicy": spec.validating_admission_policies,
     }
+    named = {(kind, each.name) for kind, references in kinds.items() for each in references or ()}
     manifests = [*installation.expected_configurations(), *shipped(installation.manifests / "rendered/kubernetes.yaml")]
-    kinds = (*CONFIGURATIONS, "ValidatingAdmissionPolicy")
     own = {(each["kind"], each["metadata"]["name"]) for each in manifests if each["kind"] in kinds}
     missing = {one for one in named if await installation.reader.get(_ADMISSION[one[0]], "", one[1]) is None}
     findings = [

@@ -216,7 +216,14 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
     """
-    settings, given = _settings_of(file), file.test.cluster
+    written, given = file.test.settings, file.test.cluster
+    if isinstance(written, dict):
+        # JSON is YAML, and the lines of a part of a file are not those of the file.
+        settings = parse(msgspec.json.encode(written), f"{file.document.file} settings")
+    else:
+        settings = default_settings() if written is None else load(file.directory / written)
+    if release := parse_release(file.test.kubevirt_version):
+        settings = settings.with_kubevirt_version(str(release))
     if isinstance(given, str):
         cluster = FilesCluster.load(file.directory / given, settings)
     else:
@@ -240,17 +247,6 @@ async def _run_cases(
         else:
             outcomes.append(CaseOutcome(*place, found, result, "", schemas.line if schemas and result.checked else ""))
     return outcomes
-
-
-def _settings_of(file: TestFile) -> Settings:
-    given = file.test.settings
-    if isinstance(given, dict):
-        # JSON is YAML, and the lines of a part of a file are not those of the file.
-        settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
-    else:
-        settings = default_settings() if given is None else load(file.directory / given)
-    release = parse_release(file.test.kubevirt_version)
-    return settings.with_kubevirt_version(str(release)) if release else settings
 
 
 def record(
