@@ -21,8 +21,8 @@ from tests.golden_files import Golden
 from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import TimedTransport
-from webhook.doctor.checks import examine, examine_files
+from webhook.cluster.reader import FileReader, Reader, TimedTransport
+from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 from webhook.doctor.kubevirt import PLUGINS
@@ -351,13 +351,14 @@ def test_any_objects_in_files_lead_to_findings_of_the_cluster(
         world = DoctorWorld(server, tmp_path / "kubeconfig")
         for (resource, name, namespace), fields in changes:
             server.put(resource, name, namespace, **fields)
-        live = await examine(cast("TimedTransport", DirectApi(server)), world.settings, MANIFESTS, clock=world.clock)
+        reader = Reader(cast("TimedTransport", DirectApi(server)))
+        live = await examine(reader, world.settings, MANIFESTS, clock=world.clock)
         assert len(live.findings) > 10
         try:
             files = FilesCluster.load(world.write(tmp_path / "dump"), world.settings)
         except InputErrors:
             return None  # Files are checked when they are read.
-        return live, await examine_files(files, world.settings, MANIFESTS, clock=world.clock)
+        return live, await examine(FileReader(files), world.settings, MANIFESTS, clock=world.clock)
 
     if (reports := asyncio.run(look())) is not None:
         live, report = reports

@@ -22,8 +22,8 @@ from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, stat
 from tests.install.schedulers.configurations import configuration
 from webhook.cli.inputs import connected
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import Reader
-from webhook.doctor.checks import examine, examine_files
+from webhook.cluster.reader import FileReader, Reader
+from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
@@ -324,7 +324,7 @@ class DoctorWorld:
         self.expect_reviews()
         async with connected(Kubeconfig(self.server.kubeconfig(self._kubeconfig))) as transport:
             settings = self.settings if given else None
-            return await examine(transport, settings, MANIFESTS, url=self.url, clock=self.clock)
+            return await examine(Reader(transport), settings, MANIFESTS, url=self.url, clock=self.clock)
 
     def write(self, directory: Path) -> Path:
         """Write every object of the cluster into a file, as ``kubectl get -o yaml`` would."""
@@ -337,7 +337,7 @@ class DoctorWorld:
     async def examine_files(self, directory: Path, *, given: bool = True) -> Report:
         files = FilesCluster.load(directory, self.settings)
         settings = self.settings if given else None
-        return await examine_files(files, settings, MANIFESTS, url=self.url, clock=self.clock)
+        return await examine(FileReader(files), settings, MANIFESTS, url=self.url, clock=self.clock)
 
     def follow(self, settings: Path) -> None:
         self.settings = load(settings)

@@ -14,7 +14,7 @@ from tests.install.memory import InstallMemory
 from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.cleanup import INJECTED_ANNOTATIONS, Cleanup, Task, task
+from webhook.install.cleanup import INJECTED_ANNOTATIONS, Task, clean, remaining, task, tasks
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
 
@@ -248,28 +248,26 @@ def api() -> InstallMemory:
 
 
 async def test_all_are_found_and_cleaned(api: InstallMemory) -> None:
-    work = Cleanup(api)
-    tasks = await work.tasks(allow_restart_required=False)
+    made = await tasks(api, allow_restart_required=False)
 
-    assert [one.title for one in tasks] == ["VirtualMachine shop/web", "VirtualMachine lab/web"]
-    assert await work.remaining() == (1, 1)
-    assert [await work.clean(one) for one in tasks] == ["", ""]
-    assert await work.tasks(allow_restart_required=False) == []
+    assert [one.title for one in made] == ["VirtualMachine shop/web", "VirtualMachine lab/web"]
+    assert await remaining(api) == (1, 1)
+    assert [await clean(api, one) for one in made] == ["", ""]
+    assert await tasks(api, allow_restart_required=False) == []
     assert len(api.wrote) == 2
 
 
 async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Golden) -> None:
-    work = Cleanup(api, "shop")
-    changed, gone = await work.tasks(allow_restart_required=False)
+    changed, gone = await tasks(api, "shop", allow_restart_required=False)
     api.objects[VMS.format("shop", "web")]["metadata"]["annotations"][S] = "other"
     del api.objects[VMS.format("lab", "web")]
 
-    golden(await work.clean(changed))
-    assert await work.clean(gone) == ""
+    golden(await clean(api, changed))
+    assert await clean(api, gone) == ""
     api.answers["PATCH", "/web"] = 403, {}
-    assert "grant patch on virtualmachines.kubevirt.io in namespace shop" in await work.clean(changed)
+    assert "grant patch on virtualmachines.kubevirt.io in namespace shop" in await clean(api, changed)
     api.answers["PATCH", "/web"] = None
-    golden(await work.clean(changed))
+    golden(await clean(api, changed))
 
 
 @pytest.mark.parametrize(
@@ -278,14 +276,14 @@ async def test_what_can_not_be_changed_is_told(api: InstallMemory, golden: Golde
 async def test_a_list_that_fails(api: InstallMemory, answer: tuple[int, Any] | None, golden: Golden) -> None:
     api.answers["GET", "/virtualmachines"] = answer
     with pytest.raises(InputError) as caught:
-        await Cleanup(api).tasks(allow_restart_required=False)
+        await tasks(api, allow_restart_required=False)
     assert caught.value.where == "virtualmachines"
     golden(str(caught.value))
 
 
 async def test_without_kubevirt_there_are_no_vms(api: InstallMemory) -> None:
     api.answers["GET", "/virtualmachines"] = 404, {}
-    assert await Cleanup(api).tasks(allow_restart_required=False) == []
+    assert await tasks(api, allow_restart_required=False) == []
 
 
 async def test_no_answer_in_time(api: InstallMemory, golden: Golden) -> None:
@@ -294,7 +292,7 @@ async def test_no_answer_in_time(api: InstallMemory, golden: Golden) -> None:
 
     api.request = late  # type: ignore[method-assign]
     with pytest.raises(InputError) as caught:
-        await Cleanup(api).tasks(allow_restart_required=False)
+        await tasks(api, allow_restart_required=False)
     golden(str(caught.value))
 
 
@@ -316,10 +314,9 @@ async def test_one_vm_of_any_depth_keeps_no_other_from_being_cleaned(
         return status, body.replace(b'"@deep@"', b'{"a":' * levels + b"1" + b"}" * levels)
 
     monkeypatch.setattr(api, "request", request)
-    work = Cleanup(api)
 
-    tasks = await work.tasks(allow_restart_required=False)
+    made = await tasks(api, allow_restart_required=False)
 
-    assert [one.title for one in tasks] == ["VirtualMachine shop/web", "VirtualMachine lab/web"]
-    assert [await work.clean(one) for one in tasks] == ["", ""]
+    assert [one.title for one in made] == ["VirtualMachine shop/web", "VirtualMachine lab/web"]
+    assert [await clean(api, one) for one in made] == ["", ""]
     assert S not in api.objects[VMS.format("lab", "web")]["metadata"]["annotations"]

@@ -8,7 +8,7 @@ from tests.install.manifests import planned
 from tests.install.memory import InstallMemory
 from webhook.errors import InputError
 from webhook.install import plan
-from webhook.install.ownership import HandOver, rename_manager
+from webhook.install.ownership import rename_manager, transfer, transfers
 
 REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
 IMAGE: dict[str, Any] = {"f:spec": {"f:template": {"k:{}": {"f:image": {}}}}}
@@ -38,15 +38,14 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
     api = InstallMemory()
     metadata = {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}
     api.put(plan.path(DEPLOYMENT), {**DEPLOYMENT, "metadata": metadata})
-    work = HandOver(api, "old", "new")
 
-    (found,) = await work.transfers(planned().manifests)
-    await work.transfer(found)
+    (found,) = await transfers(api, planned().manifests, "old", "new")
+    await transfer(api, found)
 
     assert api.objects[found.path]["metadata"]["managedFields"] == [entry("new", IMAGE)]
-    assert await work.transfers(planned().manifests) == []
+    assert await transfers(api, planned().manifests, "old", "new") == []
     with pytest.raises(InputError, match="run the command again"):
-        await work.transfer(found)
+        await transfer(api, found)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +57,4 @@ async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
     api.answers["GET", plan.path(DEPLOYMENT)] = answer
 
     with pytest.raises(InputError, match=part):
-        await HandOver(api, "old", "new").transfers([DEPLOYMENT])
+        await transfers(api, [DEPLOYMENT], "old", "new")

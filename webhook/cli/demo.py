@@ -98,7 +98,14 @@ class _Demo:
             request = asked.review["request"]
             response, patched = self._response(answer.status, body, path, request.get("object"))
             decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
-            line = await _next_line(self.audit) if self.audit else {"decision": decision}
+            line: dict[str, Any] = {"decision": decision}
+            if self.audit:
+                try:
+                    # The server writes it after the answer.
+                    line = await asyncio.wait_for(self.audit.get(), _AUDIT_SECONDS)
+                except TimeoutError:
+                    what = f"the server wrote no audit line within {_AUDIT_SECONDS:.0f}s"
+                    raise InputError(what, "serve", _SLOW) from None
             answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
@@ -248,15 +255,6 @@ async def _address(stderr: asyncio.StreamReader) -> str:
     raise InputError(": ".join(filter(None, (what, " ".join("".join(output).split())))), "serve", fix)
 
 
-async def _next_line(audit: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
-    """The audit line of an answer, which the server writes after it."""
-    try:
-        async with asyncio.timeout(_AUDIT_SECONDS):
-            return await audit.get()
-    except TimeoutError:
-        raise InputError(f"the server wrote no audit line within {_AUDIT_SECONDS:.0f}s", "serve", _SLOW) from None
-
-
 def _show_row(out: Console, answer: Answered) -> None:
     """A request with its decision, and below it the reason; at most 80 columns wide."""
     audit = answer.audit
@@ -269,8 +267,16 @@ def _show_row(out: Console, answer: Answered) -> None:
 
 
 def _show(out: Console, answers: list[Answered]) -> None:
-    """The summary and the next steps."""
-    _show_one(out, next(answer for answer in answers if "patch" in answer.response))
+    """One decision in full, the summary and the next steps."""
+    answer = next(answer for answer in answers if "patch" in answer.response)
+    obj = answer.request["object"]
+    both = (obj, _patched(obj, answer.response))
+    before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in both)
+    out.print(Text(f"\n{answer.name} in full", style="bold"))
+    for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
+        out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))
+    out.print(Text("  audit line:", style="bold"))
+    out.print(Text("  " + json.dumps(answer.audit)), soft_wrap=True)
     expected = sum(answer.is_expected for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
     counts = f"{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different"
@@ -301,15 +307,3 @@ def _show(out: Console, answers: list[Answered]) -> None:
         directory = f"$PWD/{here.relative_to(Path.cwd())}" if here.is_relative_to(Path.cwd()) else str(here)
         text = "To call the command by its name, add its directory to PATH:"
         out.print(f'\n{text}\n  export PATH="{directory}:$PATH"', soft_wrap=True)
-
-
-def _show_one(out: Console, answer: Answered) -> None:
-    """One decision in full: what changed in the object, and the audit line."""
-    obj = answer.request["object"]
-    both = (obj, _patched(obj, answer.response))
-    before, after = (yaml.safe_dump(each, sort_keys=False, width=1000).splitlines() for each in both)
-    out.print(Text(f"\n{answer.name} in full", style="bold"))
-    for line in list(difflib.unified_diff(before, after, n=1000, lineterm=""))[3:]:
-        out.print(Text(f"  {line}", style={"-": "red", "+": "green"}.get(line[:1], "dim")))
-    out.print(Text("  audit line:", style="bold"))
-    out.print(Text("  " + json.dumps(answer.audit)), soft_wrap=True)

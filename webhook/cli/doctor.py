@@ -17,66 +17,54 @@ from webhook.cli import write
 from webhook.cli.console import console
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
-from webhook.cli.options import CLUSTER_FROM, config_option, kubeconfig_option, output_option, url_option
+from webhook.cli.options import Source, config_option, output_option, source_options, url_option
 from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import FileReader, Reader
 from webhook.cluster.selection import require_single_source
-from webhook.doctor.checks import examine, examine_files
+from webhook.doctor.checks import examine
 from webhook.doctor.report import Report
 from webhook.install.registration import check_url
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings, load
 from webhook.text import pluralize
 
-_FAILURES: Final = 1
-_WARNINGS: Final = 3
 _COUNTABLE: Final = ("failure", "warning")
 _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", "ok": "green"}
 
 
 @click.command()
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @config_option("those in the cluster")
 @url_option("Check the server at URL instead of the settings' Service.")
 @output_option("text", "json")
 @click.option("--strict", is_flag=True, help="Exit with status 3 if there are only warnings or unknowns.")
-def doctor(
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    config_file: Path | None,
-    url: str,
-    output: str,
-    strict: bool,
-) -> None:
+def doctor(source: Source, config_file: Path | None, url: str, output: str, strict: bool) -> None:
     """Check an installation from outside and suggest fixes. This changes nothing.
 
     A finding is "unknown" where you lack a permission, which it names, and with --cluster-from where only a running
     cluster shows it, or where the files lack the objects. Exit status 1 if there is a failure, 2 if
     nothing could be checked, 3 with --strict if there are warnings or unknowns.
     """
-    report = asyncio.run(_examine(cluster_from, kubeconfig, config_file, url))
+    require_single_source(*source)
+    if url:
+        check_url(url)
+    settings = load(config_file) if config_file else None
+
+    async def run() -> Report:
+        if source.cluster_from:
+            files = FileReader(FilesCluster.load(source.cluster_from, settings or default_settings()))
+            return await examine(files, settings, directory("manifests"), url=url.rstrip("/"))
+        async with connected(source.kubeconfig) as transport:
+            return await examine(Reader(transport), settings, directory("manifests"), url=url.rstrip("/"))
+
+    report = asyncio.run(run())
     if output == "json":
         write.data(json.dumps(redact(report.as_json()), indent=2))
     else:
         _print(report)
     if report.verdict == "failure":
-        sys.exit(_FAILURES)
+        sys.exit(1)
     if strict and report.verdict != "ok":
-        sys.exit(_WARNINGS)
-
-
-async def _examine(
-    cluster_from: Path | None, kubeconfig: Kubeconfig | None, config_file: Path | None, url: str
-) -> Report:
-    require_single_source(cluster_from, kubeconfig)
-    if url:
-        check_url(url)
-    settings = load(config_file) if config_file else None
-    if cluster_from:
-        files = FilesCluster.load(cluster_from, settings or default_settings())
-        return await examine_files(files, settings, directory("manifests"), url=url.rstrip("/"))
-    async with connected(kubeconfig) as transport:
-        return await examine(transport, settings, directory("manifests"), url=url.rstrip("/"))
+        sys.exit(3)
 
 
 def _print(report: Report) -> None:

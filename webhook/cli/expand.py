@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -18,12 +17,11 @@ from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
-from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, InputPath, kubeconfig_option, output_option
+from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_options
 from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
 from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
@@ -31,7 +29,7 @@ from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.fields import ineffective_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation
-from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
+from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
 from webhook.text import pluralize, visible
 
 _INPUT: Final = InputPath(allow_dash=True)
@@ -65,8 +63,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", type=_INPUT, help=_FILES)
-@CLUSTER_FROM
-@kubeconfig_option("none; only the files are read")
+@source_options("none; only the files are read")
 @kubevirt_version
 @click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
@@ -75,8 +72,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 def expand(
     *,
     files: tuple[str, ...],
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
+    source: Source,
     kubevirt_version: str | None,
     mode: str,
     explain: bool,
@@ -96,8 +92,8 @@ def expand(
     deny the VM, 2 on invalid input.
     """
     found = _read(files)
-    results = asyncio.run(_all(found, mode, parse_release(kubevirt_version), cluster_from, kubeconfig, show_secrets))
-    explanations = [result for result in results if isinstance(result, Explanation)]
+    release = parse_release(kubevirt_version)
+    explanations, denials = asyncio.run(_all(found, mode, release, source, show_secrets))
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"
@@ -111,9 +107,8 @@ def expand(
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
-    denials = [result for result in results if isinstance(result, _WouldDeny)]
     for denial in denials:
-        denial.print(hint=not (cluster_from or kubeconfig))
+        _print_denial(*denial, hint=not any(source))
     if denials:
         raise SystemExit(1)
 
@@ -131,73 +126,56 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     return found
 
 
-@dataclass(frozen=True)
-class _WouldDeny:
-    """A machine that KubeVirt would not make."""
-
-    where: str
-    machine: Json
-    denied: CreationDenied
-
-    def print(self, *, hint: bool) -> None:
-        metadata, denied = self.machine["metadata"], self.denied
-        title = f"{self.machine['kind']} {metadata['namespace']}/{metadata['name']}"
-        lines = [f"{self.where}: {_WOULD[denied.stage].format(title)}"]
-        # The webhook's message is its causes in a row, the first ten of them.
-        joined = denied.stage is Stage.VM_WEBHOOK and denied.causes
-        if not joined:
-            lines.append(f"  {denied.what}")
-        if joined or len(denied.causes) > 1:
-            lines += [
-                f"  - {cause.what}" + ("" if cause.field in cause.what else f" ({cause.field})")
-                for cause in denied.causes
-            ]
-        if joined and denied.what.endswith(_MORE):
-            lines.append(f"  - {denied.what.rpartition(', ')[2]}")
-        if hint and denied.what.endswith(" not found"):
-            lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
-        spec = self.machine["spec"]
-        infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
-        if denied.stage is Stage.EXPANSION and infers:
-            lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
-        for line in lines:
-            write.error(visible(line))
+def _print_denial(where: str, machine: Json, denied: CreationDenied, *, hint: bool) -> None:
+    """Print that KubeVirt would not make a machine, and why."""
+    metadata = machine["metadata"]
+    title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
+    lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
+    # The webhook's message is its causes in a row, the first ten of them.
+    joined = denied.stage is Stage.VM_WEBHOOK and denied.causes
+    if not joined:
+        lines.append(f"  {denied.what}")
+    causes = denied.causes if joined or len(denied.causes) > 1 else ()
+    lines += [f"  - {each.what}" + ("" if each.field in each.what else f" ({each.field})") for each in causes]
+    if joined and denied.what.endswith(_MORE):
+        lines.append(f"  - {denied.what.rpartition(', ')[2]}")
+    if hint and denied.what.endswith(" not found"):
+        lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
+    spec = machine["spec"]
+    infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
+    if denied.stage is Stage.EXPANSION and infers:
+        lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
+    for line in lines:
+        write.error(visible(line))
 
 
 async def _all(
-    found: inputs.GivenObjects,
-    mode: str,
-    release: Release | None,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    show_secrets: bool,
-) -> list[Explanation | _WouldDeny]:
-    async with objects(cluster_from, kubeconfig) as source:
-        search = Search(found.others, source)
-        configuration, settings = await configuration_of(found.others, source, release)
-        _warn_of_ineffective_fields(found, configuration.rules.release)
-        results: list[Explanation | _WouldDeny] = []
+    found: inputs.GivenObjects, mode: str, release: Release | None, source: Source, show_secrets: bool
+) -> tuple[list[Explanation], list[tuple[str, Json, CreationDenied]]]:
+    """What KubeVirt would make of each machine, and the machines that it would not make, each with its place."""
+    async with objects(*source) as others:
+        search = Search(found.others, others)
+        configuration, settings = await configuration_of(found.others, others, release)
+        given = [(machine.where(), machine.value) for machine in found.machines]
+        given += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
+        # What the release does not know of the given objects, the API server would drop.
+        known = configuration.rules.release
+        for where, obj in given:
+            for path in ineffective_fields(known.unknown_fields(obj["kind"]), obj.get("spec")):
+                write.error(visible(f"{where}: KubeVirt {known} does not know spec.{path}, so it has no effect"))
+        explanations, denials = list[Explanation](), list[tuple[str, Json, CreationDenied]]()
         for machine in found.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
                 created = await search.answer(_question(machine.value, mode, uuids, configuration))
             except CreationDenied as denied:
-                results.append(_WouldDeny(where, machine.value, denied))
+                denials.append((where, machine.value, denied))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:
                 shown = created.obj if show_secrets else redact(created.obj)
-                results.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
-        return results
-
-
-def _warn_of_ineffective_fields(found: inputs.GivenObjects, release: Release) -> None:
-    """Report what the release does not know of the given objects, which the API server would drop."""
-    objects = [*((machine.where(), machine.value) for machine in found.machines)]
-    objects += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
-    for where, obj in objects:
-        for path in ineffective_fields(release.unknown_fields(obj["kind"]), obj.get("spec")):
-            write.error(visible(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
+                explanations.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
+        return explanations, denials
 
 
 def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterConfig) -> Callable[[Get], Created]:
@@ -238,31 +216,27 @@ class Explanation:
         is_made = any(owner["kind"] == "VirtualMachine" for owner in owners)
         return "vmi" if self.created.obj["kind"] == "VirtualMachineInstance" and not is_made else "vm"
 
-    def fields(self) -> Iterator[Leaf]:
-        """All leaves, in the object's order."""
-        return leaves_of(self.created, self.shown, self.stand_ins)
-
-    def label(self, origin: Origin) -> str:
-        """The origin with the name of its object."""
-        named = self.created.named.get(origin)
-        return self._own if origin is Origin.VM else f"{origin.value} {named.name}" if named else origin.value
-
     def as_json(self) -> dict[str, Any]:
         """The object, the objects that were applied to it, and its fields with their origins."""
-        return {
+        result: dict[str, Any] = {
             "source": self.where,
             # A placeholder must not reach a cluster, whatever takes the object out of the report.
             "object": None if self.hides_secrets else self.shown,
             "settings": self.cluster,
-            **{origin.value: _named_to_json(named) for origin, named in self.created.named.items()},
-            "fields": [self._field_json(item) for item in self.fields()],
         }
-
-    def _field_json(self, item: Leaf) -> dict[str, Any]:
-        named = self.created.named.get(item.origin)
-        origin = self._own if item.origin is Origin.VM else item.origin.value
-        optional = ({"name": named.name} if named else {}) | ({"random": True} if item.stand_in else {})
-        return {"path": item.path, "value": item.value, "origin": origin} | optional
+        for origin, named in self.created.named.items():
+            optional = {"inferredFromVolume": named.volume, "controllerRevision": named.revision}
+            known = {key: value for key, value in optional.items() if value}
+            result[origin.value] = {"kind": named.kind, "name": named.name, **known}
+        fields = result["fields"] = list[dict[str, Any]]()
+        for item in leaves_of(self.created, self.shown, self.stand_ins):
+            label = self._own if item.origin is Origin.VM else item.origin.value
+            fields.append({"path": item.path, "value": item.value, "origin": label})
+            if item.origin in self.created.named:
+                fields[-1]["name"] = self.created.named[item.origin].name
+            if item.stand_in:
+                fields[-1]["random"] = True
+        return result
 
     def print(self, out: Console) -> None:
         """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
@@ -274,14 +248,14 @@ class Explanation:
             revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
             out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
         out.print(Text(visible(f"  {'settings':<13} {self.cluster}")))
-        items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
+        items = [*leaves_of(self.created, self.shown, self.stand_ins)]
         for origin in _STYLES:
-            group = [item for item in items if item.origin is origin]
-            if group:
+            if group := [item for item in items if item.origin is origin and item.path not in _IN_HEADLINE]:
                 self._print_group(out, origin, group)
 
     def _print_group(self, out: Console, origin: Origin, group: list[Leaf]) -> None:
-        label, count = self.label(origin), pluralize(len(group), "field")
+        of, count = self.created.named.get(origin), pluralize(len(group), "field")
+        label = self._own if origin is Origin.VM else f"{origin.value} {of.name}" if of else origin.value
         out.print(Text.assemble("\n", (visible(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
         own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
         whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
@@ -292,11 +266,6 @@ class Explanation:
             line = Text.assemble("  ", f"{visible(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
             line.append(visible(f"  ← {label}"), style=f"dim {_STYLES[origin]}")
             out.print(line)
-
-
-def _named_to_json(named: Named) -> dict[str, str]:
-    optional = {"inferredFromVolume": named.volume, "controllerRevision": named.revision}
-    return {"kind": named.kind, "name": named.name} | {key: value for key, value in optional.items() if value}
 
 
 def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release
-from webhook.cli.options import CLUSTER_FROM, VmName, kubeconfig_option, output_option, vm_argument
+from webhook.cli.options import Source, VmName, output_option, source_options, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import read_index
 from webhook.cluster.reader import Reader
@@ -30,7 +30,7 @@ from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
 from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
-from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, Step, UpdatePlan, VmPlan
+from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
@@ -47,7 +47,7 @@ from webhook.placement.nodes import MEMORY, format_request
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import MigrationExplanation, OneNode, few
+from webhook.policies.migration.explanation import MigrationExplanation, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.replay import replay
 from webhook.text import pluralize
@@ -67,7 +67,6 @@ _SELECTED: Final = "Drain the nodes with this label; may be repeated, for nodes 
 _EXTERNAL: Final = "Exit status 1 also where another controller has to move or end VMs (evictionStrategy External)."
 # In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
-_NANOS: Final = 10**9
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
 _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
@@ -103,7 +102,7 @@ def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
 
-@click.command()
+@explain.command()
 @click.argument("code", required=False)
 @output_option("text", "json")
 def reason(code: str | None, output: str) -> None:
@@ -111,23 +110,21 @@ def reason(code: str | None, output: str) -> None:
 
     Without a code, list all codes. Exit status 2 if the code does not exist.
     """
-    plain = [{"code": each, **msgspec.to_builtins(meaning)} for each, meaning in MEANINGS.items()]
-    if code is None and output == "json":
-        write.data(json.dumps(plain, indent=2))
+    code = None if code is None else code.strip().strip("[]")
+    if code is not None and code not in MEANINGS:
+        near = similar(code)
+        fix = f"did you mean {' or '.join(near)}?" if near else "list the codes with `kubevirt-webhook explain reason`"
+        raise InputError(f"reason code {quote(code)} does not exist", fix=fix)
+    if output == "json":
+        plain = [{"code": each, **msgspec.to_builtins(meaning)} for each, meaning in MEANINGS.items()]
+        shown = plain if code is None else next(each for each in plain if each["code"] == code)
+        write.data(json.dumps(shown, indent=2))
         return
     if code is None:
         width = max(map(len, MEANINGS))
         for each, meaning in sorted(MEANINGS.items()):
             policies = ", ".join(meaning.policies) if len(meaning.policies) < 4 else "any policy"
             write.data(f"{each:{width}}  {policies}")
-        return
-    code = code.strip().strip("[]")
-    if code not in MEANINGS:
-        near = similar(code)
-        fix = f"did you mean {' or '.join(near)}?" if near else "list the codes with `kubevirt-webhook explain reason`"
-        raise InputError(f"reason code {quote(code)} does not exist", fix=fix)
-    if output == "json":
-        write.data(json.dumps(next(each for each in plain if each["code"] == code), indent=2))
         return
     meaning = MEANINGS[code]
     remedy = [Paragraph(), Paragraph(f"What to do: {meaning.remedy}")] if meaning.remedy else []
@@ -148,22 +145,13 @@ async def read_answer(
             raise InputError(error.why, fix=fix) from None
 
 
-@click.command()
+@explain.command()
 @vm_argument
 @click.option("--to", "selector", multiple=True, metavar="KEY=VALUE", help=_TO)
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @output_option("text", "json", "yaml")
-def migration(
-    *,
-    machine: VmName,
-    selector: tuple[str, ...],
-    node: str | None,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    output: str,
-) -> None:
+def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
 
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
@@ -177,7 +165,7 @@ def migration(
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
-    answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", cluster_from, kubeconfig))
+    answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", *source))
     if not can_migrate:
         what = f"VirtualMachineInstance {'/'.join(machine)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
@@ -187,12 +175,24 @@ def migration(
 
 
 def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    style = "bold green" if answer.favourable else "bold red"
-    if answer.node:
-        yield from _node_lines(answer, answer.node, style)
-        return
-    yield Paragraph(answer.summary, style)
-    yield from _request_lines(answer)
+    style, node = "bold green" if answer.favourable else "bold red", answer.node
+    headline = f"{node.name} is {'eligible' if node.eligible else 'not eligible'}" if node else answer.summary
+    yield Paragraph(headline, style)
+    added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
+    on = f"runs on {answer.running_on}" if answer.running_on else "is not on a node yet"
+    yield Paragraph(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}.")
+    yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in answer.obstacles)
+    if node:
+        yield from (Paragraph(reason.text, "", "  - ") for reason in node.reasons)
+        yield Paragraph(f"All nodes: {answer.summary}.")
+    else:
+        yield from _all_nodes_lines(answer)
+    if node is None or node.eligible:
+        yield from (Paragraph(f"Note: {note}.") for note in answer.notes)
+        yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in answer.gaps)
+
+
+def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     for contradiction in answer.contradictions:
         if contradiction.text not in answer.summary:
             yield Paragraph(f"Contradiction: {contradiction.text}.")
@@ -212,43 +212,16 @@ def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
         change, nodes = answer.openings[0].change, answer.openings[0].nodes
         more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
         yield Paragraph(f"What would help most: {change} ({more}).")
-    yield from _remarks(answer)
 
 
-def _node_lines(answer: MigrationExplanation, node: OneNode, style: str) -> Iterator[Paragraph]:
-    yield Paragraph(f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", style)
-    yield from _request_lines(answer)
-    for reason in node.reasons:
-        yield Paragraph(reason.text, "", "  - ")
-    yield Paragraph(f"All nodes: {answer.summary}.")
-    if node.eligible:
-        yield from _remarks(answer)
-
-
-def _request_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
-    on = f"runs on {answer.running_on}" if answer.running_on else "is not on a node yet"
-    yield Paragraph(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}.")
-    for obstacle in answer.obstacles:
-        yield Paragraph(f"But {obstacle}.", "yellow")
-
-
-def _remarks(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    for note in answer.notes:
-        yield Paragraph(f"Note: {note}.")
-    for gap in answer.gaps:
-        yield Paragraph(f"Not evaluated: {gap}.", "yellow")
-
-
-@click.command()
+@explain.command()
 @click.argument("nodes", nargs=-1, metavar="NODE...")
 @click.option("--rolling", is_flag=True, help="Drain one node after the other; without NODE: every node.")
 @click.option("--parallel", metavar="N", type=click.IntRange(min=1), help=_PARALLEL)
 @click.option("--node-selector", "selector", multiple=True, metavar="KEY=VALUE", help=_SELECTED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @output_option("text", "json", "yaml")
 def drain(
     *,
@@ -258,8 +231,7 @@ def drain(
     selector: tuple[str, ...],
     bandwidth: str | None,
     external_blocks: bool,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
+    source: Source,
     output: str,
 ) -> None:
     """Show which VMs a drain of nodes would move, shut down, or not get rid of, and how long it takes.
@@ -279,7 +251,7 @@ def drain(
     required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
     with _no_garbage():
-        snapshot = _snapshot(cluster_from, kubeconfig)
+        snapshot = _snapshot(source)
         if required:
             metas = [node.meta for node in snapshot.nodes if required.items() <= (node.meta.labels or {}).items()]
             nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
@@ -292,13 +264,12 @@ def drain(
         raise SystemExit(1)
 
 
-@click.command()
+@explain.command()
 @click.option("--from-version", metavar="VERSION", help=_FROM)
 @click.option("--to-version", metavar="VERSION", help=_TO_RELEASE)
 @click.option("--outdated", is_flag=True, help=_OUTDATED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @output_option("text", "json", "yaml")
 def update(
     *,
@@ -306,8 +277,7 @@ def update(
     to_version: str | None,
     outdated: bool,
     bandwidth: str | None,
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
+    source: Source,
     output: str,
 ) -> None:
     """Show which VMs an update of KubeVirt moves, shuts down, or leaves outdated, and how long it takes.
@@ -321,7 +291,7 @@ def update(
     before, after = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
     rate = _bytes(bandwidth) if bandwidth is not None else None
     with _no_garbage():
-        snapshot = _snapshot(cluster_from, kubeconfig, before, after)
+        snapshot = _snapshot(source, before, after)
         found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
         print_report(found, output, _update_lines)
     if found.stays:
@@ -340,20 +310,15 @@ def _no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _snapshot(
-    cluster_from: Path | None,
-    kubeconfig: Kubeconfig | None,
-    before: Release | None = None,
-    after: Release | None = None,
-) -> ClusterObjects:
+def _snapshot(source: Source, before: Release | None = None, after: Release | None = None) -> ClusterObjects:
     """The cluster's objects; exit status 3 where it cannot be read."""
-    require_single_source(cluster_from, kubeconfig)
+    require_single_source(*source)
     try:
-        if cluster_from:
-            return from_files(cluster_from, before, after)
-        return asyncio.run(from_cluster(kubeconfig, before, after))
+        if source.cluster_from:
+            return from_files(source.cluster_from, before, after)
+        return asyncio.run(from_cluster(source.kubeconfig, before, after))
     except Unreadable as error:
-        if cluster_from:
+        if source.cluster_from:
             raise InputError(error.why, fix="correct the file") from None
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(UNREADABLE) from None
@@ -362,7 +327,7 @@ def _snapshot(
 def _bytes(text: str) -> int:
     amount = 0
     with suppress(InputError):
-        amount = parse(text).nanos // _NANOS
+        amount = parse(text).nanos // 10**9
     if amount < 1:
         raise InputError(f"{quote(text)} is not a number of bytes per second", "--bandwidth", "use for example 512Mi")
     return amount
@@ -378,10 +343,28 @@ def duration(seconds: int) -> str:
 
 def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     color = "red" if plan.blocks else "yellow" if plan.shuts_down or plan.handed_over else "green"
-    yield Paragraph(_headline(plan), f"bold {color}")
-    yield from _rolling(plan) if plan.rolling else _step_lines(plan.steps[0])
-    yield Paragraph()
+    nodes = [node for step in plan.steps for node in step.nodes]
+    together = f", {plan.parallel} at a time," if plan.parallel > 1 else " in turn"
+    what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {few(nodes)}"
     vms = [vm for step in plan.steps for vm in step.vms]
+    uncertain = any(vm.code in report.UNCERTAIN for vm in vms)
+    ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
+    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
+    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
+    headline = f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}"
+    yield Paragraph(headline, f"bold {color}")
+    if plan.rolling:
+        yield from _rolling(plan)
+    else:
+        step = plan.steps[0]
+        yield from _vm_groups(step.vms, _DRAIN_GROUPS, step.blocked_pods)
+        if step.transfers:
+            yield from (Paragraph(), Paragraph("Cut off:", "bold yellow"))
+        yield from (Paragraph(_transfer(transfer), "", "  ") for transfer in step.transfers)
+        if step.other_pods:
+            others = f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too."
+            yield from (Paragraph(), Paragraph(others))
+    yield Paragraph()
     yield from _pace(plan, vms)
     if plan.order:
         yield Paragraph(f"Fewer VMs block or move in the order {', '.join(plan.order[:_MOST_VMS])}.", "yellow")
@@ -393,9 +376,19 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
 
 def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     color = "red" if plan.stays else "yellow" if plan.shuts_down or plan.handed_over else "green"
-    yield Paragraph(_update_headline(plan), f"bold {color}")
     if not plan.vms:
+        up_to_date = f"{pluralize(plan.up_to_date, 'VM')} up to date"
+        yield Paragraph(f"No launcher is outdated: {up_to_date}", f"bold {color}")
         return
+    what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
+    if plan.from_version == plan.to_version:
+        what = f"update of the launchers of KubeVirt {plan.to_version}"
+    uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
+    updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
+    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
+    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
+    leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
+    yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{handed_over}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
     yield Paragraph()
     yield from _pace(plan, plan.vms)
@@ -408,43 +401,15 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     yield from _remedies(plan, plan.vms, "What one change would update most:")
 
 
-def _update_headline(plan: UpdatePlan) -> str:
-    if not plan.vms:
-        return f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date"
-    what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
-    if plan.from_version == plan.to_version:
-        what = f"update of the launchers of KubeVirt {plan.to_version}"
-    uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
-    updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
-    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
-    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
-    leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
-    return f"An {what} {leaves if plan.stays else updates}: {counts}{handed_over}"
-
-
 def _remedies(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan], title: str) -> Iterator[Paragraph]:
     if plan.changes:
-        yield Paragraph()
-        yield Paragraph(title, "bold")
-        for change in plan.changes[:_MOST_CHANGES]:
-            yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
+        yield from (Paragraph(), Paragraph(title, "bold"))
+    for change in plan.changes[:_MOST_CHANGES]:
+        yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
     for gap in dict.fromkeys((*plan.gaps, *(gap for vm in vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
-    yield Paragraph()
-    yield Paragraph("The plan assumes:")
-    for assumption in plan.assumptions:
-        yield Paragraph(assumption, "dim", "  - ")
-
-
-def _headline(plan: DrainPlan) -> str:
-    nodes = [node for step in plan.steps for node in step.nodes]
-    together = f", {plan.parallel} at a time," if plan.parallel > 1 else " in turn"
-    what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {few(nodes)}"
-    uncertain = any(vm.code in report.UNCERTAIN for step in plan.steps for vm in step.vms)
-    ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
-    counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
-    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
-    return f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}"
+    yield from (Paragraph(), Paragraph("The plan assumes:"))
+    yield from (Paragraph(assumption, "dim", "  - ") for assumption in plan.assumptions)
 
 
 _DRAIN_GROUPS: Final = (
@@ -454,18 +419,6 @@ _DRAIN_GROUPS: Final = (
     (report.MOVES, "Move:", "bold green"),
 )
 _UPDATE_GROUPS: Final = ((report.STAYS, "Stay outdated:", "bold red"), *_DRAIN_GROUPS[1:])
-
-
-def _step_lines(step: Step) -> Iterator[Paragraph]:
-    yield from _vm_groups(step.vms, _DRAIN_GROUPS, step.blocked_pods)
-    if step.transfers:
-        yield Paragraph()
-        yield Paragraph("Cut off:", "bold yellow")
-    for transfer in step.transfers:
-        yield Paragraph(_transfer(transfer), "", "  ")
-    if step.other_pods:
-        yield Paragraph()
-        yield Paragraph(f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too.")
 
 
 def _vm_groups(
@@ -479,9 +432,13 @@ def _vm_groups(
             continue
         yield Paragraph()
         yield Paragraph(title, style)
-        for pod in pods:
-            yield Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ")
-        yield from _vm_lines(found)
+        yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
+        width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
+        for vm in found[:_MOST_VMS]:
+            yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where_to(vm)}", "", "  ", width + 4)
+            yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
+        if len(found) > _MOST_VMS:
+            yield Paragraph(f"  and {pluralize(len(found) - _MOST_VMS, 'more VM')}; -o json shows all")
 
 
 def _transfer(pod: PlannedTransfer) -> str:
@@ -489,16 +446,6 @@ def _transfer(pod: PlannedTransfer) -> str:
     by_force = "; no controller owns it, so kubectl drain needs --force"
     work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
     return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
-
-
-def _vm_lines(vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
-    width = max((len(f"{vm.namespace}/{vm.name}") for vm in vms[:_MOST_VMS]), default=0)
-    for vm in vms[:_MOST_VMS]:
-        yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where_to(vm)}", "", "  ", width + 4)
-        for note in vm.notes:
-            yield Paragraph(note, "dim", " " * (width + 4))
-    if len(vms) > _MOST_VMS:
-        yield Paragraph(f"  and {pluralize(len(vms) - _MOST_VMS, 'more VM')}; -o json shows all")
 
 
 def _where_to(vm: VmPlan) -> str:
@@ -524,8 +471,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
         yield Paragraph(counts, "bold red" if is_blocked else "")
         for pod in step.blocked_pods:
             yield Paragraph(f"blocks  pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ", 10)
-        for transfer in step.transfers:
-            yield Paragraph(f"cuts off  {_transfer(transfer)}", "", "  ", 12)
+        yield from (Paragraph(f"cuts off  {_transfer(transfer)}", "", "  ", 12) for transfer in step.transfers)
         for vm in rest[:_MOST_VMS]:
             head = _HEADS[vm.outcome]
             yield Paragraph(f"{head}  {vm.namespace}/{vm.name}: {vm.reason} [{vm.code}]", "", "  ", len(head) + 4)
@@ -553,8 +499,7 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
         who = "VM without a node counts" if pending == 1 else "VMs without a node count"
         wait = f"KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled"
         yield Paragraph(f"{pending} {who} against these limits, too: {wait}.", "yellow")
-    for note in plan.notes:
-        yield Paragraph(note, "yellow")
+    yield from (Paragraph(note, "yellow") for note in plan.notes)
     if limits.unfinished:
         yield Paragraph(f"KubeVirt finishes {pluralize(limits.unfinished, 'unfinished migration')} first.", "yellow")
 
@@ -654,7 +599,3 @@ def _cluster_objects(
         workload_updates=strategy or WorkloadUpdateStrategy(),
         gaps=tuple(dict.fromkeys(gaps)),
     )
-
-
-for _command in (migration, drain, update, reason):
-    explain.add_command(_command)

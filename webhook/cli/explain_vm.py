@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,16 +17,14 @@ from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.inputs import connected
-from webhook.cli.options import CLUSTER_FROM, VmName, config_option, kubeconfig_option, output_option, vm_argument
+from webhook.cli.options import Source, VmName, config_option, output_option, source_options, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
 from webhook.settings.file import default_settings, load
-from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
 _LONGEST_CHANGE: Final = 100
@@ -47,13 +45,10 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @vm_argument
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
-def spread(
-    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
-) -> None:
+def spread(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
 
     Running pods do not change; the result applies from the VM's next start or migration.
@@ -61,7 +56,7 @@ def spread(
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
     explainer = partial(explain_spread, *machine, load(config_file) if config_file else default_settings())
-    answer = asyncio.run(read_answer(explainer, "explain spread", cluster_from, kubeconfig))
+    answer = asyncio.run(read_answer(explainer, "explain spread", *source))
     print_report(answer, output, _spread_lines)
     if not answer.is_spread:
         raise SystemExit(1)
@@ -85,13 +80,10 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
 
 @click.command()
 @vm_argument
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
-def vm(
-    machine: VmName, config_file: Path | None, cluster_from: Path | None, kubeconfig: Kubeconfig | None, output: str
-) -> None:
+def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
 
     The policies are run on the requests of the VM's life as if they were sent now; nothing is sent or changed.
@@ -100,33 +92,26 @@ def vm(
     not exist, 3 if the cluster cannot be read.
     """
     settings = load(config_file) if config_file else default_settings()
-    require_single_source(cluster_from, kubeconfig)
+    require_single_source(*source)
 
     async def explained() -> VmExplanation:
-        async with _open(cluster_from, kubeconfig, settings) as sources:
+        async with open_cluster(*source, settings) as cluster, AsyncExitStack() as stack:
+            if isinstance(cluster, FilesCluster):
+                sources = Sources(cluster, cluster, FileObjects(cluster))
+            else:
+                transport = await stack.enter_async_context(connected(source.kubeconfig))
+                sources = Sources(cluster, OnceCluster(transport), LiveObjects(transport))
             return await explain_vm(sources, settings, *machine, asyncio.get_running_loop().time() + SECONDS)
 
     try:
         found = asyncio.run(explained())
-    except Unreadable as error:
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(UNREADABLE) from None
-    except NoAnswerError as error:
-        write.error(f"Error: {error}")
+    except (Unreadable, NoAnswerError) as error:
+        fix = "; check the kubeconfig and its permissions"
+        write.error(f"Error: {error.why}{fix}" if isinstance(error, Unreadable) else f"Error: {error}")
         raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:
         raise SystemExit(1)
-
-
-@asynccontextmanager
-async def _open(cluster_from: Path | None, kubeconfig: Kubeconfig | None, settings: Settings) -> AsyncIterator[Sources]:
-    async with open_cluster(cluster_from, kubeconfig, settings) as cluster:
-        if isinstance(cluster, FilesCluster):
-            yield Sources(cluster, cluster, FileObjects(cluster))
-            return
-        async with connected(kubeconfig) as transport:
-            yield Sources(cluster, OnceCluster(transport), LiveObjects(transport))
 
 
 def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
@@ -147,8 +132,7 @@ def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
         yield Paragraph(f"It could start on {nodes}; what is free there is not evaluated.")
     if found.migration:
         yield Paragraph(f"If it migrates, {found.migration.summary}.")
-        for obstacle in found.migration.obstacles:
-            yield Paragraph(f"But {obstacle}.", "yellow")
+        yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in found.migration.obstacles)
     yield from _request_lines(found)
     yield from _field_lines(found)
 
@@ -167,8 +151,7 @@ def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
             for change in policy.changes:
                 line = change_line({"path": change.path, "old": change.old, "new": change.new})
                 yield Paragraph(shorten(line, _LONGEST_CHANGE), "", "      ", 8)
-            for warning in policy.warnings:
-                yield Paragraph(f"warning: {warning}", "yellow", "      ")
+            yield from (Paragraph(f"warning: {warning}", "yellow", "      ") for warning in policy.warnings)
 
 
 def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:

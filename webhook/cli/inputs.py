@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 STANDARD_INPUT: Final = "standard input"
 # Of YAML, of which a core parses some three megabytes in a second.
 PART_BYTES: Final = 512 * 1024
-_GLOB: Final = re.compile(r"[*?\[]")
 # `---` in the first column starts a document wherever it stands, in a block of text too.
 _DOCUMENT: Final = re.compile(rb"^---(?=[\s]|$)", re.MULTILINE)
 # What stands before a document and belongs to it: such a text is not cut.
 _DIRECTIVE: Final = re.compile(rb"^(?:%|\.\.\.)", re.MULTILINE)
-_NAMESPACE: Final = "default"
 MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")
 OPTION: Final = "--kubevirt-version"
 
@@ -71,24 +69,19 @@ def find(arguments: Iterable[str], stdin: bytes | None, mistakes: list[InputErro
     """
     for argument in arguments:
         try:
+            path = Path(argument)
             if argument == "-":
                 yield from _pieces(STANDARD_INPUT, stdin or b"", named=True)
-                continue
-            for path, named in _paths(argument, mistakes):
-                yield from _parts(path, named)
+            elif path.is_dir():
+                for file in find_files(path, mistakes):
+                    yield from _parts(str(file), named=False)
+            elif not path.exists() and re.search(r"[*?\[]", argument):
+                for file in _matching(path, argument):
+                    yield from _parts(str(file), named=False)
+            else:
+                yield from _parts(argument, named=True)
         except InputError as error:
             mistakes.extend(mistakes_of(error))
-
-
-def _paths(argument: str, mistakes: list[InputError]) -> Iterator[tuple[str, bool]]:
-    """The files that an argument names, and whether it names them one by one."""
-    path = Path(argument)
-    if path.is_dir():
-        yield from ((str(file), False) for file in find_files(path, mistakes))
-    elif not path.exists() and _GLOB.search(argument):
-        yield from ((str(each), False) for each in _matching(path, argument))
-    else:
-        yield argument, True
 
 
 def _matching(path: Path, argument: str) -> list[Path]:
@@ -104,7 +97,7 @@ def _matching(path: Path, argument: str) -> list[Path]:
     return found
 
 
-def _parts(path: str, named: bool) -> Iterator[Part]:
+def _parts(path: str, *, named: bool) -> Iterator[Part]:
     try:
         size = Path(path).stat().st_size
     except OSError as error:
@@ -254,7 +247,7 @@ def _place(document: Document, *, namespaced: bool) -> Document:
     if not isinstance(name, str) or not name:
         where = document.where(["metadata", "name"])
         raise InputError(f"metadata.name of the {value['kind']} is missing", where, "set metadata.name")
-    namespace = metadata.get("namespace") or (_NAMESPACE if namespaced else "")
+    namespace = metadata.get("namespace") or ("default" if namespaced else "")
     if not isinstance(namespace, str):
         raise InputError("metadata.namespace must be a string", document.where(["metadata", "namespace"]))
     rest = {key: item for key, item in metadata.items() if key != "namespace"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
+import msgspec
 
 from webhook.cli import write
 from webhook.cli.data import directory
@@ -20,10 +21,9 @@ from webhook.cluster.reader import Reader
 from webhook.doctor.kubevirt import pools_of_defaults
 from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
-from webhook.install import plan
+from webhook.install import cleanup as cleaning
+from webhook.install import ownership, plan
 from webhook.install.apply import Installer, PlannedChange
-from webhook.install.cleanup import Cleanup
-from webhook.install.ownership import HandOver
 from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest
 from webhook.install.schedulers import render as scheduler
@@ -125,21 +125,31 @@ async def install(
         installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
-        namespace = await _namespace(installer, _declared(namespace, given), "or run kubevirt-webhook uninstall first")
+        namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", given)
         narrow = await _narrowing(api, installer, overlay, namespace, callers)
         wanted = await _plan(installer, overlay, namespace, given, image, narrow)
-        live = await _live_scheduler(installer)
+        by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
+        deployment = await installer.get(by_kind["Deployment"])
+        live = scheduler.of_live(deployment, await installer.get(by_kind["ConfigMap"]) if deployment else None)
         if extras:
             live = await _wanted_scheduler(api, installer, live, scheduler_variant, scheduler_image, prometheus)
         if live:
             objects = scheduler.objects(directory("manifests"), live, is_openshift=overlay == "openshift")
-            wanted = plan.with_scheduler(wanted, await _with_permissions(installer, objects))
+            added = plan.in_order(await _with_permissions(installer, objects))
+            wanted = msgspec.structs.replace(wanted, scheduler=tuple(added))
         changes = await installer.changes(wanted)
-        _name_cluster(api)
+        write.line(f"cluster: {_cluster(api)}")
         for change in changes:
             _show_change(change, whole=diff)
+        if not changes and dry_run:
+            if shortage := await installer.shortage(wanted):
+                write.line(f"warning: the rollout is not complete: {shortage}", err=True)
+        elif not changes and wait:
+            # That an earlier run has changed all does not mean that the replicas are ready.
+            await installer.wait(wanted)
+            await _warn_if_unreachable(api, wanted)
         if not changes:
-            await _finish_rollout(api, installer, wanted, dry_run=dry_run, wait=wait)
+            write.line("no changes")
         elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {_cluster(api)}?", yes=yes):
             await installer.install(wanted, wait=wait)
             if wait:
@@ -155,20 +165,16 @@ def read_settings(file: Path) -> str:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
-def _declared(namespace: str | None, given: _Given) -> str | None:
-    """The namespace that the option names, or the settings; None where they say nothing."""
-    if namespace is None and given:
-        declared = parse(given[0].encode(), given[1]).webhooks.service.namespace
-        # Settings that say nothing mean the namespace in which the replicas are.
-        return declared if declared != NAMESPACE else None
-    return namespace
-
-
-async def _namespace(installer: Installer, wanted: str | None, otherwise: str) -> str:
+async def _namespace(installer: Installer, wanted: str | None, otherwise: str, given: _Given = None) -> str:
     """The namespace of the replicas: that of the installation, else the wanted one, else that of the manifests.
 
-    An `InputError` where the wanted one is not that of the installation; ``otherwise`` is the end of its advice.
+    The wanted one is that of the option, else that of the settings. An `InputError` where it is not that of the
+    installation; ``otherwise`` is the end of its advice.
     """
+    if wanted is None and given:
+        declared = parse(given[0].encode(), given[1]).webhooks.service.namespace
+        # Settings that say nothing mean the namespace in which the replicas are.
+        wanted = declared if declared != NAMESPACE else None
     present = await installer.namespace()
     if present and wanted and wanted != present:
         what = f"kubevirt-webhook is installed in the namespace {present}, not in {wanted}"
@@ -176,22 +182,9 @@ async def _namespace(installer: Installer, wanted: str | None, otherwise: str) -
     return wanted or present or NAMESPACE
 
 
-async def _finish_rollout(
-    api: KubernetesTransport, installer: Installer, wanted: Plan, *, dry_run: bool, wait: bool
-) -> None:
-    """Wait for the roll-out that an earlier run began: no changes does not mean that the replicas are ready."""
-    if dry_run:
-        if shortage := await installer.shortage(wanted):
-            write.line(f"warning: the rollout is not complete: {shortage}", err=True)
-    elif wait:
-        await installer.wait(wanted)
-        await _warn_if_unreachable(api, wanted)
-    write.line("no changes")
-
-
 async def _warn_if_unreachable(api: KubernetesTransport, wanted: Plan) -> None:
     """Say that ready replicas are of no use where the API server does not reach them: its requests would be skipped."""
-    service = wanted.service["metadata"]
+    (service,) = (one["metadata"] for one in wanted.before if one["kind"] == "Service")
     why = await why_unreachable(api, service["namespace"], service["name"])
     if why and not isinstance(why, Unavailable):
         what = f"the API server does not reach a replica, so requests may not be evaluated: {why}"
@@ -253,10 +246,6 @@ def _cluster(api: KubernetesTransport) -> str:
     return visible(api.cluster)
 
 
-def _name_cluster(api: KubernetesTransport) -> None:
-    write.line(f"cluster: {_cluster(api)}")
-
-
 def _confirm(question: str, *, yes: bool) -> bool:
     """Whether to go on: without a terminal, where no answer can come, always."""
     return yes or not is_on_terminal() or click.confirm(question)
@@ -265,13 +254,6 @@ def _confirm(question: str, *, yes: bool) -> bool:
 def is_on_terminal() -> bool:
     """Whether an answer can come."""
     return sys.stdin.isatty()
-
-
-async def _live_scheduler(installer: Installer) -> Wanted | None:
-    """The second scheduler that an installation has made."""
-    by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
-    deployment = await installer.get(by_kind["Deployment"])
-    return scheduler.of_live(deployment, await installer.get(by_kind["ConfigMap"]) if deployment else None)
 
 
 async def _wanted_scheduler(
@@ -327,7 +309,7 @@ async def uninstall(
         own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
         # The scheduler goes last: until then, what names it can still be placed.
         objects = [*await _removable_scheduler(api, installer), *own]
-        _name_cluster(api)
+        write.line(f"cluster: {_cluster(api)}")
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
         if own:
@@ -411,9 +393,9 @@ async def cleanup(
         if present := await Installer(api, write.line).present(expected):
             what = "the API server still calls kubevirt-webhook, which would undo the cleanup"
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
-        work = Cleanup(api, namespace or "", schedulers)
-        tasks = await work.tasks(allow_restart_required=allow_restart_required)
-        _name_cluster(api)
+        place = namespace or ""
+        tasks = await cleaning.tasks(api, place, schedulers, allow_restart_required=allow_restart_required)
+        write.line(f"cluster: {_cluster(api)}")
         for task in tasks:
             for text in (*task.texts, *([task.left] if task.left else [])):
                 write.line(f"{task.title}: {text}")
@@ -423,11 +405,11 @@ async def cleanup(
             write.line("no VM to clean")
         elif not dry_run and _confirm(f"Change {vms} in {_cluster(api)}?", yes=yes):
             for task in todo:
-                if problem := await work.clean(task):
+                if problem := await cleaning.clean(api, task):
                     failed += 1
                     write.error(f"{task.title}: {problem}")
             write.line(f"cleaned {len(todo) - failed}/{vms}")
-        vmis, pods = await work.remaining()
+        vmis, pods = await cleaning.remaining(api, place)
         if vmis or pods:
             objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"
             write.line(f"{objects} have annotations of kubevirt-webhook until their VMs stop")
@@ -450,10 +432,9 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
     if source == target:
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     async with connected(kubeconfig) as api:
-        _name_cluster(api)
-        work = HandOver(api, source, target)
+        write.line(f"cluster: {_cluster(api)}")
         namespace = await Installer(api, write.line).namespace() or NAMESPACE
-        transfers = await work.transfers(everything(directory("manifests"), namespace))
+        transfers = await ownership.transfers(api, everything(directory("manifests"), namespace), source, target)
         objects = pluralize(len(transfers), "object")
         for one in transfers:
             write.line(f"{one.title}: from {source} to {target}")
@@ -461,5 +442,5 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
             write.line(f"{source} owns no field of the installation")
         elif not dry_run and _confirm(f"Hand over {objects} in {_cluster(api)}?", yes=yes):
             for one in transfers:
-                await work.transfer(one)
+                await ownership.transfer(api, one)
             write.line(f"handed over {objects}")

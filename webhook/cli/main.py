@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -61,15 +60,19 @@ class Lazy(CommandGroup):
             if getattr(sys, name) is None:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
         _check_packages()
-        restore = _end_at_interrupt()
+        # Ctrl-C ends the process at once until a command runs; click would report it as exit status 1.
+        is_replaced = _replace_handler(signal.default_int_handler, signal.SIG_DFL)
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            # Of --help and --version, which are written before a command is invoked.
-            _report(error)
+            from webhook.cli import write
+
+            reason = error.strerror or str(error) or type(error).__name__
+            write.error(f"Error: {error.filename or 'standard output'}: {reason}")
             sys.exit(_INVALID)
         finally:
-            restore()
+            if is_replaced:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which a new user needs them."""
@@ -112,7 +115,7 @@ class Lazy(CommandGroup):
         from webhook.errors import InputError
 
         try:
-            _raise_at_interrupt()
+            _replace_handler(signal.SIG_DFL, signal.default_int_handler)
             return super().invoke(ctx)
         except InputError as error:
             write.error(f"Error: {error}")
@@ -132,27 +135,14 @@ class Lazy(CommandGroup):
             # A TimeoutError of asyncio has no text, and none says what did not answer. It is an OSError, too.
             write.error("Error: the request timed out; check that the API server can be reached")
             ctx.exit(_INVALID)
-        except OSError as error:
-            _report(error)
-            ctx.exit(_INVALID)
 
 
-def _end_at_interrupt() -> Callable[[], object]:
-    """Let Ctrl-C end the process at once until a command runs; click would report it as exit status 1.
-
-    Returns:
-        What sets the handler as it was.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return lambda: signal.signal(signal.SIGINT, handler)
-
-
-def _raise_at_interrupt() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def _replace_handler(present: Any, other: Any) -> bool:
+    """Set another handler of Ctrl-C in place of the one that is expected; returns whether that was there."""
+    is_present = signal.getsignal(signal.SIGINT) is present and threading.current_thread() is threading.main_thread()
+    if is_present:
+        signal.signal(signal.SIGINT, other)
+    return is_present
 
 
 def _check_packages() -> None:
@@ -165,14 +155,6 @@ def _check_packages() -> None:
             fix = "package of this name; install kubevirt-webhook into a virtual environment of its own"
             sys.stderr.write(f"Error: {what} {fix}\n")
             sys.exit(_INVALID)
-
-
-def _report(error: OSError) -> None:
-    """Write which file, or the standard output, cannot be used, and why."""
-    from webhook.cli import write
-
-    reason = error.strerror or str(error) or type(error).__name__
-    write.error(f"Error: {error.filename or 'standard output'}: {reason}")
 
 
 @click.group(

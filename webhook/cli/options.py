@@ -6,9 +6,12 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
+
+if TYPE_CHECKING:
+    from webhook.k8s.client.identity import Kubeconfig
 
 _Decorator: TypeAlias = Callable[[Any], Any]
 # Namespace and name of a VM.
@@ -31,25 +34,19 @@ _is_label: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?").fullmatch
 _is_digest: Final = re.compile("[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}").fullmatch
 
 
-class _Checked(click.ParamType[str]):
-    """A text that is checked where it is given. An empty one, which an unset variable leaves, is not the default."""
+def _checked(what: str, is_valid: Callable[[str], bool], fix: str) -> Callable[..., str | None]:
+    """Checks a text where it is given. An empty one, which an unset variable leaves, is not the default."""
 
-    name = "text"
-
-    def __init__(self, what: str, is_valid: Callable[[str], bool], fix: str) -> None:
-        self._what: Final = what
-        self._is_valid: Final = is_valid
-        self._fix: Final = fix
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself, or an error of usage."""
+    def check(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
         if value == "":
-            self.fail(f"an empty text names no {self._what}; is a variable unset?", param, ctx)
-        if not self._is_valid(value):
+            raise click.BadParameter(f"an empty text names no {what}; is a variable unset?")
+        if value is not None and not is_valid(value):
             from webhook.errors import quote
 
-            self.fail(f"{quote(value)} is not a valid {self._what} name; {self._fix}", param, ctx)
-        return str(value)
+            raise click.BadParameter(f"{quote(value)} is not a valid {what} name; {fix}")
+        return value
+
+    return check
 
 
 def _is_image(text: str) -> bool:
@@ -60,8 +57,8 @@ def _is_image(text: str) -> bool:
 
 
 _LOWER: Final = "use at most 63 lowercase letters, digits and -"
-_NAMESPACE: Final = _Checked("namespace", lambda text: _is_label(text) is not None, _LOWER)
-_IMAGE: Final = _Checked("image", _is_image, "use for example registry.example/kubevirt-webhook:1.0")
+_NAMESPACE: Final = _checked("namespace", lambda text: _is_label(text) is not None, _LOWER)
+_IMAGE: Final = _checked("image", _is_image, "use for example registry.example/kubevirt-webhook:1.0")
 
 
 def _together(*options: _Decorator) -> _Decorator:
@@ -121,12 +118,12 @@ def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
 
 def namespace_option(text: str) -> _Decorator:
     """``-n NAMESPACE``, whose name is checked, passed as ``namespace``; None without it."""
-    return click.option("-n", "--namespace", metavar="NAMESPACE", type=_NAMESPACE, help=text)
+    return click.option("-n", "--namespace", metavar="NAMESPACE", callback=_NAMESPACE, help=text)
 
 
 def image_option(text: str, *, required: bool = False) -> _Decorator:
     """``--image IMAGE``, whose name is checked, passed as ``image``; None without it."""
-    return click.option("--image", metavar="IMAGE", type=_IMAGE, required=required, help=text)
+    return click.option("--image", metavar="IMAGE", callback=_IMAGE, required=required, help=text)
 
 
 def vm_argument(command: Callable[..., Any]) -> Any:
@@ -155,6 +152,26 @@ VALIDATION: Final = _together(
     click.option("--crds", type=PATH, metavar="FILE", help=_CRDS),
     click.option("--no-validate", is_flag=True, help="Do not check objects of KubeVirt as the API server would."),
 )
+
+
+class Source(NamedTuple):
+    """The cluster that a command reads: files of a directory, or a running one; without both, the one of kubectl."""
+
+    cluster_from: Path | None
+    kubeconfig: Kubeconfig | None
+
+
+def source_options(default: str = "as kubectl") -> _Decorator:
+    """``--cluster-from`` and the options of `kubeconfig_option`, passed together as ``source``, a `Source`."""
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*args: Any, cluster_from: Path | None, kubeconfig: Kubeconfig | None, **options: Any) -> Any:
+            return command(*args, source=Source(cluster_from, kubeconfig), **options)
+
+        return CLUSTER_FROM(kubeconfig_option(default)(run))
+
+    return decorate
 
 
 def output_option(*formats: str, passes_default: bool = True) -> _Decorator:

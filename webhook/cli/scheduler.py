@@ -13,7 +13,7 @@ from webhook.cli import data, write
 from webhook.cli import inputs as given
 from webhook.cli.options import CommandGroup, InputPath, output_option
 from webhook.errors import InputError
-from webhook.install.schedulers.lint import KIND, LintTarget, Problem, is_configuration
+from webhook.install.schedulers.lint import KIND, LintTarget, is_configuration
 from webhook.install.schedulers.lint import lint as find_problems
 from webhook.install.schedulers.render import VARIANTS, Place, Variant, configuration, stanza
 from webhook.k8s.yaml_documents import Document, format_path, parse_documents, read_documents
@@ -46,13 +46,23 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
     whose = LintTarget(profile, cluster_scheduler, plugins)
-    found = [(document, problem) for document in _configurations(file) for problem in find_problems(document, whose)]
+    documents = list(parse_documents(given.standard_input(), "-") if file == "-" else read_documents(file))
+    configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
+    if not configurations:
+        raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
+    found = [(document, problem) for document in configurations for problem in find_problems(document, whose)]
+    errors = sum(problem.severity == "error" for _, problem in found)
     if output == "json":
         problems = [{"where": each.where(problem.path), **msgspec.to_builtins(problem)} for each, problem in found]
         write.data(json.dumps(problems, indent=2))
     else:
-        _print(found)
-    if any(problem.severity == "error" for _, problem in found):
+        for document, problem in found:
+            place = f"{document.where(problem.path)}: " + (f"{format_path(problem.path)}: " if problem.path else "")
+            write.line(f"{problem.severity}: {place}{problem.text} [{problem.code}]", color=_COLORS[problem.severity])
+            write.line(f"  Consequence: {problem.consequence}.")
+            write.line(f"  What to do: {problem.remedy}.")
+        write.line(f"{pluralize(errors, 'error')}, {pluralize(len(found) - errors, 'warning')}")
+    if errors:
         raise SystemExit(1)
 
 
@@ -75,15 +85,6 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
     write.data(text)
 
 
-def _configurations(file: str) -> list[Document]:
-    """The configurations in a file, those in ConfigMaps among them; an `InputError` where it holds none."""
-    documents = list(parse_documents(given.standard_input(), "-") if file == "-" else read_documents(file))
-    found = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
-    if not found:
-        raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
-    return found
-
-
 def _unwrap(document: Document) -> Iterator[Document]:
     """The document itself, or what stands in a ConfigMap."""
     value: Any = document.value
@@ -93,13 +94,3 @@ def _unwrap(document: Document) -> Iterator[Document]:
     for key, text in value["data"].items():
         if isinstance(text, str) and KIND in text:
             yield from parse_documents(text, f"{document.where()} {key}")
-
-
-def _print(found: list[tuple[Document, Problem]]) -> None:
-    for document, problem in found:
-        place = f"{document.where(problem.path)}: " + (f"{format_path(problem.path)}: " if problem.path else "")
-        write.line(f"{problem.severity}: {place}{problem.text} [{problem.code}]", color=_COLORS[problem.severity])
-        write.line(f"  Consequence: {problem.consequence}.")
-        write.line(f"  What to do: {problem.remedy}.")
-    errors = sum(problem.severity == "error" for _, problem in found)
-    write.line(f"{pluralize(errors, 'error')}, {pluralize(len(found) - errors, 'warning')}")

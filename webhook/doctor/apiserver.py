@@ -18,7 +18,6 @@ METRICS_PATH: Final = "/metrics"
 EVICTION_REQUESTS: Final = Resource("lifecycle.k8s.io", "v1alpha1", "evictionrequests", "EvictionRequest", True, Object)
 _CHECK: Final = "api-server"
 _SUBJECT: Final = "API server"
-_SINCE: Final = (1, 37)
 # The metrics of k8s.io/component-base (metrics/prometheus/feature) and of k8s.io/apiserver
 # (pkg/admission/plugin/manifest/metrics).
 _ENABLED: Final = re.compile(rb'^kubernetes_feature_enabled\{name="(\w+)",stage="\w*"\} 1$', re.MULTILINE)
@@ -30,9 +29,16 @@ _FROM_FILES: Final = re.compile(
 @check(_CHECK)
 async def check_api_server(installation: Installation) -> list[Finding]:
     """Look at the feature gates and the files of an API server that is new enough to have them."""
-    if readable(_SUBJECT, await installation.kubernetes_version()) < _SINCE:
+    if readable(_SUBJECT, await installation.kubernetes_version()) < (1, 37):
         return []
-    metrics = readable(_SUBJECT, await _metrics(installation))
+    api = readable(_SUBJECT, installation.reader.api)
+    status, metrics = readable(_SUBJECT, await await_answer(api.get(METRICS_PATH), SECONDS))
+    if status == 403:
+        why = f"the API server denied the request (403): grant get on {METRICS_PATH}"
+        return [unreadable(_CHECK, _SUBJECT, Forbidden(why))]
+    if status != 200:
+        why = f"the API server answered {status} to get {METRICS_PATH}"
+        return [unreadable(_CHECK, _SUBJECT, Unavailable(why))]
     gates = {name.decode() for name in _ENABLED.findall(metrics)}
     findings = []
     if installation.settings.tls.client_names:
@@ -46,31 +52,15 @@ async def check_api_server(installation: Installation) -> list[Finding]:
         todo = "check the files in staticManifestsDir of its --admission-control-config-file yourself"
         findings.append(unknown("configured-by-files", _SUBJECT, what, todo))
     if "EvictionRequestAPI" in gates:
-        findings.append(await _check_eviction_requests(installation))
+        # No webhook on evictions is called for them.
+        requests = await installation.reader.all(EVICTION_REQUESTS)
+        if isinstance(requests, Unavailable):
+            findings.append(unreadable(_CHECK, EVICTION_REQUESTS.kind, requests))
+        elif requests:
+            what = f"{pluralize(len(requests), 'request')} in the cluster, which the eviction policy does not evaluate"
+            todo = "have VMs evicted by Evictions: Kubernetes 1.37 and KubeVirt 1.9 do not act on requests"
+            findings.append(warning("requested", EVICTION_REQUESTS.kind, what, todo))
+        else:
+            what = "the API is served, and no request exists; the eviction policy evaluates Evictions alone"
+            findings.append(ok("none-requested", EVICTION_REQUESTS.kind, what))
     return findings
-
-
-async def _check_eviction_requests(installation: Installation) -> Finding:
-    """Look for requests that no webhook on evictions is called for."""
-    requests = await installation.reader.all(EVICTION_REQUESTS)
-    if isinstance(requests, Unavailable):
-        return unreadable(_CHECK, EVICTION_REQUESTS.kind, requests)
-    if not requests:
-        what = "the API is served, and no request exists; the eviction policy evaluates Evictions alone"
-        return ok("none-requested", EVICTION_REQUESTS.kind, what)
-    what = f"{pluralize(len(requests), 'request')} in the cluster, which the eviction policy does not evaluate"
-    todo = "have VMs evicted by Evictions: Kubernetes 1.37 and KubeVirt 1.9 do not act on requests"
-    return warning("requested", EVICTION_REQUESTS.kind, what, todo)
-
-
-async def _metrics(installation: Installation) -> bytes | Unavailable:
-    api = installation.reader.api
-    if isinstance(api, Unavailable):
-        return api
-    answer = await await_answer(api.get(METRICS_PATH), SECONDS)
-    if isinstance(answer, Unavailable):
-        return answer
-    status, body = answer
-    if status == 403:
-        return Forbidden(f"the API server denied the request (403): grant get on {METRICS_PATH}")
-    return body if status == 200 else Unavailable(f"the API server answered {status} to get {METRICS_PATH}")

@@ -25,7 +25,6 @@ from webhook.text import pluralize
 _CERTIFICATES: Final = "certificates"
 # kubevirt-webhook and cert-manager renew at two thirds of a certificate's lifetime.
 _LATE: Final = 0.8
-_HTTPS: Final = 443
 _DATE: Final = "%Y-%m-%d %H:%M UTC"
 _KEEPER: Final = "check the log and the permissions of the replicas, which update the caBundles"
 _GIVER: Final = "set the caBundle from the issuer of the certificate, for example with cert-manager's inject-ca-from"
@@ -143,7 +142,7 @@ async def _check_served(installation: Installation, trusted: _Trusted) -> list[F
         todo = "check the metric kubevirt_webhook_ca_bundle_match, in which each replica reports the same check"
         return [unknown("served-not-checked", f"Service {service.namespace}/{service.name}", what, todo)]
     parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or _HTTPS
+    host, port = parts.hostname or "", parts.port or 443
     problems: dict[str, None] = {}
     for pem in dict.fromkeys(pem for bundles in trusted.values() for pem in bundles):
         try:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from webhook import names
-from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import FileGap, FileReader, ObjectReader, Reader, TimedTransport
+from webhook.cluster.reader import FileGap, ObjectReader
 from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
@@ -42,12 +41,12 @@ _SETTINGS: Final = "settings"
 
 
 async def examine(
-    api: TimedTransport, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
+    reader: ObjectReader, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
 ) -> Report:
-    """Run every check on a running cluster.
+    """Run every check on a running cluster, or on objects from files: what those do not show is ``unknown``.
 
     Args:
-        api: the connection to the API server.
+        reader: where the objects are read.
         settings: None for those in the cluster's ConfigMap.
         manifests: the directory of the manifests.
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
@@ -56,31 +55,9 @@ async def examine(
     Raises:
         InputError: the API server does not answer, or the ConfigMap cannot be read and no settings were passed.
     """
-    date = await api.date()
+    date = None if isinstance(reader.api, Unavailable) else await reader.api.date()
     if isinstance(date, Unavailable):
         raise InputError(f"the API server did not answer: {date.why}", fix="check the kubeconfig")
-    return await _examine(Reader(api), settings, manifests, url, clock)
-
-
-async def examine_files(
-    files: FilesCluster, settings: Settings | None, manifests: Path, *, url: str = "", clock: Clock = REAL_TIME
-) -> Report:
-    """Run every check on objects from files; what only a running cluster shows is ``unknown``.
-
-    Args:
-        files: the objects.
-        settings: None for those in the ConfigMap of the files.
-        manifests: the directory of the manifests.
-        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
-        clock: the source of time, and of sleep.
-
-    Raises:
-        InputError: the files hold no ConfigMap of settings, and no settings were passed.
-    """
-    return await _examine(FileReader(files), settings, manifests, url, clock)
-
-
-async def _examine(reader: ObjectReader, settings: Settings | None, manifests: Path, url: str, clock: Clock) -> Report:
     of_settings: list[Finding] = []
     if settings is None:
         settings, finding = await _read_settings(reader)
@@ -109,15 +86,12 @@ async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding
     namespace = next((service.namespace for service in services if service and service.namespace), NAME)
     subject = f"ConfigMap {namespace}/{NAME}"
     config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
-    if isinstance(config_map, FileGap) and config_map.code == UNREADABLE:
-        raise InputError(
-            f"the settings cannot be read: {config_map.why}", subject, f"use --config FILE, or {config_map.todo}"
-        )
-    if isinstance(config_map, FileGap):
+    if isinstance(config_map, FileGap) and config_map.code != UNREADABLE:
         fix = "use --config FILE, or add it to them"
         raise InputError(f"the files hold no ConfigMap of namespace {namespace}", subject, fix)
     if isinstance(config_map, Unavailable):
-        raise InputError(f"the settings cannot be read: {config_map.why}", subject, "use --config FILE")
+        other = f", or {config_map.todo}" if isinstance(config_map, FileGap) else ""
+        raise InputError(f"the settings cannot be read: {config_map.why}", subject, f"use --config FILE{other}")
     text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
     if text is None:
         what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"

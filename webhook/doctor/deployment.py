@@ -21,7 +21,6 @@ FLOW: Final = tuple(
 _DEPLOYMENT: Final = "deployment"
 _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _PENDING: Final = "when that scheduler is unavailable, new replicas stay pending"
-_OVER: Final = ("Succeeded", "Failed")
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
 _Pods: TypeAlias = tuple[Pod, ...] | Unavailable
 
@@ -85,7 +84,7 @@ def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
     subject = f"Pods of {installation.namespace}/{NAME}"
     if isinstance(read, Unavailable):
         return [unreadable(_DEPLOYMENT, subject, read)]
-    pods = [pod for pod in read if pod.status.phase not in _OVER]
+    pods = [pod for pod in read if pod.status.phase not in ("Succeeded", "Failed")]
     if not pods:
         return []
     findings = []

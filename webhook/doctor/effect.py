@@ -13,14 +13,13 @@ from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Verdict, check, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport
+from webhook.k8s.client.api import ApiConnectionError, Forbidden
 from webhook.k8s.resources import PODS
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
 
 _CHECK: Final = "effect"
 _LAUNCHERS: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
-_LIVING: Final = ("Pending", "Running")
 _STALE_SECONDS: Final = 120.0
 _REACH: Final = (
     "check that a replica is ready; if one is, the NetworkPolicy keeps the API server from its port ops: "
@@ -58,12 +57,19 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     service = installation.settings.webhooks.service
     port = f"{quote(service.name)}:ops"
     path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics"
-    text = await _read(api, path)
-    if isinstance(text, Unavailable):
-        finding = unreadable(_CHECK, "metrics", text)
-        return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]
     try:
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        status, body = await api.get(path)
+    except ApiConnectionError as error:
+        return [msgspec.structs.replace(unreadable(_CHECK, "metrics", Unavailable(error.why)), todo=_REACH)]
+    if status == 403:
+        why = "the API server denied the request (403): grant get on services/proxy"
+        return [unreadable(_CHECK, "metrics", Forbidden(why))]
+    if status != 200:
+        why = f"the API server answered a read of /metrics through the Service with status {status}"
+        return [msgspec.structs.replace(unreadable(_CHECK, "metrics", Unavailable(why)), todo=_REACH)]
+    try:
+        families = text_string_to_metric_families(body.decode(errors="replace"))
+        samples = [sample for family in families for sample in family.samples]
     except (ValueError, KeyError, IndexError):
         return [unreadable(_CHECK, "metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
     findings = []
@@ -75,30 +81,17 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 
-async def _read(api: Transport, path: str) -> str | Unavailable:
-    try:
-        status, body = await api.get(path)
-    except ApiConnectionError as error:
-        return Unavailable(error.why)
-    if status == 403:
-        return Forbidden("the API server denied the request (403): grant get on services/proxy")
-    if status != 200:
-        return Unavailable(f"the API server answered a read of /metrics through the Service with status {status}")
-    return body.decode(errors="replace")
-
-
 @check(_CHECK)
 async def _check_launchers(installation: Installation) -> list[Finding]:
     """Look for VMs without a scheduler of their owner's choice that the default scheduler placed."""
-    namespaces = await installation.namespaces()
-    if isinstance(namespaces, Unavailable):
+    modes = await installation.modes(names.SCHEDULING)
+    if isinstance(modes, Unavailable):
         return []  # Another check reports it.
-    modes = {namespace.meta.name: installation.mode(namespace, names.SCHEDULING) for namespace in namespaces}
     enforcing = {name for name, mode in modes.items() if mode == names.ENFORCE}
     if not enforcing:
         return []
     pods = readable("VMs", await installation.reader.all(PODS, query=_LAUNCHERS))
-    launchers = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in _LIVING]
+    launchers = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in ("Pending", "Running")]
     # Namespace and name of the VMs whose pods the default scheduler places, each once.
     placed: dict[tuple[str, str], None] = {}
     for pod in launchers:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from webhook import names
 from webhook.admission.decision import Reason
 from webhook.k8s.quantity import Nanos, nanos
-from webhook.k8s.types.core import Container, Node, NodeSpec, Pod
+from webhook.k8s.types.core import Node, NodeSpec, Pod
 from webhook.k8s.types.meta import unix_time
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
@@ -46,8 +46,6 @@ _SPREAD_WEIGHT: Final = 2
 MAX_IMAGES: Final = 50
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
-_LIVING: Final = ("Pending", "Running")
-_CLOSING: Final = ("NoSchedule", "NoExecute")
 _DEFAULT_PODS: Final = 110
 # What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
 _ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
@@ -258,7 +256,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     ``will_spread`` says whether launcher pods that are made now in a namespace get a constraint on host names.
     """
     nodes = [node for node in nodes if node.meta.name]
-    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in _LIVING]
+    living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in ("Pending", "Running")]
     launchers = sorted(
         (pod for pod in living if not isinstance(vmi_owner(pod), Reason)),
         key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
@@ -302,7 +300,7 @@ def _host(node: Node, image: str) -> Host:
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
         and not spec.unschedulable
-        and not any(taint.effect in _CLOSING for taint in spec.taints or ())
+        and not any(taint.effect in ("NoSchedule", "NoExecute") for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.
         and not (departure and departure.is_under_way),
     )
@@ -324,24 +322,16 @@ def _guest(pod: Pod, *, is_spread: bool) -> VmGuest:
 
 
 def _demand(pod: Pod) -> GuestDemand:
-    requested, scored = _total(pod, {}), _total(pod, _ASSUMED)
+    spec, totals = pod.spec, list[Nanos]()
+    pod_level = spec.resources.requests if spec.resources else None
+    # What the containers say, and that with what is assumed of those that do not.
+    for assumed in ({}, _ASSUMED):
+        own = [{**assumed, **container.requests} for container in spec.containers or ()]
+        inits = [({**assumed, **each.requests}, is_sidecar(each)) for each in spec.init_containers or ()]
+        totals.append(sum_requests(own, inits, pod_level=pod_level, overhead=spec.overhead))
+    requested, scored = totals
     wanted = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
     return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in wanted))
-
-
-def _total(pod: Pod, assumed: Nanos) -> Nanos:
-    """What a pod requests, where its containers request what is assumed of them unless they say."""
-
-    def requests(container: Container) -> Nanos:
-        return {**assumed, **container.requests}
-
-    spec = pod.spec
-    return sum_requests(
-        [requests(container) for container in spec.containers or ()],
-        [(requests(container), is_sidecar(container)) for container in spec.init_containers or ()],
-        pod_level=spec.resources.requests if spec.resources else None,
-        overhead=spec.overhead,
-    )
 
 
 def _image(launchers: Sequence[Pod]) -> tuple[str, int]:

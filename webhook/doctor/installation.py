@@ -21,15 +21,11 @@ from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, View
 from webhook.k8s.types.selectors import LabelSelector
-from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.kubevirt.types.views import KubeVirt
 from webhook.settings.model import Settings
 
 REGISTRATION: Final = "admissionregistration.k8s.io"
 # Of all objects of an installation.
 NAME: Final = "kubevirt-webhook"
-# Of both the policy for labels and annotations of namespaces and its binding.
-LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
 
 
 class Rule(View, frozen=True):
@@ -195,14 +191,6 @@ class Installation:
             found += [(kind, configuration) for configuration in live]
         return tuple(found)
 
-    async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
-        """All namespaces of the cluster; `Unavailable` where they cannot be listed."""
-        return await self.reader.all(NAMESPACES)
-
-    async def kubevirts(self) -> tuple[KubeVirt, ...] | Unavailable:
-        """The KubeVirt objects, of which a cluster has one."""
-        return await self.reader.all(KUBEVIRTS)
-
     async def kubernetes_version(self) -> tuple[int, int] | Unavailable:
         """Major and minor version of the API server, because kube-scheduler does not report its own."""
         api = self.reader.api
@@ -255,16 +243,18 @@ class Installation:
                 lacking.append(f"{kind} {name}")
         return lacking
 
-    async def is_label_policy_installed(self) -> bool:
-        """Whether the API server denies changes of namespaces' labels through subresources."""
-        lacking = await self.lacking_policies()
-        return not isinstance(lacking, Unavailable) and not any(one.endswith(f" {LABEL_POLICY}") for one in lacking)
-
     def spread(self, namespace: Namespace) -> str:
         """The value of the spread setting for launcher pods there; ``off`` where the policy does not act."""
         if self.mode(namespace, names.SCHEDULING) != names.ENFORCE:
             return names.OFF
         return namespace.meta.annotation(names.SPREAD_ANNOTATION) or self.settings.scheduling.spread
+
+    async def modes(self, policy: names.Policy) -> dict[str, str] | Unavailable:
+        """The modes of a policy by namespace."""
+        namespaces = await self.reader.all(NAMESPACES)
+        if isinstance(namespaces, Unavailable):
+            return namespaces
+        return {namespace.meta.name or "": self.mode(namespace, policy) for namespace in namespaces}
 
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""

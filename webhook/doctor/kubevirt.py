@@ -19,7 +19,7 @@ from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.releases.capabilities import NEWEST, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields
-from webhook.kubevirt.releases.release import Release, detect
+from webhook.kubevirt.releases.release import detect
 from webhook.kubevirt.resources import KUBEVIRTS, STORED_VMS
 from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
 from webhook.kubevirt.vm.size import has_memory
@@ -62,15 +62,22 @@ PLUGINS: Final = Resource("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin",
 @check(_KUBEVIRT)
 async def check_kubevirt(installation: Installation) -> list[Finding]:
     """Check the KubeVirt object that its operator has deployed."""
-    deployed = find_in_use(readable("KubeVirt", await installation.kubevirts()))
+    deployed = find_in_use(readable("KubeVirt", await installation.reader.all(KUBEVIRTS)))
     if deployed is None and installation.reader.malformed["KubeVirt"]:
         what = "the KubeVirt object is malformed: spec or status has a value of a wrong type"
         return [warning("configuration-invalid", "KubeVirt", what, "correct the object")]
     if deployed is None:
         return [failure("missing", "KubeVirt", "the cluster has no KubeVirt object", "install KubeVirt")]
     subject = title(KUBEVIRTS, deployed.meta)
+    findings: list[Finding] = []
+    namespace, actual = installation.settings.scheduling.kubevirt_namespace, deployed.meta.namespace
+    if namespace and namespace != actual:
+        what = f"runs in namespace {actual}, but the settings declare {namespace}"
+        consequence = "so the pods that its controller creates are not evaluated"
+        todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
+        findings.append(failure("namespace-differs", subject, f"{what}, {consequence}", todo))
     return [
-        *_check_namespace(installation, deployed, subject),
+        *findings,
         *_check_version(installation, deployed, subject),
         *await _check_fields(installation, deployed, subject),
         *await _check_configuration(installation, deployed, subject),
@@ -86,17 +93,13 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
     if isinstance(plugin, Unavailable):
         return [unreadable(_KUBEVIRT, subject, plugin)]
     spec = plugin.spec
-    named = {
-        (kind, reference.name)
-        for kind, references in (
-            ("MutatingWebhookConfiguration", spec.mutating_admission_webhooks),
-            ("ValidatingWebhookConfiguration", spec.validating_admission_webhooks),
-            ("ValidatingAdmissionPolicy", spec.validating_admission_policies),
-        )
-        for reference in references or ()
+    kinds = {
+        "MutatingWebhookConfiguration": spec.mutating_admission_webhooks,
+        "ValidatingWebhookConfiguration": spec.validating_admission_webhooks,
+        "ValidatingAdmissionPolicy": spec.validating_admission_policies,
     }
+    named = {(kind, each.name) for kind, references in kinds.items() for each in references or ()}
     manifests = [*installation.expected_configurations(), *shipped(installation.manifests / "rendered/kubernetes.yaml")]
-    kinds = (*CONFIGURATIONS, "ValidatingAdmissionPolicy")
     own = {(each["kind"], each["metadata"]["name"]) for each in manifests if each["kind"] in kinds}
     missing = {one for one in named if await installation.reader.get(_ADMISSION[one[0]], "", one[1]) is None}
     findings = [
@@ -108,21 +111,9 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
         if wrong
     ]
     if _GATE not in configuration.feature_gates:
-        what, todo = (
-            f"KubeVirt does not accept it without the feature gate {_GATE}",
-            "enable the gate, or delete the Plugin",
-        )
-        findings.append(warning("plugin-gate-closed", subject, what, todo))
+        what = f"KubeVirt does not accept it without the feature gate {_GATE}"
+        findings.append(warning("plugin-gate-closed", subject, what, "enable the gate, or delete the Plugin"))
     return findings or [ok("plugin-complete", subject, f"names {pluralize(len(own), 'object')} of kubevirt-webhook")]
-
-
-def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
-    namespace, actual = installation.settings.scheduling.kubevirt_namespace, kubevirt.meta.namespace
-    if namespace and namespace != actual:
-        what = f"runs in namespace {actual}, but the settings declare {namespace}"
-        consequence = "so the pods that its controller creates are not evaluated"
-        todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
-        yield failure("namespace-differs", subject, f"{what}, {consequence}", todo)
 
 
 def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
@@ -133,7 +124,20 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
         todo = "check that virt-operator runs, or set kubevirt: {version: VERSION} in the settings"
         yield unknown("version-unknown", subject, f"{what} {declared or NEWEST}", todo)
     else:
-        yield _describe_release(release, subject)
+        shown = ".".join(map(str, release.version.line))
+        if not release.is_supported:
+            # addedNodeSelector came with the first release whose rules are known.
+            what = f"version {shown} does not support addedNodeSelector, so the migration policy has no effect"
+            what = f"{what}, and the instancetypes policy changes nothing"
+            yield warning("version-old", subject, what, "upgrade KubeVirt to 1.6 or newer")
+        elif release.is_newer:
+            rules = release.rules_version
+            known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
+            what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
+            todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
+            yield warning("version-new", subject, what, todo)
+        else:
+            yield ok("version-supported", subject, f"version {shown} supports addedNodeSelector")
         observed, target = map(parse_version, state.versions[:2])
         if observed and target and observed != target:
             what = f"is being updated from {observed} to {target}; until then the rules of {release} apply"
@@ -171,22 +175,6 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
     return [ok("fields-differ", subject, what)] if listed else []
 
 
-def _describe_release(release: Release, subject: str) -> Finding:
-    shown = ".".join(map(str, release.version.line))
-    if not release.is_supported:
-        # addedNodeSelector came with the first release whose rules are known.
-        what = f"version {shown} does not support addedNodeSelector, so the migration policy has no effect"
-        what = f"{what}, and the instancetypes policy changes nothing"
-        return warning("version-old", subject, what, "upgrade KubeVirt to 1.6 or newer")
-    if release.is_newer:
-        rules = release.rules_version
-        known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
-        what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
-        todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
-        return warning("version-new", subject, what, todo)
-    return ok("version-supported", subject, f"version {shown} supports addedNodeSelector")
-
-
 async def _check_configuration(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
     try:
         configuration = ClusterConfig.of_kubevirt(kubevirt)
@@ -197,9 +185,8 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
     if owner := HyperConverged.owning(kubevirt):
         what = f"is owned by {owner.title}, which overwrites changes of it: set fields there"
         findings.append(ok("owned", subject, what))
-    namespaces = await installation.namespaces()
-    known = () if isinstance(namespaces, Unavailable) else namespaces
-    evaluating = {installation.mode(namespace, names.EVICTION) for namespace in known}
+    modes = await installation.modes(names.EVICTION)
+    evaluating = set() if isinstance(modes, Unavailable) else set(modes.values())
     if configuration.eviction_strategy == "None" and evaluating & {names.ENFORCE, names.WARN, names.AUDIT}:
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         setting = "set spec.configuration.evictionStrategy to LiveMigrate"
@@ -258,9 +245,8 @@ POOLS: Final = tuple(
 async def check_pools(installation: Installation) -> list[Finding]:
     """Name the pools that depend on a default; a warning where nothing would set it again."""
     pools = readable("VirtualMachinePools", await pools_of_defaults(installation.reader))
-    namespaces = readable("namespaces", await installation.namespaces())
-    modes = {namespace.meta.name: installation.mode(namespace, names.INSTANCETYPES) for namespace in namespaces}
-    left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
+    modes = readable("namespaces", await installation.modes(names.INSTANCETYPES))
+    left = [pool.title for pool in pools if modes.get(pool.meta.namespace or "") != names.ENFORCE]
     if left:
         what = f"{pluralize(len(left), 'pool')} {_DEFAULTED} are in namespaces that do not enforce instancetypes"
         consequence = f"so their next change removes the size: {abbreviate(left)}"
@@ -303,10 +289,8 @@ async def check_nodes(installation: Installation) -> list[Finding]:
     if not full:
         return [ok("all-reported", "images", what)]
     what += ", so ImageLocality may score the launcher image as missing there"
-    namespaces = await installation.namespaces()
-    known = () if isinstance(namespaces, Unavailable) else namespaces
-    modes = {installation.mode(namespace, names.SCHEDULING) for namespace in known}
-    if isinstance(namespaces, Unavailable) or names.ENFORCE in modes:
+    modes = await installation.modes(names.SCHEDULING)
+    if isinstance(modes, Unavailable) or names.ENFORCE in modes.values():
         return [ok("policy-applies", "images", f"{what}; the scheduling policy avoids this")]
     label = names.policy_label(names.SCHEDULING)
     todo = f"label namespaces {label}=enforce, or raise nodeStatusMaxImages of the kubelets"

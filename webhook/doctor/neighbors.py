@@ -9,17 +9,14 @@ from typing import Final
 from webhook.doctor.installation import CONFIG_MAPS, Installation
 from webhook.doctor.report import Finding, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.k8s.types.core import Node, Pod
 from webhook.settings.model import EvictionSettings
 from webhook.text import pluralize
 
 _CHECK: Final = "neighbors"
 _KARPENTER: Final = "Karpenter"
-_NODE_POOL: Final = "karpenter.sh/nodepool"
-_NAME_LABELS: Final = ("app.kubernetes.io/name", "k8s-app", "app")
 _POLICY: Final = "PREFERENCE_POLICY"
-_POLICY_OPTION: Final = "--preference-policy"
 # In this order, the later one prevails.
 _IGNORE: Final = "Ignore"
 _RESPECT: Final = "Respect"
@@ -33,9 +30,13 @@ async def check_neighbors(installation: Installation) -> list[Finding]:
     """Look for them among nodes, pods and namespaces, and at what two of them would do to the same VMs."""
     nodes = readable("nodes", await installation.reader.all(NODES_WITH_IMAGES))
     pods = readable("pods", await installation.reader.all(PODS))
-    namespaces = readable("namespaces", await installation.namespaces())
+    namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     spreads_by_host = not _BY_HOST.isdisjoint(map(installation.spread, namespaces))
-    findings = [*_check_karpenter(nodes, pods, spreads_by_host=spreads_by_host), *_check_autoscaler(pods)]
+    findings = [*_check_karpenter(nodes, pods, spreads_by_host=spreads_by_host)]
+    if any(_is_of(pod, "cluster-autoscaler") for pod in pods):
+        what = "it adds nodes by the scheduler's filters alone, so a soft constraint buys none"
+        what += "; VMs that are spread over all nodes leave none for it to remove"
+        findings.append(ok("cluster-autoscaler", "cluster-autoscaler", what))
     if any(each.meta.name == _DESCHEDULER_NAMESPACE for each in namespaces):
         findings.append(await _check_descheduler(installation))
     what = "no pod or node of Karpenter and cluster-autoscaler, and no namespace of OpenShift's descheduler was found"
@@ -44,7 +45,7 @@ async def check_neighbors(installation: Installation) -> list[Finding]:
 
 def _check_karpenter(nodes: Sequence[Node], pods: Sequence[Pod], *, spreads_by_host: bool) -> Iterator[Finding]:
     """Warn where it takes the soft constraint on hostnames for a requirement, and so buys a node for each VM."""
-    bought = sum(node.meta.label(_NODE_POOL) is not None for node in nodes)
+    bought = sum(node.meta.label("karpenter.sh/nodepool") is not None for node in nodes)
     controllers = [pod for pod in pods if _is_of(pod, "karpenter")]
     if not bought and not controllers:
         return
@@ -63,24 +64,16 @@ def _preference_policy(pod: Pod) -> str:
     """What Karpenter's arguments or environment set (pkg/operator/options), which takes no value but these two."""
     for container in pod.spec.containers or ():
         words = " ".join(container.args or ()).replace("=", " ").split()
-        said = [value for option, value in itertools.pairwise(words) if option == _POLICY_OPTION]
+        said = [value for option, value in itertools.pairwise(words) if option == "--preference-policy"]
         said += [variable.value or "" for variable in container.env or () if variable.name == _POLICY]
         if policies := [value for value in said if value in (_IGNORE, _RESPECT)]:
             return policies[0]
     return f"{_RESPECT}, its default"
 
 
-def _check_autoscaler(pods: Sequence[Pod]) -> Iterator[Finding]:
-    if any(_is_of(pod, "cluster-autoscaler") for pod in pods):
-        what = (
-            "it adds nodes by the scheduler's filters alone, so a soft constraint buys none; VMs that are spread over"
-        )
-        yield ok("cluster-autoscaler", "cluster-autoscaler", f"{what} all nodes leave none for it to remove")
-
-
 def _is_of(pod: Pod, name: str) -> bool:
     """Whether a pod says that it is a controller's; clouds put their own name before it."""
-    return any((pod.meta.label(key) or "").endswith(name) for key in _NAME_LABELS)
+    return any((pod.meta.label(key) or "").endswith(name) for key in ("app.kubernetes.io/name", "k8s-app", "app"))
 
 
 async def _check_descheduler(installation: Installation) -> Finding:

@@ -11,6 +11,7 @@ from webhook.cluster.reader import RESOURCES
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warning
 from webhook.errors import InputError, quote
+from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.text import pluralize
@@ -38,7 +39,7 @@ _CHOICES: Final = {
 @check("opt-in")
 async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
-    namespaces = readable("namespaces", await installation.namespaces())
+    namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     findings = [_count_modes(installation, namespaces)]
     for namespace in namespaces:
         subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""

@@ -8,7 +8,7 @@ authorizers, impersonation and who may change roles are not visible.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, get_args
 
@@ -29,13 +29,13 @@ from webhook.text import pluralize
 
 RBAC: Final = "rbac.authorization.k8s.io"
 _RIGHTS: Final = "rights"
-_CERTIFICATES: Final = "kubevirt-webhook-certificates"
 _AT_ONCE: Final = 8
 _EVERY_USER: Final = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous")
-_WRITES: Final = frozenset({"patch", "update", "*"})
 _NAMESPACE: Final = frozenset({"namespaces", "*"})
 # The API server takes labels with these too, unless the policy of the installation denies it.
 _SUBRESOURCES: Final = frozenset({"namespaces/status", "namespaces/finalize", "*/status", "*/finalize"})
+# Of both the policy for labels and annotations of namespaces and its binding.
+_LABEL_POLICY: Final = " kubevirt-webhook-namespaces"
 _REVOKE: Final = "remove patch and update on namespaces from their roles"
 _OPTED_IN: Final = (names.ENFORCE, names.WARN, names.AUDIT)
 # Accounts or namespaces in one line; a tenant writes the subjects of a RoleBinding.
@@ -130,7 +130,11 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
 
     answers = [readable(subject, answer) for answer in await asyncio.gather(*map(ask, needed))]
     number = pluralize(len(needed), "permission")
-    if missing := [_describe_access(key) for key, granted in zip(needed, answers, strict=True) if not granted]:
+    missing = []
+    for key in (key for key, granted in zip(needed, answers, strict=True) if not granted):
+        group, name = f".{key.group}" if key.group else "", f" {key.name}" if key.name else ""
+        missing.append(f"{key.verb} {key.resource}{group}{name}")
+    if missing:
         todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
         what = f"lacks {len(missing)} of {number}: {abbreviate(missing)}"
         return [failure("permissions-missing", subject, what, todo)]
@@ -155,17 +159,12 @@ def _required_access(installation: Installation, *, managed: bool) -> Iterator[A
         if role["kind"] not in ("ClusterRole", "Role"):
             continue
         rules, within = role["rules"], installation.namespace if role["kind"] == "Role" else ""
-        if role["metadata"]["name"] == _CERTIFICATES and not managed:
+        if role["metadata"]["name"] == "kubevirt-webhook-certificates" and not managed:
             rules = [] if within else [{**rule, "verbs": ["get"]} for rule in rules]
         for rule in rules:
             objects = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",)))
             for group, resource, verb, named in objects:
                 yield AccessKey(*account, "", (), verb, group, resource, within, named)
-
-
-def _describe_access(key: AccessKey) -> str:
-    text = f"{key.verb} {key.resource}" + (f".{key.group}" if key.group else "")
-    return f"{text} {key.name}" if key.name else text
 
 
 @check("relabelling")
@@ -175,7 +174,9 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
         resource.kind: readable(f"{resource.kind}s", await installation.reader.all(resource)) for resource in _READ
     }
     rules = _rules((*read["ClusterRole"], *read["Role"]))
-    resources = _NAMESPACE if await installation.is_label_policy_installed() else _NAMESPACE | _SUBRESOURCES
+    lacking = await installation.lacking_policies()
+    is_denied = not isinstance(lacking, Unavailable) and not any(one.endswith(_LABEL_POLICY) for one in lacking)
+    resources = _NAMESPACE if is_denied else _NAMESPACE | _SUBRESOURCES
     everywhere: dict[str, Subject] = {}
     inside: dict[str, set[str]] = {}
     opted_in = {
@@ -187,7 +188,10 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
         place = binding.meta.namespace or ""
         if not place and binding.role_ref.name == "cluster-admin":
             continue
-        granted = list(_granted(_rules_of(binding, rules), resources))
+        # The API server accepts no binding of the whole cluster to a Role.
+        key = (place if binding.role_ref.kind == "Role" else "", binding.role_ref.name)
+        own = rules.get(key, []) if place or binding.role_ref.kind != "Role" else []
+        granted = [rule for rule in own if _writes(rule, resources)]
         subjects = {str(subject): subject for subject in binding.subjects or () if not _is_systems(subject)}
         if not place and any(not rule.resource_names for rule in granted):
             everywhere |= subjects
@@ -196,7 +200,15 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
             if any(not rule.resource_names or namespace in rule.resource_names for rule in granted):
                 for text in subjects:
                     inside.setdefault(text, set()).add(namespace)
-    return [_of_cluster(everywhere), *_of_namespaces(inside, everywhere)]
+    # The subjects that reach the labels of some namespaces only, by the namespaces that they reach.
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for text in sorted(inside.keys() - everywhere.keys()):
+        groups.setdefault(tuple(sorted(inside[text])), []).append(text)
+    findings = [_of_cluster(everywhere)]
+    for namespaces, texts in sorted(groups.items()):
+        what = f"according to roles for these namespaces, their labels can be changed by {abbreviate(texts, _MOST)}"
+        findings.append(warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE))
+    return findings
 
 
 def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
@@ -209,16 +221,6 @@ def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
         return ok("admins-only", "namespaces", what)
     what = "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change"
     return ok("others", "namespaces", f"{what} namespace labels: {abbreviate(sorted(subjects), _MOST)}")
-
-
-def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Subject]) -> Iterator[Finding]:
-    """The subjects that reach the labels of some namespaces only, by the namespaces that they reach."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for text in sorted(inside.keys() - everywhere.keys()):
-        groups.setdefault(tuple(sorted(inside[text])), []).append(text)
-    for namespaces, subjects in sorted(groups.items()):
-        what = f"according to roles for these namespaces, their labels can be changed by {abbreviate(subjects, _MOST)}"
-        yield warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE)
 
 
 def _rules(roles: Sequence[Role]) -> _Rules:
@@ -237,19 +239,10 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _rules_of(binding: Binding, rules: _Rules) -> list[PolicyRule]:
-    reference, namespace = binding.role_ref, binding.meta.namespace or ""
-    if reference.kind == "Role" and not namespace:
-        return []  # The API server accepts no such binding.
-    return rules.get((namespace if reference.kind == "Role" else "", reference.name), [])
-
-
-def _granted(rules: Iterable[PolicyRule], resources: frozenset[str]) -> Iterator[PolicyRule]:
-    """The rules that let their subjects write one of the resources."""
-    for rule in rules:
-        groups = {"", "*"} & set(rule.api_groups or ())
-        if groups and _WRITES & set(rule.verbs or ()) and resources & set(rule.resources or ()):
-            yield rule
+def _writes(rule: PolicyRule, resources: frozenset[str]) -> bool:
+    """Whether a rule lets its subjects write one of the resources."""
+    groups, verbs = {"", "*"} & set(rule.api_groups or ()), {"patch", "update", "*"} & set(rule.verbs or ())
+    return bool(groups and verbs and resources & set(rule.resources or ()))
 
 
 def _is_systems(subject: Subject) -> bool:

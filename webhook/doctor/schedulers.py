@@ -29,11 +29,10 @@ from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
-from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, Problem, is_configuration, lint, profiles_of
+from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, is_configuration, lint, profiles_of
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
-from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import unix_time
 from webhook.k8s.yaml_documents import Document, parse_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS
@@ -56,7 +55,6 @@ _FINDINGS: Final = {
 _UNSYNCED: Final = re.compile(
     r'.*([Ff]ailed to (?:list|watch).*?|timed out waiting for .*?)(?:" reflector=.*)?$', re.MULTILINE
 )
-_LOG: Final = {"tailLines": "200", "limitBytes": "65536"}
 _MESSAGE_CHARACTERS: Final = 300
 
 
@@ -88,10 +86,7 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
     api = installation.reader.api
     if isinstance(api, Unavailable):
         return [await _check_lease(installation, scheduler, api)]
-    pods = await installation.reader.all(
-        PENDING_PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
-    )
-    failures, health = await _evaluate_health(installation, api, scheduler, pods)
+    failures, health = await _evaluate_health(installation, api, scheduler)
     if failures and health.state != "unavailable":
         return [unreadable(_CHECK, subject, each) for each in failures]
     if health.state == "unavailable" and (unsynced := await _describe_unsynced(installation, api, scheduler)):
@@ -122,20 +117,19 @@ async def _check_lease(installation: Installation, scheduler: SchedulerSettings,
 
 
 async def _evaluate_health(
-    installation: Installation,
-    api: Transport,
-    scheduler: SchedulerSettings,
-    pods: tuple[PendingPod, ...] | Unavailable,
+    installation: Installation, api: Transport, scheduler: SchedulerSettings
 ) -> tuple[list[Unavailable], SchedulerHealth]:
     """What could not be read, and the result of the server's health check.
 
     Where a Lease is old, this waits until it is renewed or expires.
     """
     clock, health_check = installation.clock, scheduler.health_check
-    namespaces = await installation.namespaces()
-    failures = [answer for answer in (pods, namespaces) if isinstance(answer, Unavailable)]
-    known = () if isinstance(namespaces, Unavailable) else namespaces
-    opted_in = {each.meta.name for each in known if installation.mode(each, names.SCHEDULING) == names.ENFORCE}
+    query = {"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
+    pods = await installation.reader.all(PENDING_PODS, query=query)
+    modes = await installation.modes(names.SCHEDULING)
+    failures = [answer for answer in (pods, modes) if isinstance(answer, Unavailable)]
+    known = {} if isinstance(modes, Unavailable) else modes
+    opted_in = {name for name, mode in known.items() if mode == names.ENFORCE}
     state = HealthEvidence(health_check, opted_in.__contains__)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
@@ -175,7 +169,7 @@ async def _describe_unsynced(installation: Installation, api: Requests, schedule
             continue
         path = f"/api/v1/namespaces/{health_check.namespace}/pods/{pod.meta.name}/log"
         try:
-            status, body = await api.request("GET", path, _LOG, seconds=SECONDS)
+            status, body = await api.request("GET", path, {"tailLines": "200", "limitBytes": "65536"}, seconds=SECONDS)
         except ApiConnectionError:
             continue
         if status == 200 and (lines := _UNSYNCED.findall(body.decode(errors="replace"))):
@@ -199,7 +193,7 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
     missing: list[str] = []
     for permission in sorted(expected - granted(own)):
         # Another binding may grant it.
-        verb, group, resource = permission.verb, permission.group, permission.resource
+        group, resource, verb = permission
         key = AccessKey(*service_account(NAME, NAME), "", (), verb, group, resource, "", "")
         api = readable(subject, installation.reader.api)
         if not readable(subject, await is_allowed(api, key, SECONDS)):
@@ -229,9 +223,13 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
         for document in _configurations((mounted.data or {}).values() if mounted else (), where):
             if any(profile.get("schedulerName") == scheduler.name for _, profile in profiles_of(document.value)):
                 is_the_clusters = (beside, scheduler.health_check.name) == DEFAULT_LEASE
-                problems = lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None))
+                findings = []
+                for each in lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None)):
+                    what = f"{where}: {each.text}; {each.consequence}"
+                    verdict = failure if each.severity == "error" else warning
+                    findings.append(verdict(each.code, subject, what, each.remedy))
                 what = f"{where} has no mistake that kubevirt-webhook knows"
-                return [_finding(subject, where, each) for each in problems] or [ok("profile-correct", subject, what)]
+                return findings or [ok("profile-correct", subject, what)]
     what = f"not checked: no Deployment in namespace {beside} mounts a ConfigMap that contains it"
     return [unknown("profile-not-found", subject, what, look)]
 
@@ -243,8 +241,3 @@ def _configurations(texts: Iterable[str], where: str) -> Iterator[Document]:
             yield from filter(is_configuration, list(parse_documents(text, where)))
         except InputError:
             continue
-
-
-def _finding(subject: str, where: str, problem: Problem) -> Finding:
-    what = f"{where}: {problem.text}; {problem.consequence}"
-    return (failure if problem.severity == "error" else warning)(problem.code, subject, what, problem.remedy)

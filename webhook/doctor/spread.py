@@ -6,24 +6,24 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from webhook import names
 from webhook.cluster.reader import FileGap
 from webhook.doctor import estimate
-from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, VmGuest, deviation
+from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, deviation
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import find_in_use
 from webhook.kubevirt.hyperconverged import HyperConverged
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.nodes import CPU, MEMORY, format_request
 from webhook.text import pluralize
 
-_SPREAD_BY_HOST: Final = ("hostname", "both")
 _CHECK: Final = "spread"
 # KubeVirt's example VM, for clusters without VMs.
 _USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
@@ -43,7 +43,6 @@ _ALIKE: Final = 1.25
 _ANNOTATION: Final = "set scheduling.spread to hostname, where namespaces are labeled enforce"
 _PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler and declare it under schedulers"
 _LINES: Final = "without its lines for devices.kubevirt.io/kvm"
-_Change = Callable[[Sequence[Host]], Sequence[Host]]
 
 
 @check(_CHECK)
@@ -51,15 +50,21 @@ async def check_spread(installation: Installation) -> list[Finding]:
     """Look at nodes and the pods on them."""
     nodes = readable("VMs", await installation.reader.all(NODES_WITH_IMAGES))
     pods = readable("VMs", await installation.reader.all(PODS))
-    namespaces = readable("VMs", await installation.namespaces())
+    namespaces = readable("VMs", await installation.reader.all(NAMESPACES))
     # The values of the spread setting for launcher pods.
     spreads = {namespace.meta.name or "": installation.spread(namespace) for namespace in namespaces}
-    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in _SPREAD_BY_HOST)
+    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in ("hostname", "both"))
     if not inventory.open:
         what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned"
         what += ", not being emptied, and without a NoSchedule or NoExecute taint"
         return [ok("no-nodes", "nodes", what)]
-    findings: list[Finding] = [*_check_zones(inventory, set(spreads.values()))]
+    findings: list[Finding] = []
+    # A pod's soft constraints do not apply to nodes that lack a topology key.
+    if inventory.unzoned and not {"zone", "both"}.isdisjoint(spreads.values()):
+        what = f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label"
+        what += f' {estimate.ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
+        todo = "label all nodes with their zones, or set spread to hostname"
+        findings.append(warning("zones-missing", "zones", what, todo))
     version = await installation.kubernetes_version()
     if isinstance(version, FileGap):
         findings.append(unreadable(_CHECK, "estimate", version))
@@ -72,7 +77,7 @@ async def check_spread(installation: Installation) -> list[Finding]:
     findings += [_check_images(inventory), *_count_vms(inventory)]
     if isinstance(version, Unavailable):
         return findings
-    kubevirts = await installation.kubevirts()
+    kubevirts = await installation.reader.all(KUBEVIRTS)
     kubevirt = None if isinstance(kubevirts, Unavailable) else find_in_use(kubevirts)
     owner = HyperConverged.owning(kubevirt) if kubevirt else None
     return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version, owner))]
@@ -125,14 +130,6 @@ def _estimate_figures(spread: SpreadEstimate) -> dict[str, Any]:
     }
 
 
-def _check_zones(inventory: Inventory, spreads: set[str]) -> Iterator[Finding]:
-    """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
-    if inventory.unzoned and not spreads.isdisjoint({"zone", "both"}):
-        what = f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label"
-        what += f' {estimate.ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
-        yield warning("zones-missing", "zones", what, "label all nodes with their zones, or set spread to hostname")
-
-
 def _check_balance(inventory: Inventory, version: Version) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
     # Of the cluster's median VM by memory.
@@ -140,12 +137,8 @@ def _check_balance(inventory: Inventory, version: Version) -> Finding:
     demand = demands[len(demands) // 2]
     biased = sum(estimate.bias(host, demand, version) > 0 for host in inventory.open)
     largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
-    piles = {
-        "stock": estimate.count_piled(largest, demand, estimate.STOCK, version),
-        "withoutBalancedAllocation": estimate.count_piled(
-            largest, demand, estimate.STOCK._replace(balance=False), version
-        ),
-    }
+    profiles = {"stock": estimate.STOCK, "withoutBalancedAllocation": estimate.STOCK._replace(balance=False)}
+    piles = {key: estimate.count_piled(largest, demand, profile, version) for key, profile in profiles.items()}
     shown = ".".join(map(str, version))
     size = f"{format_request(CPU, demand.cpu)} CPU and {format_request(MEMORY, demand.memory)} memory"
     what = (
@@ -305,39 +298,42 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     hosts, guests = estimate.sample(inventory.open, inventory.guests)
     stock = estimate.Conditions(version, inventory.points)
     now = estimate.estimate(hosts, guests, stock)
+    cures = []
     some_list = 0 < inventory.listing < len(inventory.open)
-    cures = [
-        Cure(key, title, todo, estimate.estimate(change(hosts), guests, conditions))
-        for key, title, todo, change, conditions in _changes(stock, owner, some_list=some_list)
-    ]
+    for key, title, todo, conditions in _changes(stock, owner, some_list=some_list):
+        is_for_few_devices = conditions.profile == estimate.SPREAD_BY_DEVICES
+        nodes = (
+            [replace(each, devices=min(each.devices, _FEW_DEVICES)) for each in hosts] if is_for_few_devices else hosts
+        )
+        cures.append(Cure(key, title, todo, estimate.estimate(nodes, guests, conditions)))
     if len({guest.namespace for guest in guests}) == 1:
         cures.pop()  # it is for many namespaces
-    measure = "vms" if _are_alike(inventory.open, guests) else "memory"
+    # Where nodes and VMs are so alike, the same number of VMs on each node is the even spread.
+    free_memory = [host.memory - host.used.memory for host in inventory.open]
+    free_cpu = [host.cpu - host.used.cpu for host in inventory.open]
+    measured = (free_memory, free_cpu, [guest.demand.memory for guest in guests])
+    measure = "vms" if all(max(values) <= _ALIKE * min(values) for values in measured) else "memory"
     present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
 
 
 def _changes(
     stock: estimate.Conditions, owner: HyperConverged | None, *, some_list: bool
-) -> Iterator[tuple[str, str, str, _Change, estimate.Conditions]]:
-    """All of them: key, title, what to do, what changes on nodes, and the conditions."""
+) -> Iterator[tuple[str, str, str, estimate.Conditions]]:
+    """All of them: key, title, what to do, and the conditions."""
     profile = stock._replace(profile=estimate.SPREAD)
     if some_list:
         todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
-        yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, list, stock._replace(points=0)
-    yield "constraint", "constraint", _ANNOTATION, list, stock._replace(is_spread=True)
-    yield "profile", "profile", f"{_PROFILE}, {_LINES}", list, profile
+        yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)
+    yield "constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)
+    yield "profile", "profile", f"{_PROFILE}, {_LINES}", profile
     todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
-    yield "constraintAndProfile", "constraint and profile", todo, list, profile._replace(is_spread=True)
+    yield "constraintAndProfile", "constraint and profile", todo, profile._replace(is_spread=True)
     limit = f"{_DEVICES}: {_FEW_DEVICES}"
     setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
     todo = f"{_ANNOTATION}; {_PROFILE}, and {setting}"
     by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
-    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, _reduce_devices, by_devices
-
-
-def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:
-    return [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
+    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, by_devices
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
@@ -348,23 +344,12 @@ def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure
 
     placed = [cure for cure in cures if cure.spread.unplaced <= now.unplaced]
     best = min((measured(cure.spread) for cure in placed), default=0.0)
-    enough = best + (
-        max(_VMS_TOLERANCE, _VMS_SHARE * statistics.fmean(present.counts)) if measure == "vms" else _MEMORY_TOLERANCE
-    )
+    tolerance = _MEMORY_TOLERANCE
+    if measure == "vms":
+        tolerance = max(_VMS_TOLERANCE, _VMS_SHARE * statistics.fmean(present.counts))
+    enough = best + tolerance
     if measured(present) <= enough:
         return None
     if measured(now) <= enough:
         return Cure(RESTART, "", "", now)
     return next((cure for cure in placed if measured(cure.spread) <= enough), None)
-
-
-def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:
-    """Whether nodes and VMs are so alike that the same number of VMs on each node is the even spread."""
-    return all(
-        max(values) <= _ALIKE * min(values)
-        for values in (
-            [host.memory - host.used.memory for host in hosts],
-            [host.cpu - host.used.cpu for host in hosts],
-            [guest.demand.memory for guest in guests],
-        )
-    )

@@ -16,8 +16,10 @@ from webhook.doctor.installation import CONFIGURATIONS, NAME, Installation, Inst
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.install.registration import NOT_YET, Manifest
+from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.text import pluralize
 
 _WEBHOOKS: Final = "webhooks"
@@ -132,20 +134,17 @@ def _changed_fields(subject: str, pairs: list[tuple[str, _Entry, _Entry]]) -> It
     """Entries with the same difference in a field share a finding; the pairs are name, desired entry, live entry."""
     for field in (*_GRAVE, *_LESSER):
         by_difference: dict[str, list[str]] = {}
-        for name, desired, live in pairs:
-            if difference := _describe_difference(field, desired.get(field), live.get(field)):
+        for name, *both in pairs:
+            desired, live = (_normalize(field, entry.get(field)) for entry in both)
+            if desired != live:
+                is_short = field in _SCALARS
+                difference = (
+                    f"is {live} but the settings require {desired}" if is_short else "differs from the settings"
+                )
                 by_difference.setdefault(difference, []).append(name)
         for difference, entries in by_difference.items():
             what = f"{field} {difference}: {_list_entries(entries)}"
             yield (failure if field in _GRAVE else warning)(f"field-differs:{field}", subject, what, APPLY)
-
-
-def _describe_difference(field: str, desired: Any, live: Any) -> str:
-    """A clause; empty where there is no difference."""
-    desired, live = _normalize(field, desired), _normalize(field, live)
-    if desired == live:
-        return ""
-    return f"is {live} but the settings require {desired}" if field in _SCALARS else "differs from the settings"
 
 
 def _normalize(field: str, value: Any) -> Any:
@@ -163,8 +162,8 @@ def _list_entries(entries: list[str]) -> str:
 async def check_selectors(installation: Installation) -> list[Finding]:
     """Evaluate the cluster's selectors on the cluster's namespaces."""
     live = readable("webhook configurations", await installation.every_configuration())
-    namespaces = readable("namespaces", await installation.namespaces())
-    kubevirts, findings = await installation.kubevirts(), list[Finding]()
+    namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
+    kubevirts, findings = await installation.reader.all(KUBEVIRTS), list[Finding]()
     if isinstance(kubevirts, Unavailable):
         findings.append(unreadable(_SELECTORS, "KubeVirt's namespace", kubevirts))
         kubevirts = ()
@@ -218,40 +217,31 @@ async def check_order(installation: Installation) -> list[Finding]:
     live = readable("webhook configurations", await installation.every_configuration())
     others = [(kind, configuration) for kind, configuration in live if not configuration.own_entries]
     mutating = sorted((other for kind, other in others if kind.startswith("Mutating")), key=_name)
-    return [_check_vm_order(mutating), _check_pod_order(mutating), *_check_slow(other for _, other in others)]
-
-
-def _check_vm_order(others: list[InstalledWebhookConfiguration]) -> Finding:
-    changing = _changing(others, *_VM_RESOURCES)
-    if first := [name for name in changing if name < names.FIRST_CONFIGURATION]:
+    of_vms, of_pods = (
+        [_name(other) for other in mutating if any(_matches(entry, *resources) for entry in other.entries)]
+        for resources in (_VM_RESOURCES, _POD_RESOURCES)
+    )
+    if first := [name for name in of_vms if name < names.FIRST_CONFIGURATION]:
         what = f"{abbreviate(first)} {'changes' if len(first) == 1 else 'change'} VMs before kubevirt-webhook"
-        return ok("vms-changed-before", "VMs", f"{what}; a schedulerName set there counts as the owner's")
-    if _KUBEVIRTS_MUTATOR not in map(_name, others):
+        findings = [ok("vms-changed-before", "VMs", f"{what}; a schedulerName set there counts as the owner's")]
+    elif _KUBEVIRTS_MUTATOR not in map(_name, mutating):
         what = f"the cluster has no webhook configuration {_KUBEVIRTS_MUTATOR}"
-        return warning("kubevirt-mutator-missing", "VMs", what, "check that KubeVirt runs")
-    return ok("vms-first", "VMs", f"the API server calls kubevirt-webhook before {_KUBEVIRTS_MUTATOR}")
-
-
-def _check_pod_order(others: list[InstalledWebhookConfiguration]) -> Finding:
-    changing = _changing(others, *_POD_RESOURCES)
-    if after := [name for name in changing if name > names.LAST_CONFIGURATION]:
+        findings = [warning("kubevirt-mutator-missing", "VMs", what, "check that KubeVirt runs")]
+    else:
+        findings = [ok("vms-first", "VMs", f"the API server calls kubevirt-webhook before {_KUBEVIRTS_MUTATOR}")]
+    if after := [name for name in of_pods if name > names.LAST_CONFIGURATION]:
         what = f"the API server calls {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
         todo = f"rename configurations that set schedulerName so that they sort before {names.LAST_CONFIGURATION}"
-        return warning("pods-changed-after", "pods", what, todo)
-    if not changing:
-        return ok("pods-alone", "pods", "no other webhook changes pods")
-    return ok("pods-last", "pods", f"the API server calls kubevirt-webhook after {abbreviate(changing)}")
-
-
-def _changing(others: list[InstalledWebhookConfiguration], group: str, resources: tuple[str, ...]) -> list[str]:
-    return [_name(other) for other in others if any(_matches(entry, group, resources) for entry in other.entries)]
-
-
-def _check_slow(others: Iterable[InstalledWebhookConfiguration]) -> Iterator[Finding]:
-    """Other webhooks that can hold requests up for long, which is often attributed to kubevirt-webhook."""
+        findings.append(warning("pods-changed-after", "pods", what, todo))
+    elif of_pods:
+        what = f"the API server calls kubevirt-webhook after {abbreviate(of_pods)}"
+        findings.append(ok("pods-last", "pods", what))
+    else:
+        findings.append(ok("pods-alone", "pods", "no other webhook changes pods"))
+    # Other webhooks can hold requests up for long, which is often attributed to kubevirt-webhook.
     slow = [
         f"{_name(configuration)} ({entry.timeout_seconds or _LONG_SECONDS}s)"
-        for configuration in others
+        for _, configuration in others
         if not _name(configuration).startswith(_KUBEVIRTS)
         for entry in configuration.entries
         if (entry.failure_policy or "Fail") == "Fail"
@@ -261,7 +251,8 @@ def _check_slow(others: Iterable[InstalledWebhookConfiguration]) -> Iterator[Fin
     if slow:
         number = pluralize(len(slow), "webhook")
         what = f"{number} of other programs can delay and deny the same requests (timeout): {abbreviate(slow)}"
-        yield ok("others-slow", "others", what)
+        findings.append(ok("others-slow", "others", what))
+    return findings
 
 
 def _name(configuration: InstalledWebhookConfiguration) -> str:

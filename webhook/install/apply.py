@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
-from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,7 +28,7 @@ _POLL_SECONDS: Final = 1.0
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
-_Find: TypeAlias = Callable[[Manifest, Manifest | None], Shortage | None]
+_Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
@@ -71,7 +70,7 @@ class Installer:
     async def get(self, manifest: Manifest) -> Manifest | None:
         """The live object; None if it does not exist."""
         status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
-        return None if status == 404 else self._object(manifest, "get", status, body)
+        return None if status == 404 else _object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
         """The namespace of the replicas; empty where nothing is installed.
@@ -102,7 +101,12 @@ class Installer:
             InputError: also where the namespace is being deleted.
         """
         result = []
-        await self._check_namespace(plan)
+        for manifest in (*plan.before, *plan.scheduler):
+            if manifest["kind"] == "Namespace":
+                live = await self.get(manifest)
+                if live and live.get("metadata", {}).get("deletionTimestamp"):
+                    what, fix = shortage.describe_termination(manifest)
+                    raise InputError(what, title(manifest), fix)
         for manifest in plan.manifests:
             before = _comparable(await self.get(manifest))
             after = _comparable(await self._apply(manifest, dry_run=True))
@@ -123,24 +127,22 @@ class Installer:
         for manifest in plan.before:
             await self._apply_and_report(manifest)
         is_scheduler_new = any([await self._apply_and_report(manifest) for manifest in plan.scheduler])
-        if not wait:
-            for manifest in (plan.deployment, *plan.configurations):
-                await self._apply_and_report(manifest)
-        else:
-            for manifest in plan.configurations:
-                live = await self.get(manifest)
-                between = stage(manifest, live)
-                if live is None or _names(between) != _names(live):
-                    await self._apply(between)
-                    self._report(f"{title(manifest)}: prepared (not called yet)")
-            is_new = await self._apply_and_report(plan.deployment)
-            await self._wait_for_callers(plan, is_changed=is_new)
-            for manifest in plan.configurations:
-                await self._apply_and_report(manifest)
+        for manifest in plan.configurations if wait else ():
+            live = await self.get(manifest)
+            between = stage(manifest, live)
+            if live is None or _names(between) != _names(live):
+                await self._apply(between)
+                self._report(f"{title(manifest)}: prepared (not called yet)")
+        is_new = await self._apply_and_report(plan.deployment)
+        if wait:
+            await self._wait_for((plan.deployment, *plan.configurations), is_changed=is_new)
+        for manifest in plan.configurations:
+            await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
         if wait:
-            await self._wait_for_scheduler(plan, is_changed=is_scheduler_new)
+            # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
+            await self._wait_for(_deployments(plan.scheduler), is_changed=is_scheduler_new)
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
@@ -148,14 +150,13 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        await self._wait_for_callers(plan, is_changed=False)
-        await self._wait_for_scheduler(plan, is_changed=False)
+        callers = (plan.deployment, *plan.configurations)
+        await self._wait_for((*callers, *_deployments(plan.scheduler)), is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
         for manifest in (plan.deployment, *_deployments(plan.scheduler)):
-            found = await self._replica_shortage(manifest)
-            if found:
+            if found := await self._lack(manifest):
                 return f"{found.what}; {found.fix}"
         return ""
 
@@ -174,8 +175,12 @@ class Installer:
         others = [one for one in reversed(objects) if one["kind"] not in CONFIGURATIONS]
         for manifest in (*calling, *others):
             await self._delete(manifest)
+
+        async def remnant(manifest: Manifest) -> Shortage | None:
+            return shortage.deletion_shortage(manifest, await self.get(manifest))
+
         for manifest in objects:
-            await self._until(partial(self._lack, shortage.deletion_shortage, manifest))
+            await self._until(remnant, manifest)
 
     async def _apply_and_report(self, manifest: Manifest) -> bool:
         """Create or change an object; returns whether it differs from before."""
@@ -195,7 +200,7 @@ class Installer:
         deletion = self._api.request("DELETE", path(manifest), body=options, seconds=_SECONDS)
         status, body = await answered(deletion, title(manifest))
         if status not in (200, 202, 404):
-            raise self._denial(manifest, "delete", status, body)
+            raise _denial(manifest, "delete", status, body)
         self._report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
@@ -208,38 +213,25 @@ class Installer:
         if dry_run and status == 404:
             # Its namespace does not exist yet.
             return manifest
-        return self._object(manifest, "patch", status, body)
+        return _object(manifest, "patch", status, body)
 
-    async def _wait_for_callers(self, plan: Plan, *, is_changed: bool) -> None:
-        await self._until(partial(self._replica_shortage, plan.deployment), is_changed=is_changed)
-        for manifest in plan.configurations:
-            await self._until(partial(self._lack, shortage.caller_shortage, manifest))
+    async def _wait_for(self, manifests: Iterable[Manifest], *, is_changed: bool) -> None:
+        for manifest in manifests:
+            await self._until(self._lack, manifest, is_changed=is_changed)
 
-    async def _wait_for_scheduler(self, plan: Plan, *, is_changed: bool) -> None:
-        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
-        for manifest in _deployments(plan.scheduler):
-            await self._until(partial(self._replica_shortage, manifest), is_changed=is_changed)
-
-    async def _check_namespace(self, plan: Plan) -> None:
-        """Raise InputError where the namespace is being deleted."""
-        for manifest in (*plan.before, *plan.scheduler):
-            if manifest["kind"] == "Namespace" and shortage.is_terminating(await self.get(manifest)):
-                what, fix = shortage.describe_termination(manifest)
-                raise InputError(what, title(manifest), fix)
-
-    async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
+    async def _lack(self, manifest: Manifest) -> Shortage | None:
+        """What a Deployment or a webhook configuration lacks."""
         live = await self.get(manifest)
-        if not (found := shortage.replica_shortage(manifest, live, None)):
-            return found
+        if manifest["kind"] in CONFIGURATIONS:
+            return shortage.caller_shortage(manifest, live)
+        if not shortage.replica_shortage(manifest, live, None):
+            return None
         return shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
 
-    async def _lack(self, find: _Find, manifest: Manifest) -> Shortage | None:
-        return find(manifest, await self.get(manifest))
-
-    async def _until(self, lack: Callable[[], Awaitable[Shortage | None]], *, is_changed: bool = True) -> None:
+    async def _until(self, lack: _Lack, manifest: Manifest, *, is_changed: bool = True) -> None:
         """Poll until nothing is lacking. A roll-out that this run has not begun may be late by what was repaired."""
         deadline, reported = self._clock.now() + self._seconds, set[str]()
-        while lacking := await lack():
+        while lacking := await lack(manifest):
             if lacking.failed or (lacking.late and is_changed):
                 raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
             if self._clock.now() >= deadline:
@@ -249,23 +241,22 @@ class Installer:
                 reported.add(lacking.what)
             await self._clock.sleep(_POLL_SECONDS)
 
-    def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
-        if status not in (200, 201):
-            raise self._denial(manifest, verb, status, body)
-        return object_in(body, title(manifest))
 
-    def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
-        error = decode_status(body)
-        if error.is_of_terminating_namespace:
-            metadata = {"name": manifest["metadata"]["namespace"]}
-            what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
-            return InputError(what, title(manifest), fix)
-        if status == 409 and verb == "patch":
-            fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
-        else:
-            fix = advise(status, error, f"{verb} it")
-        what = f"the API server answered status {status}: {error.text}"
-        return InputError(what, title(manifest), fix)
+def _object(manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
+    if status not in (200, 201):
+        raise _denial(manifest, verb, status, body)
+    return object_in(body, title(manifest))
+
+
+def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
+    error = decode_status(body)
+    what, fix = f"the API server answered status {status}: {error.text}", advise(status, error, f"{verb} it")
+    if error.is_of_terminating_namespace:
+        metadata = {"name": manifest["metadata"]["namespace"]}
+        what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
+    elif status == 409 and verb == "patch":
+        fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
+    return InputError(what, title(manifest), fix)
 
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:

@@ -33,28 +33,23 @@ class _Address(msgspec.Struct):
     address: str = ""
 
 
-class _CallerStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
     addresses: list[_Address] | None = None
-
-
-class _CallerNode(msgspec.Struct):
-    status: _CallerStatus | None = None
-
-
-class _Nodes(msgspec.Struct):
-    items: list[_CallerNode] = []
 
 
 class _Endpoint(msgspec.Struct):
     addresses: list[str] = []
 
 
-class _Slice(msgspec.Struct):
+class _Caller(msgspec.Struct):
+    """A Node, which has a status, or an EndpointSlice, which has endpoints."""
+
+    status: _Status | None = None
     endpoints: list[_Endpoint] | None = None
 
 
-class _Slices(msgspec.Struct):
-    items: list[_Slice] = []
+class _Callers(msgspec.Struct):
+    items: list[_Caller] = []
 
 
 def parse(given: str) -> list[str]:
@@ -79,15 +74,11 @@ async def discover_callers(api: Requests) -> list[str]:
     Raises:
         InputError: the API server does not answer, or its objects contain no address.
     """
-    slices = await _list(
-        api,
-        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-        "kubernetes.io/service-name=kubernetes",
-        _Slices,
-    )
-    nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane", _Nodes)
-    found = [address for one in slices.items for endpoint in one.endpoints or () for address in endpoint.addresses]
-    known = [one for node in nodes.items if node.status for one in node.status.addresses or ()]
+    path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    slices = await _list(api, path, "kubernetes.io/service-name=kubernetes")
+    nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane")
+    found = [address for one in slices for endpoint in one.endpoints or () for address in endpoint.addresses]
+    known = [one for node in nodes if node.status for one in node.status.addresses or ()]
     found += [one.address for one in known if one.type == "InternalIP"]
     if not found:
         what = "found no address of an API server in EndpointSlices and Nodes"
@@ -98,14 +89,12 @@ async def discover_callers(api: Requests) -> list[str]:
 def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
     """A NetworkPolicy that permits only these addresses to call the webhooks, and also permits them to read metrics."""
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
-    rules = []
-    for rule in policy["spec"]["ingress"]:
-        if _is_for_webhooks(rule):
-            rules.append({**rule, "from": [*peers, _AGENTS]})
-        elif "from" in rule:
-            rules.append({**rule, "from": [*rule["from"], *peers]})
-        else:
-            rules.append(rule)
+    rules = [
+        {**rule, "from": [*peers, _AGENTS] if _is_for_webhooks(rule) else [*rule["from"], *peers]}
+        if _is_for_webhooks(rule) or "from" in rule
+        else rule
+        for rule in policy["spec"]["ingress"]
+    ]
     return {**policy, "spec": {**policy["spec"], "ingress": rules}}
 
 
@@ -120,12 +109,12 @@ def _is_for_webhooks(rule: Manifest) -> bool:
     return any(one.get("port") == "webhooks" for one in rule.get("ports") or ())
 
 
-async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
+async def _list(api: Requests, path: str, label: str) -> list[_Caller]:
     found = api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
     status, body = await answered(found, path, "run the command again once the API server answers")
     if status != 200:
         raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:
-        return msgspec.json.decode(body, type=view)
+        return msgspec.json.decode(body, type=_Callers).items
     except UNDECODABLE:
         raise InputError("the API server's answer cannot be decoded", path) from None

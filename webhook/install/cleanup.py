@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -18,8 +18,8 @@ import msgspec
 from webhook import names
 from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
-from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.resources import POD_METADATA, Resource
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
+from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
@@ -36,15 +36,10 @@ INJECTED_ANNOTATIONS: Final = (
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
-_ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _SECONDS: Final = 60.0
 
 Operation = dict[str, Any]
-
-
-class CleanupTransport(Transport, Requests, Protocol):
-    """The connection to the API server of a clean-up: it reads lists and writes patches."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -101,12 +96,11 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
 
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations on schedulerName and its annotations, and a clause about them."""
-    injected_values = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
+    injected_values, operations = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
     written = _mapping(vm.spec, "template", "spec").get("schedulerName")
     chosen = written if isinstance(written, str) else ""
-    is_injected = chosen and (chosen in injected_values.values() or chosen in schedulers)
+    is_injected = chosen and (chosen in injected_values or chosen in schedulers)
     is_injected = is_injected and not Manifests(vm).declare(_SCHEDULER, chosen)
-    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
     annotated = f"annotation {names.INJECTED_SCHEDULER_ANNOTATION}"
     if is_injected:
         operations += _operations(_SCHEDULER, chosen)
@@ -117,10 +111,9 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
 
 def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations on topology spread constraints and their annotations, and a clause about them."""
-    injected_values = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
-    operations = [operation for path, value in injected_values.items() for operation in _operations(path, value)]
+    injected_values, operations = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
     annotated = f"annotation {names.INJECTED_SPREAD_ANNOTATION}"
-    known = (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF)
+    known = (value for value in injected_values if value in names.SPREADS and value != names.OFF)
     injected_value = next(known, None)
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
     if not isinstance(present, list) or not present:
@@ -137,15 +130,14 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     return operations, f"remove the injected topologySpreadConstraints ({injected_value}) and {annotated}"
 
 
-def _injected_annotations(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
-    """The values of one of the server's annotations on a VM and on its template, by their paths."""
+def _injected_annotations(vm: UnstructuredVm, annotation: str) -> tuple[list[str], list[Operation]]:
+    """The values of one of the server's annotations on a VM and on its template, and the operations that remove it."""
     path = ("metadata", "annotations", annotation)
-    found = {
-        path: (vm.meta.annotations or {}).get(annotation),
-        ("spec", "template", *path): _mapping(vm.spec, "template", "metadata", "annotations").get(annotation),
-    }
+    of_template: Any = _mapping(vm.spec, "template", "metadata", "annotations").get(annotation)
+    found = [(path, (vm.meta.annotations or {}).get(annotation)), (("spec", "template", *path), of_template)]
     # The template has no schema. kubevirt-webhook writes strings; other values can have any size and depth.
-    return {path: value for path, value in found.items() if isinstance(value, str)}
+    written = [(path, value) for path, value in found if isinstance(value, str)]
+    return [value for _, value in written], [each for one in written for each in _operations(*one)]
 
 
 def _operations(path: tuple[str, ...], before: object, after: object = None) -> list[Operation]:
@@ -161,53 +153,40 @@ def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class Cleanup:
-    """Finds VMs that carry the server's annotations, and cleans them; `InputError`: objects cannot be listed.
+async def tasks(
+    api: Transport, namespace: str = "", schedulers: Collection[str] = (), *, allow_restart_required: bool
+) -> list[Task]:
+    """The changes of all VMs of a namespace, empty for all, in the API server's order; see `task`.
 
-    Args:
-        api: the connection to the API server.
-        namespace: the only namespace to clean; empty: all.
-        schedulers: those that only this server ever chose.
+    Raises:
+        InputError: the VMs cannot be listed.
     """
+    async with aclosing(all_of(api, _VMS, namespace)) as vms:
+        made = [task(vm, allow_restart_required=allow_restart_required, schedulers=schedulers) async for vm in vms]
+    return [one for one in made if one]
 
-    def __init__(self, api: CleanupTransport, namespace: str = "", schedulers: Collection[str] = ()) -> None:
-        self._api: Final = api
-        self._namespace: Final = namespace
-        self._schedulers: Final = schedulers
 
-    async def tasks(self, *, allow_restart_required: bool) -> list[Task]:
-        """The changes, in the API server's order."""
-        found = []
-        async with aclosing(all_of(self._api, _VMS, self._namespace)) as vms:
-            async for vm in vms:
-                one = task(vm, allow_restart_required=allow_restart_required, schedulers=self._schedulers)
-                if one:
-                    found.append(one)
-        return found
-
-    async def remaining(self) -> tuple[int, int]:
-        """How many VMIs and how many launcher pods carry one of the server's annotations."""
-        vmis = await self._count_annotated(_ANNOTATED_VMIS, {})
-        return vmis, await self._count_annotated(POD_METADATA, _LAUNCHER_LABEL)
-
-    async def clean(self, one: Task) -> str:
-        """Apply the changes to one VM, and return the failure as a clause; empty on success."""
-        path = STORED_VMS.path(quote(one.namespace), quote(one.name))
-        query = {"fieldManager": FIELD_MANAGER}
-        kind, patch = "application/json-patch+json", list(one.operations)
-        try:
-            status, body = await self._api.request("PATCH", path, query, patch, kind, seconds=_SECONDS)
-        except ApiConnectionError as error:
-            return error.why
-        if status in (200, 404):
-            return ""
-        if status in (409, 422):
-            return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
-        return explain("patch", STORED_VMS, one.namespace, status, body).why
-
-    async def _count_annotated(self, resource: Resource[PartialObjectMetadata], query: Mapping[str, str]) -> int:
-        count = 0
-        async with aclosing(all_of(self._api, resource, self._namespace, query)) as found:
+async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
+    """How many VMIs and how many launcher pods carry one of the server's annotations; raises as `tasks`."""
+    counts = []
+    for resource, query in ((VMIS.decoded_as(PartialObjectMetadata), NO_QUERY), (POD_METADATA, _LAUNCHER_LABEL)):
+        counts.append(0)
+        async with aclosing(all_of(api, resource, namespace, query)) as found:
             async for one in found:
-                count += any(one.meta.annotation(injected_value) is not None for injected_value in INJECTED_ANNOTATIONS)
-        return count
+                counts[-1] += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
+    return counts[0], counts[1]
+
+
+async def clean(api: Requests, one: Task) -> str:
+    """Apply the changes to one VM, and return the failure as a clause; empty on success."""
+    path = STORED_VMS.path(quote(one.namespace), quote(one.name))
+    query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
+    try:
+        status, body = await api.request("PATCH", path, query, list(one.operations), kind, seconds=_SECONDS)
+    except ApiConnectionError as error:
+        return error.why
+    if status in (200, 404):
+        return ""
+    if status in (409, 422):
+        return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
+    return explain("patch", STORED_VMS, one.namespace, status, body).why

@@ -40,15 +40,12 @@ class Transfer(msgspec.Struct, frozen=True):
 
 def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
     """The ``managedFields`` in which ``target`` has what it and ``source`` own; None if ``source`` owns nothing."""
-    others, given = [], []
+    others, given = list[dict[str, Any]](), list[dict[str, Any]]()
     operation = "Update" if target == HELM else "Apply"
     for entry in entries:
-        if entry.get("subresource"):
-            others.append(dict(entry))
-        elif entry.get("manager") == source or (entry.get("manager"), entry.get("operation")) == (target, operation):
-            given.append(entry)
-        else:
-            others.append(dict(entry))
+        owner = entry.get("manager"), entry.get("operation")
+        is_given = not entry.get("subresource") and (owner[0] == source or owner == (target, operation))
+        (given if is_given else others).append(dict(entry))
     if not any(entry.get("manager") == source for entry in given):
         return None
     fields: dict[str, Any] = {}
@@ -58,49 +55,37 @@ def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: st
     return [*others, {**given[-1], "manager": target, "operation": operation, "fieldsV1": fields}]
 
 
-class HandOver:
-    """Renames the owner of the fields of an installation's objects.
+async def transfers(api: Requests, manifests: Iterable[Manifest], source: str, target: str) -> list[Transfer]:
+    """What has to be changed of those objects that exist, without changing it, so that ``target`` owns its fields.
 
-    Every method raises `InputError` where the API server gives no answer or denies a request.
-
-    Args:
-        api: the connection to the API server.
-        source: the field manager that gives its fields away.
-        target: the field manager that receives them.
+    Raises:
+        InputError: the API server gives no answer, or denies a request.
     """
-
-    def __init__(self, api: Requests, source: str, target: str) -> None:
-        self._api: Final = api
-        self._source: Final = source
-        self._target: Final = target
-
-    async def transfers(self, manifests: Iterable[Manifest]) -> list[Transfer]:
-        """What has to be changed of those objects that exist, without changing it."""
-        result = []
-        for manifest in manifests:
-            status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
-            if status == 404:
-                continue
-            if status != 200:
-                raise _denial(title(manifest), status, body)
-            metadata = object_in(body, title(manifest))["metadata"]
-            fields = rename_manager(metadata.get("managedFields") or (), self._source, self._target)
-            if fields is not None:
-                version = metadata["resourceVersion"]
-                operations = (
-                    {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-                    {"op": "replace", "path": "/metadata/managedFields", "value": fields},
-                )
-                result.append(Transfer(title(manifest), path(manifest), operations))
-        return result
-
-    async def transfer(self, one: Transfer) -> None:
-        """Change the owner of one object's fields, unless the object has changed."""
-        query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
-        patch = self._api.request("PATCH", one.path, query, one.operations, kind, seconds=_SECONDS)
-        status, body = await answered(patch, one.title)
+    result = []
+    for manifest in manifests:
+        status, body = await answered(api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
+        if status == 404:
+            continue
         if status != 200:
-            raise _denial(one.title, status, body)
+            raise _denial(title(manifest), status, body)
+        metadata = object_in(body, title(manifest))["metadata"]
+        fields = rename_manager(metadata.get("managedFields") or (), source, target)
+        if fields is not None:
+            operations = (
+                {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+                {"op": "replace", "path": "/metadata/managedFields", "value": fields},
+            )
+            result.append(Transfer(title(manifest), path(manifest), operations))
+    return result
+
+
+async def transfer(api: Requests, one: Transfer) -> None:
+    """Change the owner of one object's fields, unless the object has changed; raises as `transfers`."""
+    query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
+    patch = api.request("PATCH", one.path, query, one.operations, kind, seconds=_SECONDS)
+    status, body = await answered(patch, one.title)
+    if status != 200:
+        raise _denial(one.title, status, body)
 
 
 def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -69,18 +69,14 @@ class Plan(msgspec.Struct, frozen=True):
         """All objects in the order in which they are created."""
         return (*self.before, *self.scheduler, self.deployment, *self.configurations)
 
-    @property
-    def service(self) -> Manifest:
-        """The Service that the webhook configurations name."""
-        (found,) = (one for one in self.before if one["kind"] == "Service")
-        return found
-
 
 def path(manifest: Manifest, *, collection: bool = False) -> str:
     """The URL path of an object, or of its collection."""
     version, metadata = manifest["apiVersion"], manifest["metadata"]
     namespace = f"/namespaces/{quote(metadata['namespace'])}" if "namespace" in metadata else ""
-    plural = f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{_plural(manifest['kind'])}"
+    word = manifest["kind"].lower()
+    word = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
+    plural = f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{word}"
     return plural if collection else f"{plural}/{quote(metadata['name'])}"
 
 
@@ -176,7 +172,12 @@ def of(
     optional, unwanted = rights(directory, settings)
     ports, data = _ports(settings), {"data": {SETTINGS_KEY: text}}
     before = in_order(one for one in (*found, *optional) if one is not deployment)
-    deployment = _with_image(deployment, text, image, settings.server.shutdown_seconds)
+    template = deployment["spec"]["template"]
+    # Replicas follow their file some day; a roll-out is known to have ended.
+    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    grace = max(_GRACE_SECONDS, settings.server.shutdown_seconds + _AFTER_SHUTDOWN_SECONDS)
+    template["spec"]["terminationGracePeriodSeconds"] = grace
+    template["spec"]["containers"][0]["image"] = image
     return Plan(
         tuple({**one, **data} if one["kind"] == "ConfigMap" else with_ports(one, ports) for one in before),
         with_layers(deployment, settings.layers),
@@ -188,11 +189,6 @@ def of(
 def in_order(objects: Iterable[Manifest]) -> list[Manifest]:
     """Objects in the order in which they are created."""
     return sorted(objects, key=lambda one: _ORDER.index(one["kind"]))
-
-
-def with_scheduler(plan: Plan, objects: Iterable[Manifest]) -> Plan:
-    """The plan with the objects of a second scheduler."""
-    return msgspec.structs.replace(plan, scheduler=tuple(in_order(objects)))
 
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
@@ -218,15 +214,9 @@ def everything(directory: Path, namespace: str = NAMESPACE) -> tuple[Manifest, .
     return (own, secret, *plan.unwanted, *plugin, *rest, plan.deployment, *plan.configurations)
 
 
-def _render(directory: Path, overlay: Overlay, namespace: str) -> Sequence[Manifest]:
-    found = shipped(directory / "rendered" / f"{overlay}.yaml")
-    moved: Sequence[Manifest] = found if namespace == NAMESPACE else in_namespace(found, namespace)
+def _render(directory: Path, overlay: Overlay, namespace: str) -> list[Manifest]:
+    moved: list[Manifest] = in_namespace(shipped(directory / "rendered" / f"{overlay}.yaml"), namespace)
     return moved
-
-
-def _plural(kind: str) -> str:
-    word = kind.lower()
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _check(settings: Settings, own: Settings, where: str) -> None:
@@ -272,16 +262,6 @@ def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
         return {**manifest, "spec": {**spec, "ports": [*spec["ports"], *own]}}
     rules = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in ports.values()]
     return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], *rules]}}
-
-
-def _with_image(manifest: Manifest, text: str, image: str, shutdown_seconds: int) -> Manifest:
-    result = deepcopy(manifest)
-    template = result["spec"]["template"]
-    # Replicas follow their file some day; a roll-out is known to have ended.
-    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    template["spec"]["terminationGracePeriodSeconds"] = max(_GRACE_SECONDS, shutdown_seconds + _AFTER_SHUTDOWN_SECONDS)
-    template["spec"]["containers"][0]["image"] = image
-    return result
 
 
 def shipped(file: Path) -> list[dict[str, Any]]:

@@ -60,37 +60,21 @@ def _scheduler(settings: Settings) -> list[Manifest]:
         ' [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])'
         f' + [JSONPatch{{op: "add", path: "/metadata/annotations/{key}", value: variables.chosen}}] : []'
     )
-    constraints = _constraints("virtualmachineinstances")
-    mutating = _manifest(
-        "MutatingAdmissionPolicy",
-        SCHEDULER_POLICY,
-        # VMs are never denied for want of a scheduler.
-        failurePolicy="Ignore",
-        reinvocationPolicy="Never",
-        matchConstraints=constraints,
-        matchConditions=[free],
-        variables=variables,
-        mutations=[{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
-    )
+    # VMs are never denied for want of a scheduler.
+    ignore, constraints = {"failurePolicy": "Ignore"}, _constraints("virtualmachineinstances")
+    common = {"matchConstraints": constraints, "matchConditions": [free], "variables": variables}
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}]
+    kind, name = "MutatingAdmissionPolicy", SCHEDULER_POLICY
+    mutating = _manifest(kind, name, **ignore, reinvocationPolicy="Never", **common, mutations=mutations)
     would = {
         "expression": "!variables.declared",
         "message": "kubevirt-webhook: schedulerName would be set",
         "messageExpression": '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"',
     }
-    validating = _manifest(
-        "ValidatingAdmissionPolicy",
-        SCHEDULER_POLICY,
-        failurePolicy="Ignore",
-        matchConstraints=constraints,
-        matchConditions=[free],
-        variables=variables,
-        validations=[would],
-    )
+    validating = _manifest("ValidatingAdmissionPolicy", name, **ignore, **common, validations=[would])
     selector = {"matchExpressions": namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])}
-    resources = {"namespaceSelector": selector}
-    kind = "MutatingAdmissionPolicyBinding"
-    binding = _manifest(kind, SCHEDULER_POLICY, policyName=SCHEDULER_POLICY, matchResources=resources)
-    observed = _bindings(SCHEDULER_POLICY, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
+    binding = _manifest(f"{kind}Binding", name, policyName=name, matchResources={"namespaceSelector": selector})
+    observed = _bindings(name, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
     return [mutating, binding, validating, *observed]
 
 
@@ -207,24 +191,16 @@ def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mod
     """A binding of a ValidatingAdmissionPolicy for each mode of namespaces."""
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
     for mode in modes:
-        selector = {"matchExpressions": namespace_selector(policy, settings, [mode])}
+        kind, selector = "ValidatingAdmissionPolicyBinding", namespace_selector(policy, settings, [mode])
+        matched = {"namespaceSelector": {"matchExpressions": selector}}
         yield _manifest(
-            "ValidatingAdmissionPolicyBinding",
-            f"{name}-{mode}",
-            policyName=name,
-            validationActions=actions[mode],
-            matchResources={"namespaceSelector": selector},
+            kind, f"{name}-{mode}", policyName=name, validationActions=actions[mode], matchResources=matched
         )
 
 
 def _constraints(resource: str) -> Manifest:
-    rule = {
-        "apiGroups": [names.KUBEVIRT_GROUP],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": [resource],
-        "scope": "Namespaced",
-    }
+    matched = {"apiGroups": [names.KUBEVIRT_GROUP], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    rule = {**matched, "resources": [resource], "scope": "Namespaced"}
     return {"matchPolicy": "Equivalent", "resourceRules": [rule]}
 
 

@@ -307,21 +307,17 @@ def check_url(url: str) -> None:
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
-    entries: dict[tuple[str, str], list[Manifest]] = {
-        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
-        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION): [],
-        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION): [],
-    }
-    for endpoint in filter(lambda endpoint: endpoint.is_on(settings), ENDPOINTS):
-        kind = "MutatingWebhookConfiguration" if endpoint.verb == "mutate" else "ValidatingWebhookConfiguration"
-        is_last = endpoint.verb == "mutate" and not endpoint.group
-        name = names.LAST_CONFIGURATION if is_last else names.FIRST_CONFIGURATION
-        entries[kind, name].append(_entry(endpoint, settings, target))
+    on = [endpoint for endpoint in ENDPOINTS if endpoint.is_on(settings)]
+    mutating = [each for each in on if each.verb == "mutate"]
     manifests: list[Manifest] = []
-    for (kind, name), own in entries.items():
+    for kind, name, endpoints in (
+        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, [each for each in mutating if each.group]),
+        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, [each for each in mutating if not each.group]),
+        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, [each for each in on if each.verb != "mutate"]),
+    ):
         metadata = {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
         # The API server drops an empty list, so with one, every apply would be a change. Without, it removes entries.
-        webhooks = {"webhooks": own} if own else {}
+        webhooks = {"webhooks": [_entry(each, settings, target) for each in endpoints]} if endpoints else {}
         manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, **webhooks})
     return manifests
 
@@ -336,19 +332,14 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
     if target.ca_bundle:
         config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
     modes: list[Mode] = [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
+    resource = "/".join(filter(None, (endpoint.resource, endpoint.sub_resource)))
+    operations = list(endpoint.operations)
+    matched = {"apiGroups": [endpoint.group], "apiVersions": [endpoint.version], "operations": operations}
     entry: Manifest = {
         # Users see it in denials, and admins in the API server's metrics.
         "name": f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}",
         "clientConfig": config,
-        "rules": [
-            {
-                "apiGroups": [endpoint.group],
-                "apiVersions": [endpoint.version],
-                "operations": list(endpoint.operations),
-                "resources": ["/".join(filter(None, (endpoint.resource, endpoint.sub_resource)))],
-                "scope": "Namespaced",
-            }
-        ],
+        "rules": [{**matched, "resources": [resource], "scope": "Namespaced"}],
         "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, modes)},
         "matchConditions": match_conditions(endpoint, settings),
         # The API server converts objects of other versions, so that one rule matches them all.
@@ -395,9 +386,8 @@ class Registration:
 
     def __init__(self, api: Requests) -> None:
         self._api: Final = api
-        # Path, and uid if it is known: a POST without an answer may have been executed.
-        self._created: list[tuple[str, str | None]] = []
-        self._entries: dict[str, Manifest] = {}
+        # Path, and uid; where a POST had no answer, which may have been executed, what was sent.
+        self._created: list[tuple[str, str | Manifest]] = []
 
     async def register(self, manifests: Iterable[Manifest]) -> None:
         """Create all configurations, or none.
@@ -421,11 +411,17 @@ class Registration:
         problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
         return [problem for problem in problems if problem]
 
-    async def _delete(self, path: str, uid: str | None) -> str:
+    async def _delete(self, path: str, uid: str | Manifest) -> str:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
-            if uid is None and (uid := await self._own_uid(path)) is None:
-                return ""
+            if not isinstance(uid, str):
+                # It may be there, with the content that was sent.
+                status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
+                found = msgspec.json.decode(body) if status == 200 else {}
+                sent = [entry["clientConfig"] for entry in uid.get("webhooks", ())]
+                if status != 200 or [entry.get("clientConfig") for entry in found.get("webhooks") or ()] != sent:
+                    return ""
+                uid = str(found["metadata"]["uid"])
             options = {"preconditions": {"uid": uid}}
             status, body = await self._api.request("DELETE", path, body=options, seconds=_DELETE_SECONDS)
         except ApiConnectionError as error:
@@ -435,34 +431,21 @@ class Registration:
             return ""
         return f"{path} was not deleted: status {status}: {decode_status(body).text}; delete it manually"
 
-    async def _own_uid(self, path: str) -> str | None:
-        """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
-        status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
-        if status != 200:
-            return None
-        found = msgspec.json.decode(body)
-        sent = [entry["clientConfig"] for entry in self._entries[path].get("webhooks", ())]
-        if [entry.get("clientConfig") for entry in found.get("webhooks") or ()] != sent:
-            return None
-        return str(found["metadata"]["uid"])
-
     async def _create(self, manifest: Manifest) -> None:
-        name = manifest["metadata"]["name"]
+        name, where = manifest["metadata"]["name"], f"{manifest['kind']} {manifest['metadata']['name']}"
         collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
         path = f"{collection}/{quote(name)}"
         try:
             status, body = await self._api.request("POST", collection, body=manifest)
         except ApiConnectionError as error:
-            self._entries[path] = manifest
-            self._created.append((path, None))
+            self._created.append((path, manifest))
             fix = "start the server again once the API server answers"
-            raise InputError(f"cannot be created: {error.why}", f"{manifest['kind']} {name}", fix) from None
+            raise InputError(f"cannot be created: {error.why}", where, fix) from None
         if status == 409:
             fix = "stop the server that registered it, delete it, or use another name with --register-as"
-            raise InputError("already exists", f"{manifest['kind']} {name}", fix)
+            raise InputError("already exists", where, fix)
         if status != 201:
             answer = decode_status(body)
             fix = advise(status, answer, "create webhook configurations")
-            what = f"the API server answered status {status}: {answer.text}"
-            raise InputError(what, f"{manifest['kind']} {name}", fix)
+            raise InputError(f"the API server answered status {status}: {answer.text}", where, fix)
         self._created.append((path, msgspec.json.decode(body)["metadata"]["uid"]))

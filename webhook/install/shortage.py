@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from webhook.errors import Unavailable
 from webhook.install.plan import path, title
 from webhook.install.registration import Manifest, uncallable
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, NoAnswerInTimeError, Requests
-from webhook.k8s.types.core import ContainerState, ContainerStatus, Pod
+from webhook.k8s.types.core import ContainerState, Pod
 from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
 
@@ -60,7 +60,16 @@ def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartPr
         return None
     ready = f"{counts[2]}/{replicas} replicas are ready"
     what = f"{name}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
-    return _explain(what, look, status, problem)
+    conditions = msgspec.convert(status.get("conditions") or (), tuple[Condition, ...])
+    denied, command = denied_pods(conditions), look
+    if problem:
+        what, command = f"{what}; {problem.text}", problem.command
+    elif denied:
+        what = f"{what}; {denied}"
+    meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
+    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
+    fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
+    return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
 
 
 def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
@@ -86,28 +95,10 @@ def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | N
     return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {_AGAIN}')
 
 
-def is_terminating(live: Manifest | None) -> bool:
-    """Whether an object is being deleted."""
-    return bool(live and live.get("metadata", {}).get("deletionTimestamp"))
-
-
 def describe_termination(namespace: Manifest) -> tuple[str, str]:
     """What is wrong with an installation into a namespace that is being deleted, and what to do."""
     what = "the namespace is being deleted, so nothing can be created in it"
     return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
-
-
-def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
-    conditions = msgspec.convert(status.get("conditions") or (), tuple[Condition, ...])
-    denied, command = denied_pods(conditions), look
-    if problem:
-        what, command = f"{what}; {problem.text}", problem.command
-    elif denied:
-        what = f"{what}; {denied}"
-    meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
-    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
-    fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
-    return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
 
 
 def _command(manifest: Manifest) -> str:
@@ -220,7 +211,6 @@ class StartProblem(msgspec.Struct, frozen=True):
         final: no retry mends it.
     """
 
-    namespace: str
     pod: str
     reason: str
     message: str
@@ -267,10 +257,7 @@ def _problem(pod: Pod) -> StartProblem | None:
         return _describe_problem(pod, scheduled.reason, scheduled.message, failed=True)
     if ready and ready.status == "True":
         return None
-    return _container_problem(pod, status.container_statuses or ())
-
-
-def _container_problem(pod: Pod, containers: Sequence[ContainerStatus]) -> StartProblem:
+    containers = status.container_statuses or ()
     for container in containers:
         state, before = container.state or ContainerState(), container.last_state or ContainerState()
         ended = state.terminated or before.terminated
@@ -292,15 +279,8 @@ def _describe_problem(
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""
     verb = f"logs {name} {log}" if log else f"describe pod {name}"
-    return StartProblem(
-        namespace=namespace,
-        pod=name,
-        reason=reason or "",
-        message=_shorten_message(message),
-        failed=failed,
-        final=reason in _FINAL,
-        command=f"kubectl -n {namespace} {verb}",
-    )
+    command, is_final = f"kubectl -n {namespace} {verb}", reason in _FINAL
+    return StartProblem(name, reason or "", _shorten_message(message), failed, is_final, command)
 
 
 def _shorten_message(message: str | None) -> str:

@@ -90,22 +90,28 @@ def test(
     if not outcomes and not mistakes:
         fix = "write one by kubevirt-webhook test --record FILE OBJECTS"
         raise InputError("no test was found", ", ".join(paths), fix)
+    counts = Counter(outcome.word for outcome in outcomes)
     if output == "json":
         write.data(json.dumps([_as_json(outcome) for outcome in outcomes], indent=2))
     elif output == "junit":
-        write.data(_junit(outcomes))
+        cases = []
+        for each in outcomes:
+            details = [""] if each.passed else _details(each)
+            kind: formats.Outcome = "error" if each.error else "passed" if each.passed else "failure"
+            cases.append(formats.junit_case(each.file, each.name, kind, details[0], "\n".join(details)))
+        numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
+        write.data(formats.junit_document("kubevirt-webhook test", cases, numbers))
     else:
         _print(outcomes, verbose=verbose, coverage=coverage)
-    _finish(outcomes, mistakes)
+    _finish(outcomes, mistakes, counts)
 
 
-def _finish(outcomes: Sequence[CaseOutcome], mistakes: Sequence[InputError]) -> None:
+def _finish(outcomes: Sequence[CaseOutcome], mistakes: Sequence[InputError], counts: Counter[str]) -> None:
     """Report mistakes and counts, and end with the exit status."""
     for mistake in mistakes:
         write.error(f"Error: {mistake}")
     for line in dict.fromkeys(outcome.checked_by for outcome in outcomes if outcome.checked_by):
         write.line(line, err=True)
-    counts = Counter(outcome.word for outcome in outcomes)
     errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
     covered = f"{len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"
     write.line(f"{counts['passed']} passed, {counts['failed']} failed{errors}; {covered}", err=True)
@@ -138,9 +144,8 @@ def _print(outcomes: Sequence[CaseOutcome], *, verbose: bool, coverage: bool) ->
     for outcome in outcomes:
         place = f"{outcome.name}  ({outcome.file}:{outcome.line})"
         if not outcome.passed:
-            details = "".join(f"\n  {line}" for line in _details(outcome))
             write.line(f"{'error' if outcome.error else 'FAILED'}  {place}", color="red")
-            write.line(details.removeprefix("\n"))
+            write.line("\n".join(f"  {line}" for line in _details(outcome)))
         elif verbose:
             write.line(f"passed  {place}")
     for code in sorted(set(MEANINGS) - _covered_codes(outcomes)) if coverage else ():
@@ -166,17 +171,6 @@ def _as_json(outcome: CaseOutcome) -> dict[str, Any]:
         "decision": outcome.result.decision if outcome.result else None,
         "reasons": sorted(outcome.codes),
     }
-
-
-def _junit(outcomes: Sequence[CaseOutcome]) -> str:
-    cases = []
-    for outcome in outcomes:
-        kind: formats.Outcome = "error" if outcome.error else "passed" if outcome.passed else "failure"
-        details = [""] if outcome.passed else _details(outcome)
-        cases.append(formats.junit_case(outcome.file, outcome.name, kind, details[0], "\n".join(details)))
-    counts = Counter(outcome.word for outcome in outcomes)
-    numbers = {"tests": len(cases), "failures": counts["failed"], "errors": counts["error"], "skipped": 0}
-    return formats.junit_document("kubevirt-webhook test", cases, numbers)
 
 
 def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
@@ -222,7 +216,14 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
     """
-    settings, given = _settings_of(file), file.test.cluster
+    written, given = file.test.settings, file.test.cluster
+    if isinstance(written, dict):
+        # JSON is YAML, and the lines of a part of a file are not those of the file.
+        settings = parse(msgspec.json.encode(written), f"{file.document.file} settings")
+    else:
+        settings = default_settings() if written is None else load(file.directory / written)
+    if release := parse_release(file.test.kubevirt_version):
+        settings = settings.with_kubevirt_version(str(release))
     if isinstance(given, str):
         cluster = FilesCluster.load(file.directory / given, settings)
     else:
@@ -248,17 +249,6 @@ async def _run_cases(
     return outcomes
 
 
-def _settings_of(file: TestFile) -> Settings:
-    given = file.test.settings
-    if isinstance(given, dict):
-        # JSON is YAML, and the lines of a part of a file are not those of the file.
-        settings = parse(msgspec.json.encode(given), f"{file.document.file} settings")
-    else:
-        settings = default_settings() if given is None else load(file.directory / given)
-    release = parse_release(file.test.kubevirt_version)
-    return settings.with_kubevirt_version(str(release)) if release else settings
-
-
 def record(
     target: Path, arguments: tuple[str, ...], cluster_from: Path, config_file: Path | None, schemas_for: SchemasFor
 ) -> int:
@@ -272,15 +262,6 @@ def record(
     settings = load(config_file) if config_file else default_settings()
     cluster = FilesCluster.load(cluster_from, settings)
     evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, cluster_from))
-    cases = asyncio.run(_recorded_cases(_documents(arguments), evaluator, target))
-    test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
-    if config_file:
-        test["settings"] = _relative(config_file, target)
-    target.write_text(dump([{**test, "cases": cases}]), encoding="utf-8")
-    return len(cases)
-
-
-def _documents(arguments: tuple[str, ...]) -> list[tuple[Part, list[Document]]]:
     mistakes: list[InputError] = []
     found = []
     for part in find(arguments, None, mistakes):
@@ -289,7 +270,12 @@ def _documents(arguments: tuple[str, ...]) -> list[tuple[Part, list[Document]]]:
         found.append((part, content.documents))
     if mistakes:
         raise join_mistakes(mistakes)
-    return found
+    cases = asyncio.run(_recorded_cases(found, evaluator, target))
+    test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
+    if config_file:
+        test["settings"] = _relative(config_file, target)
+    target.write_text(dump([{**test, "cases": cases}]), encoding="utf-8")
+    return len(cases)
 
 
 async def _recorded_cases(

@@ -119,21 +119,16 @@ def read(document: Document) -> TestFile:
     try:
         test = msgspec.convert(document.value, ReviewTest)
     except msgspec.ValidationError as error:
-        raise _mistake(document, str(error)) from None
+        what, _, place = str(error).partition(" - at `$")
+        path = [name or int(index) for name, index in _STEP.findall(place)]
+        # The error stands at the mapping; the field that it names has a line of its own.
+        if unknown := _UNKNOWN.fullmatch(what):
+            path.append(unknown[1])
+        where = f"{document.where(path)}: {format_path(path)}" if path else document.where()
+        raise InputError(what[0].lower() + what[1:].replace("`", '"'), where, _FIX) from None
     for at, mistake in _mistakes(test):
         raise InputError(mistake, f"{document.where(at)}: {format_path(at)}", _FIX)
     return TestFile(test, document)
-
-
-def _mistake(document: Document, error: str) -> InputError:
-    """What msgspec says about a document, at its place."""
-    what, _, place = error.partition(" - at `$")
-    path = [name or int(index) for name, index in _STEP.findall(place)]
-    # The error stands at the mapping; the field that it names has a line of its own.
-    if unknown := _UNKNOWN.fullmatch(what):
-        path.append(unknown[1])
-    where = f"{document.where(path)}: {format_path(path)}" if path else document.where()
-    return InputError(what[0].lower() + what[1:].replace("`", '"'), where, _FIX)
 
 
 def _mistakes(test: ReviewTest) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -23,13 +23,13 @@ from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
 from webhook.cli.options import (
-    CLUSTER_FROM,
     SHOW_SECRETS,
     VALIDATION,
     InputPath,
+    Source,
     config_option,
-    kubeconfig_option,
     output_option,
+    source_options,
 )
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
@@ -39,7 +39,6 @@ from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.settings.file import default_settings, load
 from webhook.settings.model import Settings
@@ -47,7 +46,6 @@ from webhook.settings.model import Settings
 _MOST_MISTAKES: Final = 100
 # Reviews in flight over a cluster: most wait for the same few objects.
 _IN_FLIGHT: Final = 16
-_GC_THRESHOLD: Final = (50_000, 20, 20)
 # What help says of options.
 _PARAM: Final = "Parameter of VirtualMachineTemplates; may be repeated."
 _FAIL_ON: Final = "Exit with status 1 on denials only, or on warnings and would-be denials too."
@@ -66,8 +64,7 @@ _LEAST_BYTES: Final = 1024 * 1024
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
-@CLUSTER_FROM
-@kubeconfig_option()
+@source_options()
 @kubevirt_version
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
@@ -98,8 +95,7 @@ class _ReviewOptions:
     """The options of the command."""
 
     files: tuple[str, ...]
-    cluster_from: Path | None
-    kubeconfig: Kubeconfig | None
+    source: Source
     kubevirt_version: str | None
     config_file: Path | None
     user: str | None
@@ -115,36 +111,27 @@ class _ReviewOptions:
     show_secrets: bool
 
 
-def _sending(options: _ReviewOptions) -> Sending:
-    for each in options.parameters:
-        if not each.partition("=")[0] or "=" not in each:
-            raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
-    return Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
-
-
 def _run(options: _ReviewOptions) -> None:
-    if options.server_dry_run and options.cluster_from:
+    if options.server_dry_run and options.source.cluster_from:
         fix = "use --kubeconfig FILE instead of --cluster-from"
         raise InputError("files answer no dry run", "--server-dry-run", fix)
-    mistakes: list[InputError] = []
+    written = Written()
+    summary, mistakes = written.summary, written.mistakes
     parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
+    summary.mistakes = len(mistakes)
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
     output = _FORMATS[options.output](options)
     schemas: list[Schemas] = []
-    written = Written()
     with progress(sum(part.size for part in parts)) as advance:
         for group in _evaluate_parts(parts, options, settings, output, schemas):
             written.join(group)
             advance(group.size)
-    written.mistakes[:0] = mistakes
-    summary = written.summary
-    summary.mistakes += len(mistakes)
-    if not written.mistakes and not summary.total:
+    if not mistakes and not summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
-    document = output.document(written.fragments, summary, written.mistakes)
-    if document and (output.partial or not written.mistakes):
+    document = output.document(written.fragments, summary, mistakes)
+    if document and (output.partial or not mistakes):
         write.data(document)
     if summary.checked and options.server_dry_run:
         before = f" after {schemas[0].origin}" if schemas else ""
@@ -186,24 +173,26 @@ def _evaluate_parts(
     parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat, used: list[Schemas]
 ) -> Iterator[Written]:
     """The results of groups of parts, in their order."""
-    sending, shown = _sending(options), "object" in output.parts
+    for each in options.parameters:
+        if not each.partition("=")[0] or "=" not in each:
+            raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
+    sending = Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
+    shown = "object" in output.parts
 
     def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
         evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects=shown)
         return BatchJob(evaluator, output, options.show_secrets)
 
-    if options.cluster_from and not options.kubeconfig:
-        cluster = FilesCluster.load(options.cluster_from, settings)
+    cluster_from, kubeconfig = options.source
+    if cluster_from and not kubeconfig:
+        cluster = FilesCluster.load(cluster_from, settings)
         if not options.no_validate:
-            used.append(schemas_of_files(cluster, options.crds, options.cluster_from))
+            used.append(schemas_of_files(cluster, options.crds, cluster_from))
         yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
         return
 
     async def over_a_cluster() -> list[Written]:
-        async with (
-            open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster,
-            connected(options.kubeconfig) as transport,
-        ):
+        async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
             if not options.no_validate:
                 used.append(await schemas_of_cluster(cluster, options.crds, transport))
             dry_run = DryRun(transport) if options.server_dry_run else None
@@ -232,18 +221,13 @@ class Written(msgspec.Struct):
     redacted: str = ""
     size: int = 0
 
-    def note(self, mistakes: Iterable[InputError]) -> None:
-        """Add what is wrong with the input."""
-        before = len(self.mistakes)
-        self.mistakes.extend(mistakes)
-        self.summary.mistakes += len(self.mistakes) - before
-
     def join(self, other: Written) -> None:
         """Add the results of later parts."""
         self.fragments += filter(None, other.fragments)
         self.mistakes += other.mistakes
         self.redacted = self.redacted or other.redacted
         self.summary.join(other.summary)
+        self.summary.mistakes += len(other.mistakes)
 
 
 def default_jobs() -> int:
@@ -253,20 +237,8 @@ def default_jobs() -> int:
 
 async def evaluate(parts: Sequence[Part], job: BatchJob) -> Written:
     """The results of some parts, one after the other."""
-    written = Written()
-    for part in parts:
-        found = read(part)
-        written.size += part.size
-        # A file in several pieces is counted once, with its first one.
-        written.summary.files += part.line == 0
-        written.summary.foreign += found.foreign
-        written.note(found.mistakes)
-        await _evaluate_all(found.documents, job, written)
-    return written
-
-
-async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: Written) -> None:
-    limit = asyncio.Semaphore(_IN_FLIGHT)
+    written, limit = Written(), asyncio.Semaphore(_IN_FLIGHT)
+    summary, waits = written.summary, job.evaluator.waits
 
     async def one(document: Document) -> Result | InputError:
         async with limit:
@@ -275,22 +247,30 @@ async def _evaluate_all(documents: Iterable[Document], job: BatchJob, written: W
             except InputError as error:
                 return error
 
-    waits = job.evaluator.waits
-    for result in await asyncio.gather(*map(one, documents)) if waits else [await one(each) for each in documents]:
-        if isinstance(result, InputError):
-            written.note(mistakes_of(result))
-        else:
+    for part in parts:
+        found = read(part)
+        written.size += part.size
+        # A file in several pieces is counted once, with its first one.
+        summary.files += part.line == 0
+        summary.foreign += found.foreign
+        written.mistakes += found.mistakes
+        answers = map(one, found.documents)
+        for result in await asyncio.gather(*answers) if waits else [await answer for answer in answers]:
             _write(result, job, written)
+    return written
 
 
-def _write(result: Result, job: BatchJob, written: Written) -> None:
+def _write(result: Result | InputError, job: BatchJob, written: Written) -> None:
+    if isinstance(result, InputError):
+        written.mistakes += mistakes_of(result)
+        return
     written.summary.add(result)
     if not job.show_secrets and result.redact(job.format.parts):
         if not job.format.partial:
             # A placeholder must not reach a cluster, whatever the output is piped into.
             what = "the output would hold placeholders instead of secrets, and must not be applied"
             fix = "use --show-secrets to print the secrets, or another output to read the decisions"
-            written.note([InputError(what, result.source, fix)])
+            written.mistakes.append(InputError(what, result.source, fix))
             return
         written.summary.redacted += 1
         written.redacted = written.redacted or result.source
@@ -328,7 +308,7 @@ def _begin_process(job: BatchJob) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What was there before the fork stays, and a review makes trees without cycles: there is little to collect.
     gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLD)
+    gc.set_threshold(50_000, 20, 20)
     _job = job
 
 

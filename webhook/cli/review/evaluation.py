@@ -27,13 +27,12 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.definitions import DEFINITIONS
-from webhook.kubevirt.releases.release import NEWEST, Release
+from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
-_DEFINITIONS: Final = DEFINITIONS.decoded_as(Unstructured)
 _DECISIONS: Final = {
     common.INVALID_OBJECT: "invalid",
     common.DRY_RUN_DENIED: "denied",
@@ -172,18 +171,11 @@ class Evaluator:
 
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
-        if document.value["kind"] == "AdmissionReview":
-            return Result(file=document.file, line=document.line, **_described(document.value["request"]), **fields)
-        metadata = _metadata(document.value)
-        return Result(
-            file=document.file,
-            line=document.line,
-            operation="CREATE",
-            kind=str(document.value["kind"]),
-            namespace=str(metadata.get("namespace") or self.sending.namespace or "default"),
-            name=str(metadata.get("name") or metadata.get("generateName") or ""),
-            **fields,
-        )
+        value = document.value
+        namespace = str(_metadata(value).get("namespace") or self.sending.namespace or "default")
+        created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}
+        request = value["request"] if value["kind"] == "AdmissionReview" else created
+        return Result(file=document.file, line=document.line, **_described(request), **fields)
 
 
 def _metadata(obj: Any) -> dict[str, Any]:
@@ -213,24 +205,20 @@ def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | st
 
     Definitions of a file, ``crds``, come before those of the cluster; an `InputError` where it has none of KubeVirt.
     """
-    if crds:
-        return _schemas_in(crds)
-    found = Schemas.of_definitions(cluster.objects(DEFINITIONS.kind), f"the CustomResourceDefinitions in {origin}")
-    return found or schemas_of(_release_of(cluster))
+    definitions = () if crds else cluster.objects(DEFINITIONS.kind)
+    return _schemas(cluster, crds, definitions, f"the CustomResourceDefinitions in {origin}")
 
 
 async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Transport) -> Schemas:
     """What objects of KubeVirt are checked against in a running cluster; as `schemas_of_files`."""
-    if crds:
-        return _schemas_in(crds)
-    found = Schemas.of_definitions(await _definitions(transport), "the cluster's CustomResourceDefinitions")
-    return found or schemas_of(_release_of(cluster))
+    definitions = () if crds else await _definitions(transport)
+    return _schemas(cluster, crds, definitions, "the cluster's CustomResourceDefinitions")
 
 
 async def _definitions(transport: Transport) -> list[dict[str, Any]]:
     """KubeVirt's definitions; an `InputError` where they cannot be read. All of a cluster can have 100 MB."""
     try:
-        async with aclosing(listed(transport, _DEFINITIONS, seconds=SECONDS)) as definitions:
+        async with aclosing(listed(transport, DEFINITIONS.decoded_as(Unstructured), seconds=SECONDS)) as definitions:
             specs = [one.spec async for one in definitions if is_of_kubevirt(str((one.spec or {}).get("group") or ""))]
             return [{"spec": spec} for spec in specs]
     except READ_ERRORS as error:
@@ -241,18 +229,17 @@ async def _definitions(transport: Transport) -> list[dict[str, Any]]:
     return []
 
 
-def _schemas_in(crds: Path) -> Schemas:
-    documents = (each.value for document in read_documents(crds) for each in objects_in(document))
-    definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
-    found = Schemas.of_definitions(definitions, f"the CustomResourceDefinitions in {crds}")
-    if found is None:
+def _schemas(cluster: Cluster, crds: Path | None, definitions: Sequence[dict[str, Any]], origin: str) -> Schemas:
+    """Those of the file, else of the definitions, else of the release of KubeVirt whose rules apply."""
+    if crds:
+        documents = (each.value for document in read_documents(crds) for each in objects_in(document))
+        definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
+        origin = f"the CustomResourceDefinitions in {crds}"
+    if found := Schemas.of_definitions(definitions, origin):
+        return found
+    if crds:
         fix = "use for example the output of: kubectl get crd -o yaml"
         raise InputError("holds no CustomResourceDefinition of KubeVirt", str(crds), fix)
-    return found
-
-
-def _release_of(cluster: Cluster) -> Release:
-    """The release of KubeVirt whose rules apply."""
     install = cluster.peek(KubeVirtKey())
     configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
-    return configuration.rules.release if isinstance(configuration, ClusterConfig) else NEWEST
+    return schemas_of(configuration.rules.release if isinstance(configuration, ClusterConfig) else NEWEST)

@@ -5,7 +5,7 @@ Each was tried with the real kube-scheduler; docs/schedulers.md names the conseq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -321,49 +321,38 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
     if version != API_VERSION:
         yield _problem("stale-api-version", ("apiVersion",), f"apiVersion is {quote(str(version))}")
         return
-    for path, schema, value in _decoded(configuration):
-        yield from (_problem("invalid-field", found.path, found.text) for found in check(schema, value, path))
-
-
-def _decoded(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, Schema, Any]]:
-    """What kube-scheduler decodes: the configuration, then the arguments of each plugin that has a type for them."""
-    yield (), _CONFIGURATION, configuration
+    found = [*check(_CONFIGURATION, configuration, ())]
     for index, profile in profiles_of(configuration):
         for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
             schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
-                yield ("profiles", index, "pluginConfig", number, "args"), schema, entry["args"]
+                found += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
+    yield from (_problem("invalid-field", each.path, each.text) for each in found)
 
 
 def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     if scheduler.plugins is None:
         return
     known = PLUGINS | SCHEDULER_PLUGINS | set(scheduler.plugins)
-    for path, name in _named_plugins(configuration):
-        if name in known:
-            continue
-        text = f"no plugin is called {quote(name)}{did_you_mean(name, known)}"
-        if "enabled" in path:
-            consequence = "kube-scheduler does not start, unless it is built with such a plugin"
-            remedy = "correct the name, or give the scheduler's own plugins with --plugin"
-            yield Problem("unknown-plugin", "error", path, text, consequence, remedy)
-        else:
-            consequence = "the entry has no effect, and kube-scheduler does not say so"
-            yield Problem("unknown-plugin", "warning", path, text, consequence, "correct the name, or remove the entry")
-
-
-def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """The names of plugins, with their paths; ``*`` stands for all."""
+    lists: list[tuple[Path, Any]] = []
     for index, profile in profiles_of(configuration):
-        lists: list[tuple[Path, Any]] = [(("profiles", index, "pluginConfig"), profile.get("pluginConfig"))]
+        lists.append((("profiles", index, "pluginConfig"), profile.get("pluginConfig")))
         for point, chosen in _as_mapping(profile.get("plugins")).items():
             path: Path = ("profiles", index, "plugins", point)
             lists += [((*path, part), _as_mapping(chosen).get(part)) for part in ("enabled", "disabled")]
-        for path, listed in lists:
-            for number, entry in enumerate(_as_list(listed)):
-                name = entry.get("name") if isinstance(entry, dict) else None
-                if isinstance(name, str) and name != "*":
-                    yield (*path, number, "name"), name
+    for path, number, entry in ((path, *each) for path, listed in lists for each in enumerate(_as_list(listed))):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        # The name * stands for all.
+        if not isinstance(name, str) or name == "*" or name in known:
+            continue
+        severity: Severity = "warning"
+        consequence = "the entry has no effect, and kube-scheduler does not say so"
+        remedy = "correct the name, or remove the entry"
+        if "enabled" in path:
+            severity, consequence = "error", "kube-scheduler does not start, unless it is built with such a plugin"
+            remedy = "correct the name, or give the scheduler's own plugins with --plugin"
+        text = f"no plugin is called {quote(name)}{did_you_mean(name, known)}"
+        yield Problem("unknown-plugin", severity, (*path, number, "name"), text, consequence, remedy)
 
 
 def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -382,11 +371,8 @@ def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterat
     if differing := [index for index, name in sorts if name != sorts[0][1]]:
         text = f"profiles use the queueSort plugins {' and '.join(sorted({name for _, name in sorts}))}"
         yield _problem("differing-queue-sort", ("profiles", differing[0], "plugins"), text)
-
-
-def _same_names(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     seen: set[str] = set()
-    for index, profile in profiles_of(configuration):
+    for index, profile in profiles:
         name = _name(profile)
         if name in seen:
             text = f"a profile before this one has the schedulerName {quote(name)}, too"
@@ -406,34 +392,26 @@ def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[
         yield _problem("lease-clash", ("leaderElection",), text)
 
 
-def _filters(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    for index, profile in _for_vms(configuration, scheduler):
+def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
+    """The mistakes in the profiles for VMs."""
+    every = [(("profiles", index), profile) for index, profile in profiles_of(configuration)]
+    places: list[tuple[Path, Any]] = [each for each in every if _name(each[1]) == scheduler.profile]
+    for path, profile in places:
         for plugin, consequence in _LOST_FILTERS.items():
             if not runs(profile, "filter", plugin):
-                text, path = f"the profile disables the filter {plugin}", ("profiles", index, "plugins")
+                text = f"the profile disables the filter {plugin}"
                 remedy = f"remove {plugin} from the disabled plugins; to disable its score alone, list it under score"
-                yield Problem("filter-off", "error", path, text, consequence, remedy)
-
-
-def _image_locality(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    for index, profile in _for_vms(configuration, scheduler):
+                yield Problem("filter-off", "error", (*path, "plugins"), text, consequence, remedy)
+    for path, profile in places:
         if runs(profile, "score", IMAGE_LOCALITY):
-            yield _problem("image-locality-on", ("profiles", index), f"the profile runs the score {IMAGE_LOCALITY}")
-
-
-def _default_constraints(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    text = f"the profile has no default constraints of {SPREAD}, or does not run its score"
-    for index, profile in _for_vms(configuration, scheduler):
+            yield _problem("image-locality-on", path, f"the profile runs the score {IMAGE_LOCALITY}")
+    for path, profile in places:
         args = arguments(profile, SPREAD)
         lost = args.get("defaultingType") == "List" and not args.get("defaultConstraints")
         if lost or not runs(profile, "score", SPREAD):
-            yield _problem("default-constraints-lost", ("profiles", index), text)
-
-
-def _few_nodes(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    places: list[tuple[Path, Any]] = [((), configuration)]
-    places += [(("profiles", index), profile) for index, profile in _for_vms(configuration, scheduler)]
-    for path, place in places:
+            text = f"the profile has no default constraints of {SPREAD}, or does not run its score"
+            yield _problem("default-constraints-lost", path, text)
+    for path, place in [((), configuration), *places]:
         percentage = place.get("percentageOfNodesToScore")
         if isinstance(percentage, int) and 0 < percentage < 100:
             text = f"percentageOfNodesToScore is {percentage}"
@@ -447,14 +425,7 @@ def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Prob
             yield _problem("extender-not-ignorable", ("extenders", index), text)
 
 
-_RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]], ...]] = (
-    *(_fields, _plugins, _profiles, _same_names, _lease),
-    *(_filters, _image_locality, _default_constraints, _few_nodes, _extenders),
-)
-
-
-def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return ((index, profile) for index, profile in profiles_of(configuration) if _name(profile) == scheduler.profile)
+_RULES: Final = (_fields, _plugins, _profiles, _lease, _for_vms, _extenders)
 
 
 def _name(profile: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import product
@@ -24,10 +25,9 @@ from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
 from webhook.install.shortage import CHECK_SERVER
-from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
+from webhook.k8s.client.api import NO_QUERY, UNDECODABLE, Requests, Transport
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
-from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.text import pluralize
 
@@ -39,7 +39,6 @@ VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
 LOAD_AWARE: Final[tuple[Variant, ...]] = ("load-aware", "load-aware-pack")
 # The key in ConfigMaps.
 CONFIGURATION_KEY: Final = "config.yaml"
-_ELECTION: Final = "leaderElection:\n"
 _PROFILES: Final = "profiles:\n"
 # A static pod has no service account, and with --config its flag --kubeconfig has no effect.
 _CLUSTER: Final = """clientConnection:
@@ -113,22 +112,21 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
     text = (directory / "scheduler" / f"{variant}.yaml").read_text()
     if place != "second":
         # The operator elects by flags of its own; the cluster's own scheduler has kubeadm's, or the defaults.
-        before, _, after = text.partition(_ELECTION)
+        before, _, after = text.partition("leaderElection:\n")
         text = before + after[after.index(_PROFILES) :]
     if place == "cluster":
         text = text.replace(_PROFILES, f"{_CLUSTER}{_PROFILES}{_DEFAULT_PROFILE}", 1)
-    return _with_prometheus(text, variant, prometheus) if prometheus else text
-
-
-def _with_prometheus(text: str, variant: Variant, url: str) -> str:
+    if not prometheus:
+        return text
     if variant not in LOAD_AWARE:
         fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
         raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
-    if not url.startswith(("http://", "https://")) or any(each.isspace() or each in "\"'\\" for each in url):
-        raise InputError(f"{quote(url)} is not a valid URL", "--prometheus", "start it with http:// or https://")
+    is_url = prometheus.startswith(("http://", "https://"))
+    if not is_url or any(each.isspace() or each in "\"'\\" for each in prometheus):
+        raise InputError(f"{quote(prometheus)} is not a valid URL", "--prometheus", "start it with http:// or https://")
     before, _, after = text.partition(_METRICS_SERVER)
     indent = before.rpartition("\n")[2]
-    return f'{before}type: Prometheus\n{indent}address: "{url}"{after}'
+    return f'{before}type: Prometheus\n{indent}address: "{prometheus}"{after}'
 
 
 def stanza(template: str, url: str) -> str:
@@ -162,11 +160,10 @@ class Wanted(msgspec.Struct, frozen=True):
     prometheus: str = ""
 
 
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """The version of the API server, or a list of pods."""
+
     git_version: str = ""
-
-
-class _SchedulerPods(msgspec.Struct, frozen=True):
     items: list[Pod] = []
 
 
@@ -178,16 +175,23 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
     """
     variant: Variant = wanted.variant if wanted else "spread"
     found = shipped(directory / "rendered" / f"scheduler-{variant}.yaml")
-    others = [one for one in found if one["kind"] != "Deployment"]
-    (deployment,) = (one for one in found if one["kind"] == "Deployment")
+    found.sort(key=lambda one: one["kind"] == "Deployment")
     if wanted is None:
-        return (*others, deployment)
+        return tuple(found)
     text = configuration(directory, variant, prometheus=wanted.prometheus)
-    for one in others:
+    for one in found:
         if one["kind"] == "ConfigMap":
             one["metadata"]["annotations"] = {VARIANT_ANNOTATION: variant}
             one["data"] = {CONFIGURATION_KEY: text}
-    return (*others, _with_image(deployment, text, wanted.image, is_openshift=is_openshift))
+    template = found[-1]["spec"]["template"]
+    # kube-scheduler reads its configuration once.
+    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    template["spec"]["containers"][0]["image"] = wanted.image
+    if is_openshift:
+        # The SCC restricted-v2 gives the pods a user of the namespace's range, and denies any other.
+        template["spec"]["securityContext"].pop("runAsUser")
+        template["metadata"]["annotations"]["openshift.io/required-scc"] = "restricted-v2"
+    return tuple(found)
 
 
 def with_permissions(
@@ -196,9 +200,11 @@ def with_permissions(
     """The objects with what a newer kube-scheduler must list by the cluster's rules for its own, and that."""
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
     added = missing_reads(upstream, role["rules"])
-    if not added:
-        return objects, added
-    extended = {**role, "rules": [*role["rules"], *as_rules(added)]}
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for each in added:
+        verbs.setdefault((each.group, each.resource), []).append(each.verb)
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": own} for (group, resource), own in verbs.items()]
+    extended = {**role, "rules": [*role["rules"], *rules]}
     return tuple(extended if one is role else one for one in objects), added
 
 
@@ -228,7 +234,13 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
-    tag, minor = await _cluster_version(api)
+    text = (await _get(api, "/version", {})).git_version
+    found = _VERSION.match(text)
+    if found is None:
+        fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
+        raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
+    # Such as v1.36.3, and 1.36.
+    tag, minor = found[0], f"{found[1]}.{found[2]}"
     if given:
         tagged = _TAG.search(given)
         if tagged and (other := ".".join(tagged.groups())) != minor:
@@ -238,96 +250,53 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
-    if found := await _own_image(api):
-        return found
+    if image := await _own_image(api):
+        return image
     what = "the cluster shows no pod of its own scheduler, whose image could be used"
     raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
-
-
-async def _cluster_version(api: Requests) -> tuple[str, str]:
-    """The version, such as ``v1.36.3``, and without its patch, ``1.36``."""
-    body = await _get(api, "/version", {})
-    try:
-        text = msgspec.json.decode(body, type=_Version).git_version
-    except UNDECODABLE:
-        text = ""
-    found = _VERSION.match(text)
-    if found is None:
-        fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
-        raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
-    return found[0], f"{found[1]}.{found[2]}"
 
 
 async def _own_image(api: Requests) -> str:
     """The image of the cluster's own scheduler; empty where no pod of it can be seen."""
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
-        body = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
-        with suppress(*UNDECODABLE):
-            pods = msgspec.json.decode(body, type=_SchedulerPods).items
-            containers = [container for pod in pods for container in pod.spec.containers or ()]
-            if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
-                return images[0]
+        answer = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
+        containers = [container for pod in answer.items for container in pod.spec.containers or ()]
+        if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
+            return images[0]
     return ""
 
 
-async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
+async def _get(api: Requests, path: str, query: dict[str, str]) -> _Answer:
+    """The answer; an empty one where it is an error, or cannot be decoded."""
     status, body = await answered(api.request("GET", path, query, seconds=_SECONDS), "the cluster", CHECK_SERVER)
-    return body if status == 200 else b""
+    with suppress(*UNDECODABLE):
+        return msgspec.json.decode(body if status == 200 else b"", type=_Answer)
+    return _Answer()
 
 
-def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bool) -> Manifest:
-    template = deployment["spec"]["template"]
-    # kube-scheduler reads its configuration once.
-    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    template["spec"]["containers"][0]["image"] = image
-    if is_openshift:
-        # The SCC restricted-v2 gives the pods a user of the namespace's range, and denies any other.
-        template["spec"]["securityContext"].pop("runAsUser")
-        template["metadata"]["annotations"]["openshift.io/required-scc"] = "restricted-v2"
-    return deployment
-
-
-class Users(msgspec.Struct, frozen=True):
-    """How many VMs (by their templates), VMIs that exist and pods that wait for a node name a scheduler."""
-
-    vms: int
-    vmis: int
-    pods: int
-
-    def __bool__(self) -> bool:
-        return bool(self.vms or self.vmis or self.pods)
-
-    def __str__(self) -> str:
-        return f"{pluralize(self.vms, 'VM')}, {pluralize(self.vmis, 'VMI')} and {pluralize(self.pods, 'waiting pod')}"
-
-
-async def count_users(api: Transport, scheduler: str) -> Users:
-    """Count the objects that name a scheduler.
+async def count_users(api: Transport, scheduler: str) -> str:
+    """How many VMs (by their templates), VMIs that exist and pods that wait for a node name a scheduler; empty: none.
 
     Raises:
         InputError: the objects cannot be listed.
     """
-    vms = vmis = pods = 0
-    async with aclosing(all_of(api, UNSTRUCTURED_VMS)) as found:
-        async for vm in found:
-            vms += _names(vm, scheduler, "template", "spec")
-    async with aclosing(all_of(api, UNSTRUCTURED_VMIS)) as found:
-        async for vmi in found:
-            vmis += _names(vmi, scheduler)
+    counts: Counter[str] = Counter()
     waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
-    async with aclosing(all_of(api, POD_METADATA, query=waiting)) as found:
-        async for _ in found:
-            pods += 1
-    return Users(vms, vmis, pods)
-
-
-def _names(found: Unstructured, scheduler: str, *keys: str) -> bool:
-    spec: object = found.spec
-    for key in keys:
-        # A VM's template has no schema.
-        spec = spec.get(key) if isinstance(spec, dict) else None
-    return isinstance(spec, dict) and spec.get("schedulerName") == scheduler
+    for noun, resource, keys, query in (
+        ("VM", UNSTRUCTURED_VMS, ("template", "spec", "schedulerName"), NO_QUERY),
+        ("VMI", UNSTRUCTURED_VMIS, ("schedulerName",), NO_QUERY),
+        ("waiting pod", POD_METADATA, (), waiting),
+    ):
+        async with aclosing(all_of(api, resource, query=query)) as found:
+            async for one in found:
+                value: object = one.spec if keys else scheduler
+                for key in keys:
+                    # A VM's template has no schema.
+                    value = value.get(key) if isinstance(value, dict) else None
+                counts[noun] += value == scheduler
+    vms, vmis, pods = (pluralize(counts[noun], noun) for noun in ("VM", "VMI", "waiting pod"))
+    return f"{vms}, {vmis} and {pods}" if counts.total() else ""
 
 
 class Permission(NamedTuple):
@@ -363,11 +332,3 @@ def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[s
     """What a scheduler must list and watch before it places a pod, and may not; Secrets of a cluster never count."""
     missing = needed(upstream) - granted(own)
     return sorted(each for each in missing if each.verb in _READS and each.resource != "secrets")
-
-
-def as_rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """The rules that grant permissions, one for each resource."""
-    verbs: dict[tuple[str, str], list[str]] = {}
-    for each in permissions:
-        verbs.setdefault((each.group, each.resource), []).append(each.verb)
-    return [{"apiGroups": [group], "resources": [resource], "verbs": own} for (group, resource), own in verbs.items()]
