@@ -66,7 +66,9 @@ def test_an_upgrade_calls_nothing_that_the_other_version_does_not_serve(version:
 LATER = "migration: {collision: warn, settingOfALaterVersion: 1}\n"
 
 
-async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_later_one(tmp_path: Path) -> None:
+async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_later_one_and_a_starting_one_says_which(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("migration: {collision: ignore}\n")
     told: list[InputError] = []
@@ -78,9 +80,6 @@ async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_late
 
     assert followed.current.migration.collision == "ignore"
     assert ["settingOfALaterVersion" in str(one) for one in told] == [True]
-
-
-def test_a_replica_that_starts_with_a_later_setting_says_which(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(LATER)
 

@@ -75,9 +75,7 @@ def test_the_first_one_that_says_a_size_counts() -> None:
     presets = [preset({}, machine={"type": "q35"}), preset(LARGE, memory={"guest": "1Gi"}), preset({})]
     assert sizing_preset(presets, {"labels": {"size": "large"}}) == ("p", "memory.guest")
     assert sizing_preset(presets[:1], {}) is None
-
-
-def test_a_vmi_that_wants_no_presets_gets_none() -> None:
+    # A VMI that wants no presets gets none.
     metadata = {"annotations": {"virtualmachineinstancepresets.admission.kubevirt.io/exclude": "true"}}
     assert sizing_preset([preset({})], metadata) is None
 
