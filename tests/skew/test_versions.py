@@ -27,17 +27,13 @@ def configurations(version: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((version / "webhooks.yaml").read_text()))
 
 
-def entries(version: Path) -> list[dict[str, Any]]:
-    return [entry for configuration in configurations(version) for entry in configuration["webhooks"]]
-
-
 def test_the_version_that_is_in_the_tree_is_recorded() -> None:
     assert __version__ in {version.name for version in VERSIONS}
 
 
 @by_version
 def test_this_version_serves_what_configurations_of_another_one_call(version: Path) -> None:
-    for entry in entries(version):
+    for entry in (entry for configuration in configurations(version) for entry in configuration["webhooks"]):
         endpoint = BY_PATH[entry["clientConfig"]["service"]["path"]]
         (rule,) = entry["rules"]
         resource = f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource

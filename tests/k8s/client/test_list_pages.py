@@ -41,7 +41,7 @@ async def test_all_pages_come(server: FakeApiServer, transport: KubernetesTransp
     assert found == [["pod-1", "pod-2", "pod-3"], ["pod-4"]]
     versions = [page.meta.resource_version async for page in pages(transport, PENDING_PODS, limit=3, seconds=5)]
     assert versions == [str(server.version)] * 2
-    # A moment that is too long ago is refused.
+    # A moment that is too long ago is an error.
     server.page_hook = server.compact
     with pytest.raises(ApiError) as caught:
         await names_of(transport, limit=2)

@@ -12,9 +12,7 @@ from webhook.kubevirt.vm.size import size_field, sizing_preset
 @pytest.mark.parametrize(
     ("domain", "field"),
     [
-        ({"cpu": {"sockets": 1}}, "cpu.sockets"),
-        ({"cpu": {"cores": 1}}, "cpu.cores"),
-        ({"cpu": {"threads": 1}}, "cpu.threads"),
+        *(({"cpu": {part: 1}}, f"cpu.{part}") for part in ("sockets", "cores", "threads")),
         ({"cpu": {"model": "host-model"}}, "cpu.model"),
         ({"resources": {"requests": {"cpu": "0"}}}, "resources.requests.cpu"),
         ({"resources": {"limits": {"memory": 0}}}, "resources.limits.memory"),

@@ -497,7 +497,7 @@ class TestMerging:
         # An annotation that a manifest declares stays.
         new = declaring(merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
         assert IT_MARK not in changes(decide(new, facts(OBJECTS), OLD))
-        # Our revision goes with our name.
+        # The revision of a default goes with its name.
         world, pinned = facts([*OBJECTS, revision("r1", instancetype("own"))]), merged(revisionName="r1")
         named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
