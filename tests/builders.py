@@ -17,14 +17,7 @@ from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
-from webhook.settings.model import (
-    SchedulerHealthSettings,
-    SchedulerSettings,
-    SchedulingSettings,
-    ServerSettings,
-    Settings,
-    TlsSettings,
-)
+from webhook.settings import model
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 VMI_UID = "0b8d7f3e-5f0e-4f1c-9f57-2c1d5a4be001"
@@ -35,15 +28,15 @@ UNKNOWN = SchedulerHealth("unknown", "no answer yet")
 Json = dict[str, Any]
 
 
-def scheduling(**changes: Any) -> SchedulingSettings:
+def scheduling(**changes: Any) -> model.SchedulingSettings:
     """The policy's settings with `kubevirt` and `batch` declared."""
     declared = {
-        "kubevirt": SchedulerSettings(
-            "kubevirt", SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+        "kubevirt": model.SchedulerSettings(
+            "kubevirt", model.SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
         ),
-        "batch": SchedulerSettings("batch", SchedulerHealthSettings("pods")),
+        "batch": model.SchedulerSettings("batch", model.SchedulerHealthSettings("pods")),
     }
-    base = SchedulingSettings(
+    base = model.SchedulingSettings(
         cluster_wide=False,
         scheduler_name="kubevirt",
         virtual_machines=True,
@@ -54,11 +47,11 @@ def scheduling(**changes: Any) -> SchedulingSettings:
     return msgspec.structs.replace(base, **changes)
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> model.Settings:
     """A whole snapshot; keywords go to the scheduling section."""
-    return Settings(
-        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", shutdown_seconds=0),
-        tls=TlsSettings(secret_name="ca"),
+    return model.Settings(
+        server=model.ServerSettings("127.0.0.1:0", "127.0.0.1:0", shutdown_seconds=0),
+        tls=model.TlsSettings(secret_name="ca"),
         scheduling=scheduling(**changes),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
         digest="test",
@@ -67,28 +60,17 @@ def settings(**changes: Any) -> Settings:
 
 def launcher_pod(**spec: Any) -> Json:
     """A virt-launcher pod at CREATE; keywords go to its spec, None removes a field."""
-    pod: Json = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "virt-launcher-web01-",
-            "namespace": "demo",
-            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": VMI_UID},
-            "annotations": {"kubevirt.io/domain": "web01"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "kubevirt.io/v1",
-                    "kind": "VirtualMachineInstance",
-                    "name": "web01",
-                    "uid": VMI_UID,
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "compute"}]} | spec,
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": VMI_UID}
+    metadata = {
+        "generateName": "virt-launcher-web01-",
+        "namespace": "demo",
+        "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": VMI_UID},
+        "annotations": {"kubevirt.io/domain": "web01"},
+        "ownerReferences": [owner | {"controller": True}],
     }
-    pod["spec"] = {key: value for key, value in pod["spec"].items() if value is not None}
-    return pod
+    written = {"schedulerName": "default-scheduler", "containers": [{"name": "compute"}]} | spec
+    written = {key: value for key, value in written.items() if value is not None}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": written}
 
 
 def vm(scheduler: Any = ..., instancetype: Any = ..., mark: str | None = None, template_mark: Any = ...) -> Json:

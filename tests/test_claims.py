@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs" / "claims.md").read_text()
 FIGURES = (ROOT / "docs" / "spread-figures.md").read_text()
-# Tables of links, and figures that a run writes (tests/bench/test_published.py).
+# Tables of links, and figures that a run writes (tests/bench/test_smoke.py).
 LEFT_OUT = re.compile(r"^## Documentation\n.*?(?=^## )|<!--.*?-->(?:.*?<!-- to here -->)?", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 A_FEW_WORDS = 3

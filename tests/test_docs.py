@@ -69,25 +69,6 @@ def broken(page: str, link: str) -> str:
     return ""
 
 
-@each_page
-def test_links_lead_somewhere(page: str) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", without_blocks(page))
-    assert {why for link in links if (why := broken(page, link))} == set()
-
-
-def test_a_link_that_leads_nowhere_is_found() -> None:
-    assert broken("README.md", "docs/nothing.md")
-    assert broken("README.md", "docs/scheduling.md#nothing")
-    assert not broken("docs/faq.md", "../README.md")
-
-
-@each_page
-def test_files_that_a_page_names_exist(page: str) -> None:
-    quoted = re.findall(r"`([\w./-]+)`", without_blocks(page))
-    files = {name for name in quoted if name.startswith(DIRECTORIES) and not NOT_FILES.search(name)}
-    assert {name for name in files if not (ROOT / name).exists()} == set()
-
-
 def commands(page: str) -> Iterator[list[str]]:
     """The commands of kubevirt-webhook that a page shows, in words."""
     for block in re.findall(r"^ *```(?:console|sh)?\n(.*?)^ *```", text_of(page), re.DOTALL | re.MULTILINE):
@@ -117,23 +98,6 @@ def unknown(words: list[str]) -> str:
     return ""
 
 
-@each_page
-def test_commands_that_a_page_shows_exist(page: str) -> None:
-    assert {why for words in commands(page) if (why := unknown(words))} == set()
-
-
-def test_a_command_that_does_not_exist_is_found() -> None:
-    assert unknown(["explain", "placement", "shop/web"])
-    assert unknown(["doctor", "--loud"])
-    assert not unknown(["explain", "migration", "shop/web", "--to", "zone=b"])
-
-
-@each_page
-def test_targets_of_make_that_a_page_names_exist(page: str) -> None:
-    targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
-    assert set(re.findall(r"(?:`|\$ |^)make ([a-z][a-z0-9-]*)", text_of(page), re.MULTILINE)) <= targets
-
-
 @cache
 def sources() -> str:
     files = [*(ROOT / "webhook").rglob("*.py"), *(ROOT / "certs").rglob("*.py"), *(ROOT / "manifests").rglob("*.yaml")]
@@ -141,20 +105,38 @@ def sources() -> str:
 
 
 @each_page
-def test_metrics_that_a_page_names_exist(page: str) -> None:
+def test_what_a_page_names_exists(page: str) -> None:
+    """Links, files, commands, targets of make, metrics, labels and annotations."""
+    links = re.findall(r"\]\(([^)\s]+)\)", without_blocks(page))
+    assert {why for link in links if (why := broken(page, link))} == set()
+
+    quoted = re.findall(r"`([\w./-]+)`", without_blocks(page))
+    files = {name for name in quoted if name.startswith(DIRECTORIES) and not NOT_FILES.search(name)}
+    assert {name for name in files if not (ROOT / name).exists()} == set()
+
+    assert {why for words in commands(page) if (why := unknown(words))} == set()
+    targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|\$ |^)make ([a-z][a-z0-9-]*)", text_of(page), re.MULTILINE)) <= targets
+
     written = set(re.findall(r"kubevirt_webhook_([a-z_]+)", text_of(page)))
     # The client library adds these.
     bare = {name.removesuffix("_total").removesuffix("_bucket") for name in written}
     assert {name for name in bare if f"kubevirt_webhook_{name}" not in sources()} == set()
 
-
-@each_page
-def test_labels_and_annotations_that_a_page_names_exist(page: str) -> None:
     named = set(re.findall(r"kubevirt-webhook\.github\.io/([a-z][a-z0-9-]+)(?![a-z0-9-]*/)", text_of(page)))
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     ours |= {names.policy_label(policy) for policy in get_args(names.Policy)}
     unknown_ones = {name for name in named if f"{names.DOMAIN}/{name}" not in ours}
     assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
+
+
+def test_what_does_not_exist_is_found() -> None:
+    assert broken("README.md", "docs/nothing.md")
+    assert broken("README.md", "docs/scheduling.md#nothing")
+    assert not broken("docs/faq.md", "../README.md")
+    assert unknown(["explain", "placement", "shop/web"])
+    assert unknown(["doctor", "--loud"])
+    assert not unknown(["explain", "migration", "shop/web", "--to", "zone=b"])
 
 
 def test_every_reason_code_is_explained_to_admins_and_those_of_the_page_for_owners_exist() -> None:
@@ -177,10 +159,6 @@ def test_pages_speak_to_the_reader_and_use_the_words_of_kubernetes(page: str) ->
     prose = prose_of(page)
     assert PEOPLE.findall(prose) == []
     assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", re.sub(r'"[^"]*"', "", prose))) == []
-
-
-@each_page
-def test_titles_are_in_sentence_case(page: str) -> None:
     title = text_of(page).split("\n", 1)[0]
     words = re.sub(r"^# (?:\d+\. )?", "", title).split()
     assert title.startswith("# ")

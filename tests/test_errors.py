@@ -8,9 +8,7 @@ from webhook.errors import MAX_SENTENCE, InputError, InputErrors, quote
 def test_a_sentence_says_where_what_and_what_to_do() -> None:
     assert str(InputError("it is wrong", "a.yaml:3", "write it right")) == "a.yaml:3: it is wrong; write it right"
     assert str(InputError("it is wrong")) == "it is wrong"
-
-
-def test_several_mistakes_are_a_line_each() -> None:
+    # Several mistakes are a line each.
     both = InputErrors([InputError("one", "a"), InputError("two", "b", "fix")])
     assert (str(both), [mistake.what for mistake in both.mistakes]) == ("a: one\nb: two; fix", ["one", "two"])
 

@@ -24,6 +24,10 @@ def test_unread_facts_are_asked_for_together() -> None:
     with pytest.raises(NotRead) as missing:
         facts.need(NamespaceKey("a"), SchedulerKey("x"), KubeVirtKey())
     assert missing.value.keys == (SchedulerKey("x"), KubeVirtKey())
+    # What is known is needed no more.
+    facts = Facts.of({NamespaceKey("a"): None, KubeVirtKey(): Unavailable("x")})
+    facts.need(NamespaceKey("a"), KubeVirtKey())
+    assert facts.get(KubeVirtKey()) == Unavailable("x")
 
 
 def test_what_came_from_memory_is_known() -> None:
@@ -33,12 +37,6 @@ def test_what_came_from_memory_is_known() -> None:
         facts.get(NamespaceKey("a"))
         facts.get(SchedulerKey("x"))
     assert facts.remembered == [NamespaceKey("a")]
-
-
-def test_what_is_known_is_needed_no_more() -> None:
-    facts = Facts.of({NamespaceKey("a"): None, KubeVirtKey(): Unavailable("x")})
-    facts.need(NamespaceKey("a"), KubeVirtKey())
-    assert facts.get(KubeVirtKey()) == Unavailable("x")
 
 
 def test_nothing_swallows_not_read() -> None:
@@ -85,9 +83,7 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
     facts.learn(FRESH, None)
     assert facts.fresh().fresh().get(SIZE) is None
     assert facts.get(SIZE) == 1  # type: ignore[comparison-overlap]
-
-
-def test_fresh_facts_never_begin_with_a_copy() -> None:
+    # They never begin with a copy.
     facts = peeking({SIZE: 1})
     with pytest.raises(NotRead) as missing:
         facts.fresh().get(SIZE)

@@ -85,16 +85,13 @@ def test_a_lock_of_the_image_is_resolved_for_each_of_its_platforms(
         lock.check_platforms(str(uv))
 
 
-def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -> None:
+def test_the_image_the_wheel_and_the_documentation_have_what_they_need_and_nothing_else() -> None:
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     image = _versions("image").keys()
     assert {each.partition(">=")[0].lower() for each in required} - image == {"kubernetes-asyncio"}
     # Their own dependencies are gone with them; shared ones are still there.
     assert not {*lock.NOT_IN_IMAGE, "certifi", "mdurl", "python-dateutil", "six", "urllib3"} & image
     assert {"aiohttp", "pyyaml", "multidict"} <= image
-
-
-def test_the_wheel_is_built_without_what_tests_it_and_the_documentation_without_what_is_tested() -> None:
     build, docs = _versions("build").keys(), _versions("docs").keys()
     assert "hatchling" in build
     assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build

@@ -1,25 +1,55 @@
-"""Every benchmark runs at its smallest, and prints a row for each thing that it measures; no figure is asserted."""
+"""Every benchmark runs at its smallest, and prints a row for each thing that it measures; no figure is asserted.
+
+Of the benchmark of placement, which needs a control plane, and of the published figures, the pure parts.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from bench.commands.__main__ import main as commands
+from bench.commands.inputs import write_cluster, write_directory, write_file
 from bench.complexity.__main__ import main as complexity
 from bench.index import rounds
 from bench.index.__main__ import main as index
 from bench.instancetypes.__main__ import main as instancetypes
+from bench.placement import launcher, profiles, webhook
+from bench.placement.cases import BOTH, DEFAULT
+from bench.placement.cost import Cost
+from bench.placement.errors import PlacementError
+from bench.placement.figures import PlacementFigures
+from bench.placement.report import PlacementReport
+from bench.placement.rows import PlacementRow
+from bench.placement.table import Cell, PlacementOutcome, PlacementPlan
 from bench.reliability.__main__ import main as reliability
+from bench.reviews import published, sources
+from bench.reviews.load import Pressure, Sample
+from bench.reviews.payloads import PAYLOADS
+from bench.reviews.report import ReviewsReport
+from bench.reviews.rounds import ReviewsOutcome, ReviewsPlan, arrivals
+from bench.start import measure
 from bench.start.__main__ import main as start
+from webhook.admission.step_budget import StepBudget
+from webhook.cli.explain import from_files
+from webhook.cli.inputs import PART_BYTES, batches, find
+from webhook.forecast import drain as planner
+from webhook.settings.file import load
+
+CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "pod-create-launcher.json"
+ROW = PlacementRow("row", 30, namespaces=20, devices=110)
+PAGE = "Before.\n\n<!-- make bench writes from here -->\n\nold\n\n<!-- to here -->\n\nAfter.\n"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rounds, "_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "_IDLE_SECONDS", 0.1)
     # What is frozen stays: every later search for garbage would visit all collected tests (tests/conftest.py).
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
@@ -58,3 +88,104 @@ def test_a_start_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert said.startswith("--help: ")
     assert "idle MB" in header
     assert [row.strip("| ").split(" | ")[:2] for row in rows[:2]] == [["3", "3"], ["5", "4"]]
+
+
+def test_many_files_are_work_for_many_processes(tmp_path: Path) -> None:
+    for path in (write_directory(tmp_path / "vms", 3000), write_file(tmp_path / "vms.yaml", 3000)):
+        groups = list(batches(find([str(path)], None, [])))
+
+        assert len(groups) >= 4
+        assert max(sum(part.size for part in group) for group in groups) < 2 * PART_BYTES
+
+
+def test_a_rolling_drain_takes_steps_by_its_size(tmp_path: Path) -> None:
+    def steps(nodes: int) -> int:
+        budget = StepBudget(planner.MAX_STEPS)
+        directory = write_cluster(tmp_path / str(nodes), nodes, 2 * nodes)
+        assert budget.run(planner._plan, from_files(directory), (), True, None).blocks == 0
+        return budget.spent
+
+    large = steps(50)
+    # At a hundred times as many of both it would stay below the limit.
+    assert large < 3 * steps(25)
+    assert large * 100 < planner.MAX_STEPS
+
+
+def figures(*counts: int) -> PlacementFigures:
+    return PlacementFigures(counts, tuple(float(count) for count in counts), tuple(2.0 * count for count in counts))
+
+
+def test_a_launcher_asks_for_what_a_recorded_one_asks_for() -> None:
+    recorded = json.loads(CAPTURE.read_text())["request"]["object"]["spec"]
+    made = launcher.pod({**launcher.machine("vm"), "metadata": {"name": "vm", "uid": "1"}})
+
+    for kind in ("containers", "initContainers"):
+        ours, theirs = made["spec"][kind][0], recorded[kind][0]
+        for what in ours["resources"].values():
+            what.pop("devices.kubevirt.io/kvm", None)  # it was recorded on a node without KVM
+        assert {**ours, "image": ""} == {key: theirs[key] for key in ours} | {"image": ""}
+    assert made["spec"]["nodeSelector"] == recorded["nodeSelector"]
+    made["metadata"]["namespace"] = "tenant-001"
+    made["spec"]["schedulerName"] = "default-scheduler"
+    with pytest.raises(PlacementError, match="did not write"):
+        webhook.check_injected([made], BOTH)
+    assert list(load(webhook.SETTINGS).scheduling.schedulers) == [profiles.SHIPPED]
+
+
+def test_the_report_has_every_round(tmp_path: Path) -> None:
+    even = figures(5, 5, 6, 4, 5, 5)
+    rounds = {DEFAULT: (figures(15, 15, 0, 0, 0, 0), figures(10, 9, 11, 0, 0, 0), even), BOTH: (even,) * 3}
+    cells = [Cell(ROW, case, measured) for case, measured in rounds.items()]
+    costs = [Cost("default", "no constraint", 1.25, 2.5, 99.6, 1)]
+    report = PlacementReport(PlacementPlan([ROW], [*rounds], 3), PlacementOutcome("v1.36.3", cells, costs))
+    report.write_json(tmp_path / "placement.json")
+
+    assert (
+        "| 20 nodes of 64 CPUs, empty; 30 small VMs; 20 namespaces; virtualMachineInstancesPerNode: 110 "
+        "| 5.0; 5.0, 10.1; 3 empty | 0.6; 0.6, 1.2 |"
+    ) in report.markdown().splitlines()
+    (row,) = json.loads((tmp_path / "placement.json").read_text())["rows"]
+    assert [one["empty_nodes"] for one in row["cases"]["default"]["rounds"]] == [4, 3, 0]
+
+
+def test_the_request_path_is_found_out() -> None:
+    found = sources.digests()
+
+    path = ("server/edge.py", "review/reviewer.py", "placement/index.py", "policies/scheduling/scheduler_name.py")
+    assert {"bench/reviews/go/plain/main.go", "requirements.lock: msgspec", *(f"webhook/{one}" for one in path)} <= {
+        *found
+    }
+    assert not [name for name in found if name.startswith(("tests/", "webhook/cli/", "webhook/kubevirt/vm/"))]
+
+
+def test_a_run_is_written_and_then_current(tmp_path: Path) -> None:
+    record = tmp_path / "published.json"
+    (tmp_path / "docs").mkdir()
+    for name in (published.README, published.PAGE):
+        (tmp_path / name).write_text(PAGE)
+    servers = ["ours", "plain"]
+    samples = [
+        Sample(server, payload.name, arrival.title, 0, 1000, cpu, 5000.0, 1000.0, 2000.0, 3000.0, 60.0, 0.5)
+        for payload in PAYLOADS
+        for arrival in arrivals(payload)
+        for server, cpu in zip(servers, (100.0, 300.0), strict=True)
+    ]
+    report = ReviewsReport(ReviewsPlan(servers, 1, Pressure(1.0, 0.1)), ReviewsOutcome(samples), {"Machine": "a"})
+
+    assert published.write(report, tmp_path, record) == [published.README, published.PAGE]
+
+    written = json.loads(record.read_text())
+    row = "| launcher pod, 11.6 kB | **kubevirt-webhook** | **100** | **1** |"
+    for name, part in ((published.README, "| launcher pod, 11.6 kB | 100 | 300 |"), (published.PAGE, row)):
+        page = (tmp_path / name).read_text()
+        assert (page[:8], page[-7:], "old" in page, part in page) == ("Before.\n", "After.\n", False, True)
+    assert published.faults(written, written["sources"], tmp_path) == []
+    one = next(iter(written["sources"]))
+    assert published.faults(written, {**written["sources"], one: "other"}, tmp_path) == [f"{one}: changed"]
+    (tmp_path / published.README).write_text(PAGE)
+    assert [each.partition(":")[0] for each in published.faults(written, written["sources"], tmp_path)] == ["README.md"]
+
+
+def test_the_pages_have_a_place_for_the_figures() -> None:
+    record = json.loads(published.RECORD.read_text())
+    assert published.faults({**record, "sources": {}}, {}) == []

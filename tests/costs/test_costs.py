@@ -48,9 +48,7 @@ def test_no_review_calls_more_functions_than_it_did(now: dict[str, dict[str, int
     sums = {path: sum(each.values()) for path, each in now.items()}
     grown = {path: f"{sums[path]} instead of {then[path]}" for path in sums if table.is_more(sums[path], then[path])}
     assert not grown, f"{grown}; if it is worth that, run {table.AGAIN}"
-
-
-def test_counting_twice_gives_the_same_figures(now: dict[str, dict[str, int]]) -> None:
+    # Counting twice gives the same figures.
     assert table.calls() == now
 
 
@@ -75,15 +73,12 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
 def test_serve_imports_no_more_than_it_did() -> None:
     now = imported()
     assert not table.is_more(sum(now.values()), table.committed()["modules"]), now
+    assert not [package for package in imported() if package.startswith(ABSENT)]
 
 
 # What a server does without, or leaves to a process of its own; the models of the Kubernetes client alone take 39 MB,
 # cryptography 11, and pydantic 9.
 ABSENT = ("_cffi_backend", "cryptography", "jinja2", "jwt", "kubernetes", "opentelemetry", "pydantic", "rich")
-
-
-def test_serve_in_a_pod_imports_none_of_what_it_can_do_without() -> None:
-    assert not [package for package in imported() if package.startswith(ABSENT)]
 
 
 @pytest.mark.parametrize("mode", ["managed", "mounted", "self-signed"])

@@ -13,21 +13,8 @@ from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
 from tests.review.memory import MemoryCluster
-from webhook import names
+from webhook import facts, names
 from webhook.errors import Unavailable
-from webhook.facts import (
-    NOT_READ,
-    AccessKey,
-    Key,
-    KubeVirtKey,
-    ListKey,
-    NamespaceKey,
-    NodesKey,
-    ObjectKey,
-    SchedulerKey,
-    TokenKey,
-    VmiKey,
-)
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
@@ -51,7 +38,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
 }
 STATES = ("known", "absent", "unreadable", "hostile")
 _NODES = NodeIndex(Node.read(one) for one in placement.NODES)
-_WATCHED = (NamespaceKey, KubeVirtKey, NodesKey, SchedulerKey)
+_WATCHED = (facts.NamespaceKey, facts.KubeVirtKey, facts.NodesKey, facts.SchedulerKey)
 
 
 class FuzzWorld(MemoryCluster):
@@ -73,10 +60,10 @@ class FuzzWorld(MemoryCluster):
         self._spoil = spoil
         self.size = 0
 
-    def peek(self, key: Key[Any]) -> object:
-        return self._answer(key) if isinstance(key, _WATCHED) else NOT_READ
+    def peek(self, key: facts.Key[Any]) -> object:
+        return self._answer(key) if isinstance(key, _WATCHED) else facts.NOT_READ
 
-    async def read(self, key: Key[Any], deadline: float) -> Any:
+    async def read(self, key: facts.Key[Any], deadline: float) -> Any:
         # Making an object hostile takes far more calls than reviewing it, and is not work of the review.
         counting = sys.getprofile()
         sys.setprofile(None)
@@ -85,30 +72,30 @@ class FuzzWorld(MemoryCluster):
         finally:
             sys.setprofile(counting)
 
-    def _answer(self, key: Key[Any]) -> Any:
-        if isinstance(key, NamespaceKey):
+    def _answer(self, key: facts.Key[Any]) -> Any:
+        if isinstance(key, facts.NamespaceKey):
             return Namespace(ObjectMeta(name=key.name, labels=self._labels, annotations=self._annotations))
-        if isinstance(key, KubeVirtKey):
+        if isinstance(key, facts.KubeVirtKey):
             return KubeVirtInstall(frozenset({"kubevirt"}))
-        if isinstance(key, NodesKey):
+        if isinstance(key, facts.NodesKey):
             return _NODES
-        if isinstance(key, SchedulerKey):
+        if isinstance(key, facts.SchedulerKey):
             return UNAVAILABLE if self._state == "unreadable" else AVAILABLE
         return self._read(key)
 
-    def _read(self, key: Key[Any]) -> Any:
+    def _read(self, key: facts.Key[Any]) -> Any:
         if self._state == "unreadable":
             return Unavailable("no answer in time")
-        if isinstance(key, AccessKey):
+        if isinstance(key, facts.AccessKey):
             return self._state == "known"
-        if self._state == "absent" or isinstance(key, TokenKey):
-            return () if isinstance(key, ListKey) else None
-        if isinstance(key, VmiKey):
+        if self._state == "absent" or isinstance(key, facts.TokenKey):
+            return () if isinstance(key, facts.ListKey) else None
+        if isinstance(key, facts.VmiKey):
             return VirtualMachineInstance(ObjectMeta(name=key.name, uid=key.uid), VmiSpec(None))
-        if isinstance(key, ListKey):
+        if isinstance(key, facts.ListKey):
             found = [self._converted(key.resource, key.namespace, f"one-{number}") for number in range(3)]
             return tuple(one for one in found if not isinstance(one, Unavailable))
-        if isinstance(key, ObjectKey):
+        if isinstance(key, facts.ObjectKey):
             return self._converted(key.resource, key.namespace, key.name)
         raise AssertionError(f"a kind of key that is not known here: {key}")
 

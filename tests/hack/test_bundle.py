@@ -120,13 +120,3 @@ def test_a_catalog_reads_one_package_with_one_channel(made: dict[str, Any], tmp_
     csv = yaml.safe_load((tmp_path / "manifests" / "kubevirt-webhook.clusterserviceversion.yaml").read_text())
     assert csv["spec"]["maintainers"] == [{"name": "Ann", "email": "ann@example.com"}]
     assert csv["spec"]["installModes"] == [{"type": "AllNamespaces", "supported": True}]
-
-
-@pytest.mark.parametrize("maintainer", ["Ann", "Ann=", "=ann@example.com", "ann@example.com"])
-def test_a_maintainer_has_a_name_and_an_address(
-    maintainer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        bundle.main([f"--image={IMAGE}", f"--output={tmp_path}", f"--maintainer={maintainer}"])
-
-    assert "is not NAME=EMAIL" in capsys.readouterr().err

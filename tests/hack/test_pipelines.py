@@ -140,14 +140,8 @@ def test_the_locks_are_renewed_on_a_schedule() -> None:
     assert re.search(r"make lock .*LOCK=--upgrade", "\n".join(all_scripts(workflow)))
 
 
-@pytest.mark.parametrize(
-    ("address", "published"),
-    [
-        ("https://ci-token:secret@git.example/a/b.git", "https://git.example/a/b.git"),
-        ("ssh://git@git.example/a/b.git", "ssh://git.example/a/b.git"),
-        ("https://git.example/a@b", "https://git.example/a@b"),
-        ("git@git.example:a/b.git", "git@git.example:a/b.git"),
-    ],
-)
-def test_the_provenance_publishes_no_credentials_of_the_clone(address: str, published: str) -> None:
-    assert without_credentials(address) == published
+def test_the_provenance_publishes_no_credentials_of_the_clone() -> None:
+    assert without_credentials("https://ci-token:secret@git.example/a/b.git") == "https://git.example/a/b.git"
+    assert without_credentials("ssh://git@git.example/a/b.git") == "ssh://git.example/a/b.git"
+    for address in ("https://git.example/a@b", "git@git.example:a/b.git"):
+        assert without_credentials(address) == address

@@ -62,9 +62,7 @@ def test_which_views_keep_what_they_do_not_know() -> None:
         SchedulingPod: (),
         Eviction: (),
     }
-
-
-def test_a_view_that_holds_itself() -> None:
+    # And one that holds itself.
     assert plain_fields(_Tree) == ()
 
 

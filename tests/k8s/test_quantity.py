@@ -48,13 +48,15 @@ def test_no_quantity(value: object) -> None:
         canonical(value)
 
 
-def test_comparison_is_by_value() -> None:
+def test_comparison_is_by_value_and_numbers_wrap_around_like_gos() -> None:
     assert parse("1Gi") == parse("1024Mi")
     assert hash(parse("1Gi")) == hash(parse("1024Mi"))
     assert parse("1G") < parse("1Gi")
     assert parse("1Gi") != "1Gi"
     assert repr(parse("2e9")) == "Quantity(2e9, DecimalExponent)"
     assert not parse("0")
+    assert (int64(2**63), int64(-1)) == (-(2**63), -1)
+    assert str(Quantity.of(-(2**63), Format.BINARY_SI)) == "-9223372036854775808"
 
 
 # Each as apimachinery's own Quantity.Value() has answered.
@@ -71,11 +73,6 @@ def test_comparison_is_by_value() -> None:
 )
 def test_value(text: str, value: int) -> None:
     assert parse(text).value == value
-
-
-def test_numbers_wrap_around_like_gos() -> None:
-    assert (int64(2**63), int64(-1)) == (-(2**63), -1)
-    assert str(Quantity.of(-(2**63), Format.BINARY_SI)) == "-9223372036854775808"
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,11 @@ class TestMappings:
 
 
 class TestAliases:
-    def test_stand_for_a_copy(self) -> None:
+    def test_stand_for_a_copy_within_anchors_and_as_keys_and_mean_the_last_anchor_of_a_name(self) -> None:
         (value,) = parsed("a: &x {b: [1]}\nc: *x\nd: &y 1\ne: *y\n")
         assert value == {"a": {"b": [1]}, "c": {"b": [1]}, "d": 1, "e": 1}
         assert value["a"] is not value["c"]
         assert value["a"]["b"] is not value["c"]["b"]
-
-    def test_work_within_anchors_and_as_keys_and_mean_the_last_anchor_of_a_name(self) -> None:
         inner = [{"x": "y"}, {"x": "y"}, "y"]
         assert parsed("- &a [&b {x: &c y}, *b, *c]\n- *a\n- *b\n- {*c : z}\n") == [[inner, inner, inner[0], {"y": "z"}]]
         assert parsed("- &x [&a 1]\n- &a 2\n- *x\n- *a\n") == [[[1], 2, [1], 2]]
@@ -153,8 +151,7 @@ class TestAliases:
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
         refused("\n".join(lines), 4)
-
-    def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+        # They are counted over all documents of a file.
         monkeypatch.setattr(yaml_documents, "MAX_ALIASED", 5)
         assert parsed("- &a [1]\n- *a\n") == [[[1], [1]]]
         refused("- &a [1]\n- *a\n---\n- &a [1]\n- *a\n", 5)
@@ -192,8 +189,13 @@ class TestMergeKeys:
 
 
 class TestSyntax:
-    def test_a_tab_is_called_a_tab(self, refused: Refused) -> None:
+    def test_a_tab_is_called_a_tab_and_what_was_begun_on_another_line_or_found_before_is_told_too(
+        self, refused: Refused
+    ) -> None:
         refused("a:\n\t- b\n", 2)
+        assert "(while parsing a flow sequence that starts in line 2)" in rejection("# c\na: [1,\n2\nb: 3")
+        told = rejection("a: {b: 1, b: 2}\nc: [")
+        assert told.startswith("f.yaml:1: ") and "\nf.yaml:2: is not valid YAML" in told
 
     @pytest.mark.parametrize(
         ("text", "start"),
@@ -209,11 +211,6 @@ class TestSyntax:
     )
     def test_mistakes_have_a_line(self, text: str, start: str) -> None:
         assert rejection(text).startswith(start)
-
-    def test_what_was_begun_on_another_line_and_mistakes_found_before_are_told_too(self) -> None:
-        assert "(while parsing a flow sequence that starts in line 2)" in rejection("# c\na: [1,\n2\nb: 3")
-        told = rejection("a: {b: 1, b: 2}\nc: [")
-        assert told.startswith("f.yaml:1: ") and "\nf.yaml:2: is not valid YAML" in told
 
     @pytest.mark.parametrize(
         ("data", "line"),

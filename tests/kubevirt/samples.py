@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.apply import apply_instancetype
-from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict
+from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict, Get
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VMI_SPEC
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
@@ -55,3 +56,20 @@ def applied(
         TEMPLATE_BASE,
     )
     return encode(VMI_SPEC, spec), conflicts
+
+
+def among(objects: Iterable[Any]) -> Get:
+    """Look-ups in a collection of plain objects; among several with one name, the last counts.
+
+    Args:
+        objects: plain JSON, each with its ``kind``.
+    """
+    known = {}
+    for item in objects:
+        metadata = item.get("metadata") or {}
+        known[item.get("kind"), metadata.get("namespace") or "", metadata.get("name")] = item
+
+    def get(kind: str, namespace: str, name: str) -> Json | None:
+        return known.get((kind, namespace, name))
+
+    return get

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import config_of
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
 from webhook.kubevirt.go_json.origins import Origin
@@ -20,21 +21,27 @@ from webhook.kubevirt.types.views import KubeVirt
 ARM: dict[str, Any] = {"architectureConfiguration": {"arm64": {"machineType": "new"}}}
 
 
-def test_nothing_configured() -> None:
+def test_nothing_configured_and_a_malformed_configuration() -> None:
     assert ClusterConfig.of(None).machine_types == DEFAULTS.machine_types
     assert ClusterConfig.of({}).origin("cpu_model") is Origin.KUBEVIRT
     assert DEFAULTS.machine_type("ppc64le") == "q35"
     assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)
+    with pytest.raises(InputError, match=r"^spec\.configuration\.cpuModel: is a number"):
+        ClusterConfig.of({"cpuModel": 1})
 
 
-@pytest.mark.parametrize(
-    ("given_", "types"),
-    [(ARM | {"machineType": "old"}, ["old"] * 3), (ARM, ["q35", "new", "s390-ccw-virtio"])],
-    ids=["the old machine type counts for all architectures", "one of its own"],
-)
-def test_machine_types(given_: dict[str, Any], types: list[str]) -> None:
-    read = ClusterConfig.of(given_)
-    assert [read.machine_type(name) for name in ("amd64", "arm64", "s390x")] == types
+def test_machine_types() -> None:
+    """An old machine type counts for all architectures, in place of their own."""
+    for given_, types in ((ARM | {"machineType": "old"}, ["old"] * 3), (ARM, ["q35", "new", "s390-ccw-virtio"])):
+        assert [ClusterConfig.of(given_).machine_type(name) for name in ("amd64", "arm64", "s390x")] == types
+
+
+@pytest.mark.parametrize(("version", "machine"), [("1.6", "pseries-9"), ("1.7", "q35")])
+def test_the_machine_type_of_ppc64le(version: str, machine: str) -> None:
+    given = {"architectureConfiguration": {"ppc64le": {"machineType": "pseries-9"}}}
+    assert config_of(version, given).machine_type("ppc64le") == machine
+    # A legacy machine type counts for s390x too.
+    assert config_of(version, {"machineType": "old"}).machine_type("s390x") == "old"
 
 
 def test_configured_values_are_the_clusters() -> None:
@@ -99,11 +106,6 @@ def test_a_newer_release_may_have_other_members_and_types(
     assert read.feature_gates == set(gates)
 
 
-def test_malformed() -> None:
-    with pytest.raises(InputError, match=r"^spec\.configuration\.cpuModel: is a number"):
-        ClusterConfig.of({"cpuModel": 1})
-
-
 def kubevirt(namespace: str = "kubevirt", status: Any = None, **configuration: Any) -> KubeVirt:
     plain = {
         "metadata": {"name": "kubevirt", "namespace": namespace},
@@ -135,13 +137,10 @@ def test_without_an_object_a_declared_version_counts() -> None:
     assert (install.namespaces, str(configured(install).release)) == (frozenset(), "1.7.4")
 
 
-def test_of_several_objects_the_one_in_use_counts() -> None:
+def test_of_several_objects_the_one_in_use_counts_and_an_invalid_one_hides_no_namespace() -> None:
     install = KubeVirtInstall.of([kubevirt("other", {"phase": None}, cpuModel="a"), kubevirt("here", cpuModel="b")])
     assert install
     assert (install.namespaces, configured(install).cpu_model) == (frozenset({"other", "here"}), "b")
-
-
-def test_an_invalid_configuration_hides_no_namespace() -> None:
     install = KubeVirtInstall.of([kubevirt(cpuModel=7)])
     assert install
     assert install.namespaces == {"kubevirt"}
@@ -221,6 +220,5 @@ class TestDefinitions:
         said = Definitions(((MACHINE, DefinedFields(all_of_them - table, table)),))
         assert str(self.release(InstallReader("", said).read([self.at("devel")]))) == "1.7.4"
         assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
-
-    def test_without_an_object_they_count_for_the_declared_version(self) -> None:
+        # Without an object they count for the declared version.
         assert self.release(InstallReader("1.8", self.SAID).read([])).definitions == self.SAID

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builders import config_of
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.rejection import Rejection
 from webhook.kubevirt.types.core import VMI_SPEC
+
+NO_BRIDGE = {"permitBridgeInterfaceOnPodNetwork": False}
 
 
 def filled(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
@@ -24,11 +27,7 @@ def filled(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
         ({"domain": {"devices": {"autoattachPodInterface": False}}}, {}, None),
         ({"networks": [{"name": "n"}]}, {"defaultNetworkInterface": "slirp"}, None),
         ({"domain": {"devices": {"interfaces": [{"name": "n"}]}}}, {}, [{"name": "n"}]),
-        (
-            {},
-            {"permitBridgeInterfaceOnPodNetwork": False, "defaultNetworkInterface": "masquerade"},
-            [{"name": "default", "masquerade": {}}],
-        ),
+        ({}, NO_BRIDGE | {"defaultNetworkInterface": "masquerade"}, [{"name": "default", "masquerade": {}}]),
     ],
 )
 def test_network_interface(spec: Json, network: Json, interfaces: list[Json] | None) -> None:
@@ -36,16 +35,11 @@ def test_network_interface(spec: Json, network: Json, interfaces: list[Json] | N
     assert result["domain"]["devices"].get("interfaces") == interfaces
 
 
-@pytest.mark.parametrize(
-    ("network", "text"),
-    [
-        ({"defaultNetworkInterface": "slirp"}, "slirp interface is deprecated as of v1.3"),
-        ({"permitBridgeInterfaceOnPodNetwork": False}, "bridge interface is not enabled in kubevirt-config"),
-    ],
-)
-def test_forbidden_interfaces(network: Json, text: str) -> None:
-    with pytest.raises(Rejection, match=text):
-        filled({}, ClusterConfig.of({"network": network}))
+def test_forbidden_interfaces() -> None:
+    with pytest.raises(Rejection, match=r"slirp interface is deprecated as of v1\.3"):
+        filled({}, ClusterConfig.of({"network": {"defaultNetworkInterface": "slirp"}}))
+    with pytest.raises(Rejection, match="bridge interface is not enabled in kubevirt-config"):
+        filled({}, ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}}))
 
 
 @pytest.mark.parametrize(
@@ -74,3 +68,30 @@ def test_pull_policies(image: str, policy: str) -> None:
     disks = ({"image": image}, {"image": image, "imagePullPolicy": "Never"})
     result = filled({"volumes": [{"name": disk["image"], "containerDisk": disk} for disk in disks]})["volumes"]
     assert [volume["containerDisk"]["imagePullPolicy"] for volume in result] == [policy, "Never"]
+
+
+@pytest.mark.parametrize(
+    ("version", "domain", "given", "requested"),
+    [
+        ("1.6.0", {"memory": {"guest": "1Gi"}}, {}, "1Gi"),
+        ("1.6.1", {"memory": {"guest": "1Gi"}}, {"memoryOvercommit": 200}, "512Mi"),
+        ("1.6.3", {"memory": {"guest": "1000M"}}, {"memoryOvercommit": 150}, "666666666"),
+        ("1.6.3", {"memory": {"guest": "9223372036854775807"}}, {"memoryOvercommit": 150}, "0"),
+        ("1.6.3", {"memory": {"guest": "1Ei"}}, {"memoryOvercommit": 150}, "30744573456182586"),
+        ("1.6.3", {"memory": {"guest": "100000000G"}}, {"memoryOvercommit": 150}, "-56311627158063677"),
+        ("1.6.3", {"memory": {"hugepages": {"pageSize": "2Mi"}}}, {}, "2Mi"),
+        ("1.6.3", {"memory": {"hugepages": {"pageSize": "two"}}}, {}, None),
+        ("1.6.3", {"resources": {"limits": {"memory": "2Gi"}}}, {}, "2Gi"),
+        ("1.6.3", {"resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}}}, {}, "1Gi"),
+        ("1.6.3", {}, {}, None),
+        ("1.6.2", {"memory": {"guest": "1Gi"}}, {}, None),
+        ("1.6.4", {"memory": {"guest": "1Gi"}}, {}, None),
+    ],
+)
+def test_requested_memory(version: str, domain: Json, given: Json, requested: str | None) -> None:
+    configuration = config_of(version, {"developerConfiguration": given})
+    shape = configuration.rules.types.vmi
+    spec = decode(shape, {"spec": {"domain": domain}})["spec"]
+    defaults.spec_defaults(spec, configuration)
+    resources = encode(shape, {"spec": spec})["spec"]["domain"]["resources"]
+    assert resources.get("requests", {}).get("memory") == requested

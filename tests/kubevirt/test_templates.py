@@ -44,7 +44,7 @@ def pool(**spec: Any) -> dict[str, Any]:
     }
 
 
-def test_a_vmi_of_a_replica_set_is_the_recorded_one() -> None:
+def test_a_vmi_of_a_replica_set_is_the_recorded_one_and_the_replica_set_is_not_changed() -> None:
     replica_set, real = captured("vmirs-create"), captured("vmi-create-replicaset")
     made = vmi_of_replica_set(replica_set)
     # The cluster gave the replica set its UID.
@@ -57,9 +57,6 @@ def test_a_vmi_of_a_replica_set_is_the_recorded_one() -> None:
     assert [volume["name"] for volume in made["spec"]["volumes"]] == [
         volume["name"] for volume in real["spec"]["volumes"]
     ]
-
-
-def test_a_replica_set_is_not_changed() -> None:
     spec = {"template": {"metadata": {"name": "base"}, "spec": {"domain": {}}}}
     kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet"}
     replica_set = {**kind, "metadata": {"name": "rs"}, "spec": spec}
@@ -70,7 +67,7 @@ def test_a_replica_set_is_not_changed() -> None:
     assert (made["metadata"]["generateName"], "name" in made["metadata"]) == ("base", False)
 
 
-def test_the_vm_of_a_pool() -> None:
+def test_the_vm_of_a_pool_and_names_that_are_numbered_as_the_pool_says() -> None:
     made, revision = vm_of_pool(pool()), {"kubevirt.io/vm-pool-revision-name": "web-3"}
     (owner,) = made["metadata"].pop("ownerReferences")
 
@@ -88,20 +85,17 @@ def test_the_vm_of_a_pool() -> None:
     }
     assert made["spec"]["template"]["metadata"]["labels"] == revision
     assert made["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] == "root-0"
+    plain, both = pool(), pool(nameGeneration={"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True})
+    before = copy.deepcopy(both)
+    assert names_of(vm_of_pool(plain, 2)) == ["root-2", "root-2", "shared", "settings", "key", "user", "answers"]
+    assert names_of(vm_of_pool(both, 7)) == ["root-7", "root-7", "shared", "settings-7", "key-7", "user-7", "answers-7"]
+    assert both == before
 
 
 def names_of(made: dict[str, Any]) -> list[Any]:
     """What the VM's volumes refer to."""
     sources = ({**volume, "name": ""} for volume in made["spec"]["template"]["spec"]["volumes"])
     return [name for source in sources for path, name in leaves(source) if name and path.lower().endswith("name")]
-
-
-def test_names_are_numbered_as_the_pool_says() -> None:
-    plain, both = pool(), pool(nameGeneration={"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True})
-    before = copy.deepcopy(both)
-    assert names_of(vm_of_pool(plain, 2)) == ["root-2", "root-2", "shared", "settings", "key", "user", "answers"]
-    assert names_of(vm_of_pool(both, 7)) == ["root-7", "root-7", "shared", "settings-7", "key-7", "user-7", "answers-7"]
-    assert both == before
 
 
 @pytest.mark.parametrize(
@@ -136,11 +130,15 @@ def made(machine: dict[str, Any], *parameters: dict[str, Any], **values: str) ->
     return vm_of_template(template({"spec": machine}, *parameters), values)["spec"]
 
 
-def test_parameters_take_the_place_of_their_references() -> None:
+def test_parameters_take_the_place_of_their_references_and_the_template_is_not_changed() -> None:
     machine = {"name": "${A}-${B}", "whole": "${{B}}", "text": "x${{B}}", "keys": {"${A}": ["${A}", 1, None]}}
     parameters = {"name": "A", "value": "one"}, {"name": "B", "value": "2"}
     replaced = {"name": "one-2", "whole": 2, "text": "x${{B}}", "keys": {"one": ["one", 1, None]}}
     assert (made(machine, *parameters), made(machine, *parameters, A="two")["name"]) == (replaced, "two-2")
+    given = template({"metadata": {"namespace": "x"}, "spec": {"a": ["${A}"]}}, {"name": "A", "value": "1"})
+    before = copy.deepcopy(given)
+    vm_of_template(given, {"A": "2"})
+    assert given == before
 
 
 @pytest.mark.parametrize(
@@ -158,13 +156,6 @@ def test_what_a_template_does_not_say_is_forced() -> None:
     machine["metadata"]["namespace"] = "${WHERE}"
     parameters = template(machine, {"name": "WHERE", "value": "apps"})
     assert vm_of_template(parameters, {})["metadata"]["namespace"] == "apps"
-
-
-def test_the_template_is_not_changed() -> None:
-    given = template({"metadata": {"namespace": "x"}, "spec": {"a": ["${A}"]}}, {"name": "A", "value": "1"})
-    before = copy.deepcopy(given)
-    vm_of_template(given, {"A": "2"})
-    assert given == before
 
 
 @pytest.mark.parametrize(

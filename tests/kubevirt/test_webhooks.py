@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import config_of
 from tests.kubevirt.plain import PlainAdmission, create, mutate_vm, validate_vm
-from tests.kubevirt.samples import instancetype, vm
-from tests.lookups import among
-from tests.vectors.cases import read
-from tests.vectors.files import FILE
+from tests.kubevirt.samples import among, instancetype, vm
+from tests.vectors.cases import FILE, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, EVEN_PARITY_ANNOTATION, ClusterConfig
@@ -27,8 +26,8 @@ ARM = {"template.kubevirt.io/architecture": "arm64"}
 PCI = "kubevirt.io/pci-topology-version"
 
 
-def mutated(given: Json, *objects: Json, old: Json | None = None) -> PlainAdmission:
-    return mutate_vm(given, among(objects), uuids(), DEFAULTS, old)
+def mutated(given: Json, *objects: Json, configuration: ClusterConfig = DEFAULTS) -> PlainAdmission:
+    return mutate_vm(given, among(objects), uuids(), configuration)
 
 
 def template(answer: PlainAdmission) -> Json:
@@ -37,12 +36,14 @@ def template(answer: PlainAdmission) -> Json:
     return result
 
 
-def test_a_vm_on_its_way_out_is_left_alone() -> None:
+def test_a_vm_on_its_way_out_and_an_unknown_architecture_are_left_alone() -> None:
     given = vm(instancetype={})
     given["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     answer = mutated(given)
     assert answer.is_allowed
     assert "architecture" not in template(answer)["spec"]
+    with pytest.raises(Rejection, match="the architecture riscv64 is none of amd64, arm64, s390x"):
+        created({"architecture": "riscv64"})
 
 
 def source(name: str, labels: Json | None = None, further: str = "") -> Json:
@@ -95,11 +96,6 @@ def created(spec: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
 
 def domain(given: Json, architecture: str = "amd64", configuration: ClusterConfig = DEFAULTS) -> Any:
     return created({"domain": given, "architecture": architecture}, configuration)["spec"]["domain"]
-
-
-def test_an_unknown_architecture_is_left_alone() -> None:
-    with pytest.raises(Rejection, match="the architecture riscv64 is none of amd64, arm64, s390x"):
-        created({"architecture": "riscv64"})
 
 
 @pytest.mark.parametrize(
@@ -205,3 +201,48 @@ def test_instancetypes(memory: Json, messages: list[str]) -> None:
     assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
     # What is denied is not warned of.
     assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])
+
+
+# -- releases ----------------------------------------------------------------------------------------------------------
+
+NEW = {"metadata": {"name": "vm", "namespace": "demo"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "annotated"),
+    [
+        *((version, ()) for version in ("1.6.3", "1.7.1")),
+        *((version, ("amd64 q35", "amd64 pc", "s390x")) for version in ("1.6.4", "1.7.2", "1.8.1")),
+        *((version, ("amd64 q35", "amd64 pc")) for version in ("1.6.5", "1.7.3", "1.8.2")),
+        *((version, ("amd64 q35",)) for version in ("1.6.6", "1.8.3", "1.9.0")),
+    ],
+)
+def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, ...]) -> None:
+    machines = [
+        *(("amd64 q35", "pc-q35-rhel9", "amd64"), ("amd64 q35", "virt-rhel9", "arm64")),
+        *(("amd64 pc", "pc-i440fx-2.10", "amd64"), ("s390x", "s390-ccw-virtio", "s390x")),
+    ]
+    for name, machine, architecture in machines:
+        spec: Json = {"domain": {"machine": {"type": machine}}, "architecture": architecture}
+        of_vm = template(mutated(vm(spec) | NEW, configuration=config_of(version))).get("metadata", {})
+        of_vmi = created(spec, config_of(version))["metadata"]
+        for metadata in (of_vm, of_vmi):
+            assert (PCI in metadata.get("annotations", {})) is (name in annotated), name
+
+
+@pytest.mark.parametrize(
+    ("version", "has_serial", "architecture"),
+    [("1.6.0", False, "amd64"), ("1.6.1", True, "amd64"), ("1.6.3", True, "amd64"), ("1.6.4", True, "arm64")],
+)
+def test_a_new_vm_by_patch_release(version: str, has_serial: bool, architecture: str) -> None:
+    disk = {"metadata": {"name": "dv"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "ds"}}}
+    made = mutated(vm(dataVolumeTemplates=[disk]) | NEW, source("ds", ARM), configuration=config_of(version))
+    spec = template(made)["spec"]
+    assert ("serial" in spec["domain"]["firmware"], spec["architecture"]) == (has_serial, architecture)
+
+
+@pytest.mark.parametrize(("version", "warned"), [("1.8", False), ("1.9", True)])
+def test_the_warning_of_launch_security(version: str, warned: bool) -> None:
+    spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "launchSecurity": {"sev": {}}}
+    answer = admit_instancetype({"spec": spec}, config_of(version).rules)
+    assert (bool(answer.warnings), answer.is_allowed) == (warned, True)

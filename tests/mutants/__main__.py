@@ -38,7 +38,6 @@ STAGES = {
         "tests/forecast/test_drain.py",
         "tests/placement/test_target_pods.py",
         "tests/policies/common/test_migration_targets.py",
-        "tests/policies/common/test_reservations.py",
     ],
 }
 # All tests: what those above import is a list of names that would miss the next one.

@@ -80,9 +80,7 @@ def test_pod_level_and_overhead() -> None:
     assert found == {"cpu": 3 * CPU, "hugepages-2Mi": GI * 10**9, "a/b": 10**9}
     added = sum_requests([{"memory": GI * 10**9}], overhead={"memory": "1Gi", "cpu": "1"})
     assert added == {"memory": 2 * GI * 10**9, "cpu": CPU}
-
-
-def test_containers() -> None:
+    # What is read of containers.
     plain = convert_to_view(Container, {"resources": {"requests": {"cpu": "1"}}}, "container")
     assert (plain.requests, Container().requests) == ({"cpu": CPU}, {})
     assert (is_sidecar(Container(restart_policy="Always")), is_sidecar(plain)) == (True, False)
@@ -231,13 +229,14 @@ class TestDevices:
         assert FOO in gap
         assert FOO not in requests(machine(), launcher)
 
-    def test_what_the_vm_requests_by_name(self) -> None:
+    def test_what_the_vm_requests_by_name_and_kubevirts_own_devices_need_no_explanation(self) -> None:
         vm = machine({"resources": {"requests": {FOO: "3"}}})
         assert (requests(vm, compute_pod({FOO: "3"}))[FOO], requests(vm, None)[FOO]) == (3, 3)
-
-    def test_kubevirts_own_devices_need_no_explanation(self) -> None:
         found = target_pod_demand(machine(), compute_pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
         assert (found.requests, found.gaps) == ({"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}, ())
+        # Claims are named as not evaluated.
+        (gap,) = target_pod_demand(machine(), compute_pod({}, resourceClaims=[{"name": "gpu"}])).gaps
+        assert "ResourceClaims" in gap
 
     def test_what_the_present_node_does_not_offer_either_is_provided_in_another_way(self) -> None:
         """By DRA, or by a scheduler that ignores it: then allocatable says nothing."""
@@ -249,10 +248,6 @@ class TestDevices:
         assert FOO in gap
         assert target_pod_demand(vm, launcher, node(allocatable={FOO: "1"})).requests[FOO] == 1
         assert target_pod_demand(vm, launcher, node()).requests[FOO] == 1
-
-    def test_claims_are_named_as_not_evaluated(self) -> None:
-        (gap,) = target_pod_demand(machine(), compute_pod({}, resourceClaims=[{"name": "gpu"}])).gaps
-        assert "ResourceClaims" in gap
 
 
 def test_a_pod_with_thousands_of_resources() -> None:

@@ -9,9 +9,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import reasons_by_node
-from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, vmi, vmis
-from webhook.placement.eligibility import Group, eligibility_notes, unmet_requirements
+from tests.placement.samples import (
+    affinity,
+    clusters,
+    expression,
+    expressions,
+    node,
+    reasons_by_node,
+    selectors,
+    vmi,
+    vmis,
+)
+from webhook.placement.eligibility import eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Departure, Node
@@ -52,9 +61,7 @@ def test_counts_openings_and_groups() -> None:
     assert openings == [(2, Origin.ADDED), (1, Origin.TAINTS)]
     groups = [(group.count, len(group.failures), VERDICT.names(group)) for group in VERDICT.groups()]
     assert groups == [(2, 1, ["n2", "n3"]), (1, 2, ["n1"]), (1, 2, ["n4"]), (1, 1, ["n5"]), (1, 0, ["n6"])]
-
-
-def test_without_nodes() -> None:
+    # Without nodes.
     eligibility = NodeIndex().review(target_pod_requirements(vmi()))
     assert (eligibility.total, eligibility.count, eligibility.failures, eligibility.names()) == (0, 0, (), [])
     assert (eligibility.openings(), eligibility.groups()) == ((), ())
@@ -88,19 +95,14 @@ def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster:
     matrix = reasons_by_node(eligibility, cluster)
     assert sorted(name for group in groups for name in eligibility.names(group)) == sorted(matrix)
     assert len({group.failures for group in groups}) == len(groups)
-    assert all(described(group) == told(matrix[name]) for group in groups for name in eligibility.names(group))
+    for group in groups:
+        described = [(each.requirement.clause, str(each.taint or "")) for each in group.failures]
+        for name in eligibility.names(group):
+            assert [(each.requirement.clause, each.has.partition(" taint ")[2]) for each in matrix[name]] == described
     # However many count as a few.
     with patch("webhook.placement.eligibility._FEW", few):
         assert (eligibility.groups(), eligibility.names()) == (groups, names)
         assert reasons_by_node(eligibility, cluster) == matrix
-
-
-def described(group: Group) -> list[tuple[str, str]]:
-    return [(each.requirement.clause, str(each.taint or "")) for each in group.failures]
-
-
-def told(reasons: Any) -> list[tuple[str, str]]:
-    return [(each.requirement.clause, each.has.partition(" taint ")[2]) for each in reasons]
 
 
 VM = vmi(
@@ -132,14 +134,11 @@ def test_all_reasons_are_told_not_the_first() -> None:
 NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
 
 
-def test_nothing_to_say() -> None:
+def test_nothing_to_say_but_of_nodes_that_vms_leave() -> None:
     preferred: Any = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}
     anyway = [{"whenUnsatisfiable": "ScheduleAnyway"}, None]
     for spec in ({}, {"affinity": preferred}, {"topologySpreadConstraints": anyway}):
         assert eligibility_notes(vmi(spec), NODES) == ()
-
-
-def test_nodes_that_vms_leave() -> None:
     drained = Departure("Drained", True)
     going = [msgspec.structs.replace(NODES[0], name=f"m{number}", departure=drained) for number in range(5)]
     notes = eligibility_notes(vmi(), [NODES[1], *going])

@@ -11,8 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import FOO, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
+from tests.placement.samples import (
+    FOO,
+    NAMES,
+    clusters,
+    node,
+    nodes,
+    reasons_by_node,
+    reasons_node_by_node,
+    requests,
+    selectors,
+    thorough,
+    vmi,
+    vmis,
+)
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex, suggest_selectors
@@ -247,13 +259,18 @@ def _above(index: NodeIndex, key: str, bound: int) -> list[str]:
     return index.review((OneOf(Origin.AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),)),)).names()
 
 
-def test_sorted_values_follow_the_nodes() -> None:
+def test_sorted_values_follow_the_nodes_and_no_more_labels_are_kept_sorted_than_some() -> None:
     index = NodeIndex([node("n1", {"rank": "1"}), node("n2", {"rank": "5"})])
     assert _above(index, "rank", 3) == ["n2"]
     index.put(node("n1", {"rank": "7"}))
     assert _above(index, "rank", 3) == ["n1", "n2"]
     index.remove("n2")
     assert _above(index, "rank", 3) == ["n1"]
+    index = NodeIndex([node("n1", {f"rank-{number}": str(number) for number in range(100)})])
+    for number in range(100):
+        assert (_above(index, f"rank-{number}", number - 1), _above(index, "rank-0", 0)) == (["n1"], [])
+    assert len(index._thresholds) == 32
+    assert "rank-0" in index._thresholds, "what is asked for again and again stays"
 
 
 def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
@@ -268,14 +285,6 @@ def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
     assert taken < 750_000
 
 
-def test_no_more_labels_are_kept_sorted_than_some() -> None:
-    index = NodeIndex([node("n1", {f"rank-{number}": str(number) for number in range(100)})])
-    for number in range(100):
-        assert (_above(index, f"rank-{number}", number - 1), _above(index, "rank-0", 0)) == (["n1"], [])
-    assert len(index._thresholds) == 32
-    assert "rank-0" in index._thresholds, "what is asked for again and again stays"
-
-
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -283,7 +292,7 @@ def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:
     return [(each.key, each.value, each.count) for each in suggest_selectors(nodes, eligible)]
 
 
-def test_labels_that_some_eligible_nodes_have() -> None:
+def test_labels_that_some_eligible_nodes_have_but_none_that_is_not_for_people_or_names_one_node() -> None:
     parts = [("ssd", "a"), ("hdd", "b"), ("ssd", "b"), ("tape", "c")]
     nodes = NodeIndex(
         node(f"n{at}", {"disk": disk, ZONE: zone, "os": "linux"}) for at, (disk, zone) in enumerate(parts, 1)
@@ -291,9 +300,6 @@ def test_labels_that_some_eligible_nodes_have() -> None:
     # n4 is not eligible, and all have the same os.
     assert suggested(nodes, 0b0111) == [(ZONE, "b", 2), (ZONE, "a", 1), ("disk", "ssd", 2), ("disk", "hdd", 1)]
     assert suggested(nodes, 0b0001) == suggested(nodes, 0) == []
-
-
-def test_labels_that_are_not_for_people_or_name_one_node_are_passed_over() -> None:
     labels = {"cpu-feature.node.kubevirt.io/avx", "kubernetes.io/hostname", "beta.kubernetes.io/arch"}
     assert suggested(NodeIndex([node("n1", dict.fromkeys(labels, "x")), node("n2", {})]), 0b11) == []
     serial = NodeIndex(node(f"n{number}", {"serial": str(number)}) for number in range(100))

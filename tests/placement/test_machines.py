@@ -23,10 +23,8 @@ FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
         ({"receive": {"migrationID": "x"}}, True, False),
         ({"sendTo": {"migrationID": "x"}}, False, True),
         # KubeVirt takes both together for a migration within the cluster.
-        ({"sendTo": {}, "receive": {}}, False, False),
-        ({"sendTo": None}, False, False),
-        ({}, False, False),
-        (None, False, False),
+        *(({"sendTo": {}, "receive": {}}, False, False), ({"sendTo": None}, False, False)),
+        *(({}, False, False), (None, False, False)),
     ],
 )
 def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
@@ -43,18 +41,11 @@ def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
     assert (Migration.adding(added, receives=True).receives, Migration.adding(added).receives) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("status", "waits"),
-    [
-        ({"phase": "WaitingForSync"}, True),
-        ({"phase": "Scheduling", **FROM_FAR}, True),
-        ({"phase": "Scheduling"}, False),
-        ({"phase": "Running", "nodeName": "n1", **FROM_FAR}, False),
-        (None, False),
-    ],
-)
-def test_the_receiving_half(status: Any, waits: bool) -> None:
-    assert convert_to_view(Vmi, {"status": status}, "vmi").waits_for_source is waits
+def test_the_receiving_half() -> None:
+    waiting: list[Any] = [{"phase": "WaitingForSync"}, {"phase": "Scheduling", **FROM_FAR}]
+    others: list[Any] = [{"phase": "Scheduling"}, {"phase": "Running", "nodeName": "n1", **FROM_FAR}, None]
+    found = [convert_to_view(Vmi, {"status": each}, "vmi").waits_for_source for each in waiting + others]
+    assert found == [True] * 2 + [False] * 3
 
 
 def test_terms_keep_their_places() -> None:
@@ -80,16 +71,7 @@ def test_feature_gates() -> None:
     assert not DEFAULTS.is_gate_open("A")
 
 
-@pytest.mark.parametrize(
-    ("affinity", "terms"),
-    [({"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}, ["zone=a"]), ({}, [])],
-)
-def test_volumes(affinity: Any, terms: list[str]) -> None:
-    volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": affinity}}, "volume")
-    assert [str(term) for term in volume.terms] == terms
-
-
-def test_volumes_claims_and_what_they_are_bound_to() -> None:
+def test_what_is_read_of_a_vmi_and_its_claims() -> None:
     volumes = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "claim"}},
         {"name": "b", "dataVolume": {"name": "data"}},
@@ -103,9 +85,10 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
     assert [volume.claim if volume else None for volume in spec.volumes or ()] == ["claim", "data", "", "", "", None]
     assert convert_to_view(Claim, {"spec": {"volumeName": "pv"}}, "claim").volume == "pv"
     assert Claim().volume == convert_to_view(Claim, {"spec": {}}, "claim").volume == ""
-
-
-def test_what_is_read_of_a_vmi() -> None:
+    in_a = {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}
+    for near, terms in ((in_a, ["zone=a"]), ({}, [])):
+        volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": near}}, "volume")
+        assert [str(term) for term in volume.terms] == terms
     assert (vmi(nodeName="n1").node_name, Vmi().node_name, vmi().node_name) == ("n1", "", "")
     ended = [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended]
     assert (ended, Vmi().has_ended) == (["Succeeded", "Failed"], False)
@@ -137,9 +120,7 @@ def test_kvm_is_not_the_only_hypervisor(version: str, configuration: Any, needed
     assert config_of(version, configuration).needs_kvm is needed
 
 
-@pytest.mark.parametrize(
-    ("backup", "runs"),
-    [(None, False), ({}, False), ({"backupName": "b"}, True), ({"backupName": "b", "completed": True}, False)],
-)
-def test_backups(backup: Any, runs: bool) -> None:
-    assert vmi(changedBlockTracking={"backupStatus": backup}).is_backed_up is runs
+def test_backups() -> None:
+    statuses: list[Any] = [None, {}, {"backupName": "b", "completed": True}, {"backupName": "b"}]
+    backed_up = [vmi(changedBlockTracking={"backupStatus": status}).is_backed_up for status in statuses]
+    assert backed_up == [False, False, False, True]

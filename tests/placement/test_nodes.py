@@ -14,15 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import FOO, KEYS, affinity, node
+from tests.placement.samples import FOO, KEYS, affinity, node, reasons_by_node, reasons_node_by_node, thorough
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
-from webhook.k8s.types.scheduling import Placed, Taint
+from webhook.k8s.types.scheduling import Placed, Taint, Toleration, is_tolerated
 from webhook.placement import nodes as module
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Vmi
-from webhook.placement.nodes import CORDON, KVM_DEVICE, Labels, Node, convert_to_view, parse_allocatable, plain_labels
+from webhook.placement.nodes import (
+    CORDON,
+    KVM_DEVICE,
+    Labels,
+    Node,
+    Tolerated,
+    convert_to_view,
+    parse_allocatable,
+    plain_labels,
+)
 from webhook.placement.requirements import contradictions
 from webhook.placement.target_pods import own_requirements
 
@@ -103,9 +111,12 @@ def test_what_the_scheduler_compares(resources: tuple[str, ...], is_counted: boo
         assert module.is_extended_resource(resource) is is_extended, "a device plugin provides it"
 
 
-def test_what_is_not_a_quantity_is_never_a_reason_against_a_node() -> None:
+def test_what_is_not_a_quantity_or_has_yet_to_be_reported_is_no_reason_against_a_node() -> None:
     assert nanos("much") is None
     assert parse_allocatable({FOO: "much", "memory": None}) == {FOO: 2**63 - 1}
+    reported = node(allocatable={KVM_DEVICE: "110"})
+    for resource in ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", FOO):
+        assert reported.lacks(resource, 1) is (resource in ("hugepages-2Mi", FOO))
 
 
 # -- labels: as the dictionary that they were; nodes of one kind share the table of their keys -------------------------
@@ -186,9 +197,7 @@ def test_what_is_kept_of_a_node() -> None:
     assert [str(taint) for taint in kept.taints] == ["a=x:NoExecute", "b:NoSchedule"]
     assert Node.read({"metadata": {"name": "n"}}) == Node("n", {})
     assert Node.read({"metadata": {"name": "n", "labels": None}, "spec": None, "status": {}}) == Node("n", {})
-
-
-def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
+    # A cordoned node has no second reason in its taint.
     taint = {"key": CORDON.key, "effect": CORDON.effect}
     assert node("n1", taints=[taint], cordoned=True).taints == ()
     assert node("n1", taints=[taint]).taints == (CORDON,)
@@ -229,12 +238,6 @@ def test_why_vms_leave_a_node(conditions: Any, taint_effect: str | None, clause:
 @pytest.mark.parametrize(("kvm", "none"), [("0", True), (0, True), ("1k", False), ("110", False), (None, False)])
 def test_kvm(kvm: Any, none: bool) -> None:
     assert node(kvm=kvm).no_kvm is none
-
-
-def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good() -> None:
-    reported = node(allocatable={KVM_DEVICE: "110"})
-    for resource in ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", FOO):
-        assert reported.lacks(resource, 1) is (resource in ("hugepages-2Mi", FOO))
 
 
 @pytest.mark.parametrize(
@@ -319,3 +322,16 @@ def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
 def test_the_items_of_the_set_are_chosen_in_order(members: set[int]) -> None:
     bits = sum(1 << member for member in members)
     assert list(module.bitset_items(bits, range(201))) == list(module.bitset_positions(bits)) == sorted(members)
+
+
+_texts = st.sampled_from([None, "", "a", "b"])
+_operators = st.sampled_from([None, "", "Equal", "Exists", "Gt", "equal"])
+_effects = st.sampled_from(["NoSchedule", "NoExecute"])
+_tolerations = st.builds(Toleration, _texts, _operators, _texts, _effects | st.sampled_from([None, ""]))
+_taints = st.builds(Taint, st.sampled_from(["", "a", "b"]), st.sampled_from(["", "a"]), _effects)
+
+
+@thorough
+@given(st.lists(_tolerations, max_size=4), _taints)
+def test_found_at_once_is_found_one_by_one(tolerations: list[Toleration], taint: Taint) -> None:
+    assert Tolerated(tolerations).covers(taint) is is_tolerated(taint, tolerations)

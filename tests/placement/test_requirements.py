@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden_files import Golden
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import (
     FOO,
     HOST,
@@ -20,6 +19,8 @@ from tests.placement.samples import (
     expression,
     expressions,
     node,
+    reasons_by_node,
+    reasons_node_by_node,
     selectors,
     vmi,
     vmis,
@@ -92,6 +93,10 @@ def test_amounts_in_units_and_requirements_in_sets() -> None:
     assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == module.Kvm(Origin.KVM).clause
     assert len({Label(Origin.VM, ZONE), Label(Origin.VM, ZONE), Label(Origin.ADDED, ZONE)}) == 2
     assert len({module.Untainted(Origin.TAINTS, (Toleration("a"),)), module.Untainted(Origin.TAINTS, ())}) == 2
+    # What every node has cannot be absent.
+    assert not module.are_satisfiable([Expression("metadata.name", "DoesNotExist")])
+    assert module.are_satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
+    assert module.are_satisfiable([])
 
 
 NAMED = {"cpu": {"model": "Westmere"}}
@@ -140,12 +145,6 @@ def test_bounds_of_one_label(possible: bool, asked: list[tuple[str, ...]]) -> No
     assert (
         module.are_compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
     )
-
-
-def test_what_every_node_has_can_not_be_absent() -> None:
-    assert not module.are_satisfiable([Expression("metadata.name", "DoesNotExist")])
-    assert module.are_satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
-    assert module.are_satisfiable([])
 
 
 valid = st.one_of(
@@ -232,13 +231,10 @@ def test_what_kubevirt_drops_without_a_word() -> None:
     assert {key: each.is_dropped for key, each in by_key.items()} == {key: is_ for key, (_, is_) in dropped.items()}
     assert list(map(party, by_key[SVM].requirements)) == [f"added: {SVM}=true", f"kubevirt: no {SVM}"]
     assert not contradictions(added_to({"affinity": affinity({})}, {}))[0].is_dropped
-
-
-def test_a_key_of_its_own_is_never_dropped() -> None:
-    """The affinity leaves zone a or hdd; neither wish nor VM is in the other's way by itself."""
+    # The affinity leaves zone a or hdd; neither wish nor VM is in the other's way by itself.
     near = affinity(ZONE_A, expressions(expression("disk", "In", "hdd")))
-    (found,) = contradictions(added_to({"nodeSelector": {"disk": "ssd"}, "affinity": near}, {"zone": "b"}))
-    assert (len(found.requirements), found.is_dropped) == (3, False)
+    (both,) = contradictions(added_to({"nodeSelector": {"disk": "ssd"}, "affinity": near}, {"zone": "b"}))
+    assert (len(both.requirements), both.is_dropped) == (3, False)
 
 
 def test_what_kubevirt_holds_a_pod_to() -> None:

@@ -11,8 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import config_of
-from tests.placement.node_by_node import reasons_node_by_node
-from tests.placement.samples import HOST, affinity, clusters, expression, expressions, node, pod, selectors, vmi, vmis
+from tests.placement.samples import (
+    HOST,
+    affinity,
+    clusters,
+    expression,
+    expressions,
+    node,
+    pod,
+    reasons_node_by_node,
+    selectors,
+    vmi,
+    vmis,
+)
 from tests.placement.samples import kubevirt as settings
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression
@@ -98,8 +109,7 @@ def test_dedicated_cpus_and_hyperv_if_strict() -> None:
 @pytest.mark.parametrize(
     ("domain", "needed"),
     [
-        ({"cpu": {"features": [{"name": "invtsc", "policy": "require"}]}}, True),
-        ({"cpu": {"features": [{"name": "invtsc", "policy": "force"}]}}, True),
+        *(({"cpu": {"features": [{"name": "invtsc", "policy": each}]}}, True) for each in ("require", "force")),
         ({"cpu": {"features": [{"name": "invtsc"}]}}, False),
         ({"features": {"hyperv": {"reenlightenment": {"enabled": True}}}}, True),
         ({"features": {"hyperv": {"reenlightenment": {}}}}, False),
@@ -120,15 +130,17 @@ def test_architecture() -> None:
     assert generated_labels(arm, CROSS, {}) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
     assert (module.is_emulated(vmi(), CROSS), generated_labels(vmi(), CROSS, {})) == (False, [])
+    # By releases.
+    gate = "CrossArchitectureVirtualization"
+    assert ARCH in keys_of_release("1.8", gate, architecture="arm64")
+    assert "kubevirt.io/vm-arch-arm64" in keys_of_release("1.9", gate, architecture="arm64")
+    assert "kubevirt.io/vm-arch-arm64" not in keys_of_release("1.9", architecture="arm64")
 
 
-def test_what_nodes_must_not_have() -> None:
+def test_what_nodes_must_not_have_and_what_a_hosts_own_cpu_asks() -> None:
     named = vmi(None, {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}})
     assert module.forbidden_labels(vmi()) == module.forbidden_labels(vmi(None, HOST_MODEL)) == [OBSOLETE]
     assert module.forbidden_labels(named) == [f"{FEATURE}svm"]
-
-
-def test_a_hosts_own_cpu() -> None:
     features = {f"{MODEL_FEATURES}vmx": "true", f"{MODEL_FEATURES}by-hand": "yes"}
     assert module.host_model_labels(features | SKYLAKE | {WESTMERE: "true"}) == {
         f"{MODEL}Skylake": "true",
@@ -178,9 +190,7 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
         # The plugin is not switched on, or the annotation is younger than the pod.
         ("env=prod", {}, []),
         ("env=prod", {"env": "test"}, []),
-        ("", {"env": "prod"}, []),
-        (None, {"env": "prod"}, []),
-        (",=,env", {"env": "prod"}, []),
+        *((annotation, {"env": "prod"}, []) for annotation in ("", None, ",=,env")),
     ],
 )
 def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], expected: list[str]) -> None:
@@ -326,10 +336,12 @@ def test_labels_by_their_origin(
     assert added is not None or not any(isinstance(each, Elsewhere) for each in requirements)
 
 
-def test_kvm_is_needed_unless_it_is_emulated() -> None:
+def test_kvm_is_needed_unless_it_is_emulated_and_defaults_are_none() -> None:
     for configuration, needed in ((DEFAULTS, True), (settings(useEmulation=True), False)):
         found = target_pod_requirements(vmi(), configuration=configuration)
         assert any(isinstance(each, Kvm) for each in found) is needed
+    said = target_pod_requirements(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
+    assert target_pod_requirements(Vmi()) == said == target_pod_requirements(Vmi(), source_pod=LauncherPod())
 
 
 UNREACHABLE, NOT_READY = "node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"
@@ -417,15 +429,12 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
     ]
 
 
-def test_the_present_node_is_left() -> None:
+def test_the_present_node_is_left_and_what_is_not_known_is_a_gap() -> None:
     running = vmi(None, NAMED, nodeName="n1")
     assert Elsewhere("source node", "n1", "host-1") in target_pod_requirements(running, source_node=INTEL)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running)
     assert Elsewhere("source node", "n1") in target_pod_requirements(running, source_node=node("n2"))
     assert not any(isinstance(each, Elsewhere) for each in target_pod_requirements(PLAIN))
-
-
-def test_gaps() -> None:
     source = pod()
     assert requirement_gaps(PLAIN, Migration(), source, INTEL) == ()
     no_pod, no_node = requirement_gaps(PLAIN, Migration(), None, None)
@@ -460,13 +469,6 @@ def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
 def test_nodes_for_snp_and_tdx(security: str, label: str) -> None:
     for version, needed in (("1.6", False), ("1.7", True)):
         assert (label in keys_of_release(version, domain={"launchSecurity": {security: {}}})) is needed
-
-
-def test_other_architectures() -> None:
-    gate = "CrossArchitectureVirtualization"
-    assert ARCH in keys_of_release("1.8", gate, architecture="arm64")
-    assert "kubevirt.io/vm-arch-arm64" in keys_of_release("1.9", gate, architecture="arm64")
-    assert "kubevirt.io/vm-arch-arm64" not in keys_of_release("1.9", architecture="arm64")
 
 
 # -- properties --------------------------------------------------------------------------------------------------------
@@ -504,8 +506,3 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     for kind, number in ((Untainted, 1), (Uncordoned, 1), (OneOf, has_affinity)):
         assert sum(isinstance(each, kind) for each in requirements) == number
     assert set(target_pod_requirements(vm, **options)) <= set(requirements)
-
-
-def test_defaults() -> None:
-    said = target_pod_requirements(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
-    assert target_pod_requirements(Vmi()) == said == target_pod_requirements(Vmi(), source_pod=LauncherPod())

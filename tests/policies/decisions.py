@@ -7,7 +7,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from tests.builders import Json
+from tests import builders
+from tests.builders import Json, known
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.facts import Facts
@@ -42,3 +43,16 @@ def declaring(obj: Json, *paths: tuple[str, ...]) -> Json:
             inner = inner.setdefault(segment if segment[1:2] == ":" else f"f:{segment}", {})
     obj["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": tree}]
     return obj
+
+
+def decide_scheduling(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
+    """The scheduling policy's decision at the endpoint that serves the review's resource, and its idempotence."""
+    request = body["request"]
+    path = f"/mutate/scheduling/{request['resource']['resource']}/enforce"
+    given = Facts.of(known() if facts is None else facts), builders.scheduling(**settings)
+    decision = evaluate(path, body, *given)
+    if decision.changes and request["operation"] == "CREATE":
+        after = patched(request["object"], decision)
+        repeated = evaluate(path, body | {"request": request | {"object": after}}, *given)
+        assert not operations(after, repeated.changes), "a reinvocation must change nothing"
+    return decision

@@ -27,17 +27,13 @@ def configurations(version: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((version / "webhooks.yaml").read_text()))
 
 
-def entries(version: Path) -> list[dict[str, Any]]:
-    return [entry for configuration in configurations(version) for entry in configuration["webhooks"]]
-
-
 def test_the_version_that_is_in_the_tree_is_recorded() -> None:
     assert __version__ in {version.name for version in VERSIONS}
 
 
 @by_version
 def test_this_version_serves_what_configurations_of_another_one_call(version: Path) -> None:
-    for entry in entries(version):
+    for entry in (entry for configuration in configurations(version) for entry in configuration["webhooks"]):
         endpoint = BY_PATH[entry["clientConfig"]["service"]["path"]]
         (rule,) = entry["rules"]
         resource = f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource
@@ -66,7 +62,9 @@ def test_an_upgrade_calls_nothing_that_the_other_version_does_not_serve(version:
 LATER = "migration: {collision: warn, settingOfALaterVersion: 1}\n"
 
 
-async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_later_one(tmp_path: Path) -> None:
+async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_later_one_and_a_starting_one_says_which(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("migration: {collision: ignore}\n")
     told: list[InputError] = []
@@ -78,9 +76,6 @@ async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_late
 
     assert followed.current.migration.collision == "ignore"
     assert ["settingOfALaterVersion" in str(one) for one in told] == [True]
-
-
-def test_a_replica_that_starts_with_a_later_setting_says_which(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(LATER)
 

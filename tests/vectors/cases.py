@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.lookups import among
+from tests.kubevirt.samples import among
 from webhook.errors import InputError
 from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.rejection import Get
@@ -20,6 +20,12 @@ from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 
 Json = dict[str, Any]
+
+DATA = Path(__file__).parents[1] / "data"
+# Usual cases, and rare ones: odd amounts, old and lost revisions, fields that Go writes as null.
+FILE = DATA / "instancetypes.jsonl.gz"
+# The answers of each supported release of KubeVirt, to cases of its own and to one of every rule that differs.
+VERSIONS = tuple(sorted((DATA / "versions").glob("*.jsonl.gz")))
 
 _TYPES: dict[type, str] = {dict: "object", list: "list"}
 

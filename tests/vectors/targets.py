@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jsonpatch
-import msgspec
-
-from tests.builders import CONTROLLER, installed, known
-from tests.placement.node_by_node import reasons_node_by_node
+from tests.builders import installed, known, review
+from tests.placement.samples import reasons_node_by_node
+from tests.policies.decisions import evaluate, patched
 from tests.vectors.cases import Json, VectorCase
-from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
@@ -23,12 +19,10 @@ from webhook.placement.nodes import Node, convert_to_view
 from webhook.placement.requirements import Allocatable, Elsewhere, Kvm, Requirements, kept_by_kubevirt, without_dropped
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common import migration_targets
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.model import MigrationSettings
 
 STAGES = ("kubevirt",)
 _HELD = (MigrationSettings(collision="deny"), MigrationSettings(collision="ignore"))
-_ENDPOINT = BY_PATH["/mutate/migration/pods/enforce"]
 
 
 def failures(case: VectorCase) -> dict[str, list[str]]:
@@ -75,20 +69,8 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
 def _constrained(case: VectorCase, facts: Mapping[Key[Any], object], settings: MigrationSettings) -> Json:
     """The target pod as the webhook's second layer makes it."""
     pod: Json = case.given["targetPod"]
-    request = {
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "namespace": case.namespace,
-        "operation": "CREATE",
-        "userInfo": {"username": CONTROLLER},
-        "object": pod,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    received = _ENDPOINT.codec.decode(msgspec.json.encode(review)).request
-    decision = _ENDPOINT.handler(received.object, received, Facts.of(facts), settings)
-    patch = msgspec.json.decode(msgspec.json.encode(operations(received.object, decision.changes)))
-    result: Json = jsonpatch.apply_patch(copy.deepcopy(pod), patch)
-    return result
+    body = review(pod, namespace=case.namespace)
+    return patched(pod, evaluate("/mutate/migration/pods/enforce", body, Facts.of(facts), settings))
 
 
 def _eligible(requirements: Requirements, nodes: Iterable[Node]) -> list[str]:

@@ -15,8 +15,8 @@ from tests.golden_files import Golden
 from tests.waiting import other_turns
 from webhook.facts import ListKey
 from webhook.k8s.client import list_pages
-from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError
-from webhook.k8s.client.list_pages import KEPT_BYTES, PAGE_BYTES, TURN_BYTES, decode_items, pages
+from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiError, TooLargeError, fetch_body
+from webhook.k8s.client.list_pages import KEPT_BYTES, PAGE_BYTES, TURN_BYTES, decode_items, fetch_list, pages
 from webhook.k8s.client.transport import KubernetesTransport
 from webhook.k8s.resources import PENDING_PODS
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
@@ -41,9 +41,7 @@ async def test_all_pages_come(server: FakeApiServer, transport: KubernetesTransp
     assert found == [["pod-1", "pod-2", "pod-3"], ["pod-4"]]
     versions = [page.meta.resource_version async for page in pages(transport, PENDING_PODS, limit=3, seconds=5)]
     assert versions == [str(server.version)] * 2
-
-
-async def test_a_moment_too_long_ago_is_refused(server: FakeApiServer, transport: KubernetesTransport) -> None:
+    # A moment that is too long ago is an error.
     server.page_hook = server.compact
     with pytest.raises(ApiError) as caught:
         await names_of(transport, limit=2)
@@ -196,3 +194,28 @@ async def test_lists_of_different_vms_take_turns(case: LiveCase) -> None:
     assert len(case.server.requests(PATH)) == 4
     release.set()
     assert sorted(map(len, await asyncio.gather(*reading))) == [0] * 29 + [1]
+
+
+LONGEST = 253
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x" * (LONGEST + 1), "x" * 1_000_000, "\u00e9" * (LONGEST + 1), "", ".", "..", "a%2Fb", "a/b"),
+        "../../../../api/v1/namespaces/kube-system/secrets/x",
+    ],
+)
+async def test_names_that_no_object_can_have_are_not_asked_for(
+    server: FakeApiServer, transport: KubernetesTransport, name: str
+) -> None:
+    assert await fetch_body(transport, PENDING_PODS, "demo", name, 5.0) is None
+    assert await fetch_body(transport, PENDING_PODS, name, "pod", 5.0) is None
+    # Without a namespace, a list is of all.
+    assert not name or await fetch_list(transport, PENDING_PODS, name, "", 5.0) == ()
+    assert server.asked == []
+
+
+async def test_the_longest_name_is_asked_for(server: FakeApiServer, transport: KubernetesTransport) -> None:
+    assert await fetch_body(transport, PENDING_PODS, "demo", "x" * LONGEST, 5.0) is None
+    assert [asked.path for asked in server.asked] == [PENDING_PODS.path("demo", "x" * LONGEST)]

@@ -268,16 +268,16 @@ class TestWatch:
         assert copy.reflector.get("a") is None
         assert (copy.lists, copy.changes) == (1, [(None, "a"), (None, "b"), ("b", "b"), ("a", None)])
 
-    async def test_reports_only_what_the_view_shows(self, copy: ReflectedCopy) -> None:
+    async def test_asks_for_bookmarks_and_an_end_and_reports_only_what_the_view_shows(
+        self, copy: ReflectedCopy
+    ) -> None:
+        expected = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "240"}
+        assert copy.asked("watch")[0] == expected | {"resourceVersion": str(copy.server.version)}
         copy.server.put(NAMESPACES, "a", metadata={"labels": {"mode": "enforce"}}, status={"phase": "Terminating"})
         copy.server.send({"type": "DELETED", "object": {"metadata": {"name": "never-seen"}}})
         copy.put("b")
         await copy.becomes("a", "b")
         assert copy.changes == [(None, "a"), (None, "b")]
-
-    async def test_asks_for_bookmarks_and_an_end(self, copy: ReflectedCopy) -> None:
-        expected = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "240"}
-        assert copy.asked("watch")[0] == expected | {"resourceVersion": str(copy.server.version)}
 
     async def test_goes_on_where_events_and_bookmarks_left_off(self, copy: ReflectedCopy) -> None:
         copy.put("b")
@@ -299,15 +299,14 @@ class TestWatch:
         await copy.becomes("a", "b")
         assert (copy.lists, copy.clock.slept) == (1, [0.25])
 
-    async def test_lines_of_many_megabytes(self, copy: ReflectedCopy) -> None:
+    async def test_lines_of_many_megabytes_unknown_events_and_floods(self, copy: ReflectedCopy) -> None:
+        copy.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
         copy.server.put(NAMESPACES, "big", metadata={"managedFields": ["x" * (5 << 20)]})
         copy.put("small")
         await copy.becomes("a", "big", "small")
-
-    async def test_unknown_events_and_empty_lines_are_passed_over(self, copy: ReflectedCopy) -> None:
-        copy.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
-        copy.put("b")
-        await copy.becomes("a", "b")
+        events = [{"type": "ADDED", "object": {"metadata": {"name": f"ns{number}"}}} for number in range(500)]
+        copy.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        await until(lambda: len(copy.reflector) == 503)
         assert copy.lists == 1
 
     async def test_needs_no_listener(self, tmp_path: Path) -> None:
@@ -316,11 +315,6 @@ class TestWatch:
             await copy.becomes("a", "b")
             copy.server.remove(NAMESPACES, "b")
             await copy.becomes("a")
-
-    async def test_a_flood_lets_others_run(self, copy: ReflectedCopy) -> None:
-        events = [{"type": "ADDED", "object": {"metadata": {"name": f"ns{number}"}}} for number in range(500)]
-        copy.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-        await until(lambda: len(copy.reflector) == 501)
 
 
 class TestGone:
@@ -473,15 +467,15 @@ class TestTrouble:
         async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
             assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
-    async def test_server_errors_in_a_watch_need_no_list_at_first(self, copy: ReflectedCopy) -> None:
+    async def test_server_errors_in_a_watch_need_no_list_but_a_version_that_is_refused_three_times_is_doubted(
+        self, copy: ReflectedCopy
+    ) -> None:
         copy.server.send(FAILED)
         await copy.watched(2)
         assert copy.lists == 1
         copy.put("b")
         await copy.becomes("a", "b")
         assert copy.lists == 1
-
-    async def test_but_a_version_that_is_refused_three_times_is_doubted(self, copy: ReflectedCopy) -> None:
         copy.server.fail(PATH, 504, "Timeout", times=3, verb="watch")  # "Too large resource version"
         copy.server.end_watches()
         await until(lambda: copy.lists == 2)

@@ -59,6 +59,8 @@ class TestRequests:
         assert {name: asked.headers[name] for name in expected} == expected
         assert asked.query == {"labelSelector": "a in (b, c)"}
         assert transport.cluster == f'context "fake", {server.url}'
+        # Any status is an answer.
+        assert (await transport.request("DELETE", "/apis/nothing"))[0] == 404
 
     async def test_answers_have_room_for_so_many_bytes(
         self, server: FakeApiServer, transport: KubernetesTransport
@@ -100,9 +102,6 @@ class TestRequests:
         assert (asked.method, asked.query, asked.headers["Content-Type"]) == ("PATCH", query, content)
         assert msgspec.json.decode(asked.body) == msgspec.json.decode(sent)
 
-    async def test_any_status_is_an_answer(self, transport: KubernetesTransport) -> None:
-        assert (await transport.request("DELETE", "/apis/nothing"))[0] == 404
-
     async def test_in_time_or_never(
         self, server: FakeApiServer, transport: KubernetesTransport, golden: Golden
     ) -> None:
@@ -124,14 +123,14 @@ class TestRequests:
 
 
 class TestWatchOverTheWire:
-    async def test_begins_with_an_empty_piece(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
+    async def test_begins_with_an_empty_piece_or_is_refused(
+        self, server: FakeApiServer, transport: KubernetesTransport
+    ) -> None:
         async with aclosing(transport.watch(PATH, WATCH)) as pieces:
             assert await anext(pieces) == b""
             await until(lambda: server.watching)
             server.send(b"one\n")
             assert await anext(pieces) == b"one\n"
-
-    async def test_refused(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
         server.fail(PATH, 403, "Forbidden")
         with pytest.raises(ApiError) as caught:
             await anext(transport.watch(PATH, WATCH))

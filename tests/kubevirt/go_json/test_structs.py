@@ -12,8 +12,7 @@ from msgspec import ValidationError
 from tests.golden_files import Golden
 from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype
-from tests.vectors.cases import Json, read
-from tests.vectors.files import FILE
+from tests.vectors.cases import FILE, Json, read
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.k8s import quantity
@@ -21,6 +20,7 @@ from webhook.k8s.quantity import Computed
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import (
     CANONICAL_QUANTITY,
+    EMPTY,
     MAX_BYTES,
     MAX_KEYS,
     MAX_OBJECTS,
@@ -28,6 +28,7 @@ from webhook.kubevirt.go_json.structs import (
     NEVER,
     STRING,
     List,
+    OrNull,
     Struct,
     Value,
     check_of,
@@ -36,7 +37,9 @@ from webhook.kubevirt.go_json.structs import (
     decode,
     decode_remembered,
     encode,
+    is_known,
     is_too_large,
+    replace_fields,
     share,
     share_changes,
 )
@@ -114,6 +117,11 @@ def _answer(write: Callable[[Struct, Any], Json], shape: Struct, value: Any) -> 
 def test_a_part_that_stays_as_it_is_is_shared() -> None:
     given = {"disks": DISKS, "rng": {}, "autoattachInputDevice": False}
     assert share(DEVICES, given) is given
+    # A spec without resources shares all else.
+    whole: Json = {"domain": {"devices": {"disks": DISKS}}, "networks": [{"name": "a", "pod": {}}]}
+    answer = share(VMI_SPEC, whole)
+    assert answer == {**whole, "domain": {**whole["domain"], "resources": {}}}
+    assert answer["domain"]["devices"] is whole["domain"]["devices"]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +162,6 @@ def test_what_was_left_out_is_written() -> None:
         "always": {"rest": {}},
     }
     assert share(shape, given)["always"] is given["always"]
-
-
-def test_a_spec_without_resources_shares_all_else() -> None:
-    given: Json = {"domain": {"devices": {"disks": DISKS}}, "networks": [{"name": "a", "pod": {}}]}
-    answer = share(VMI_SPEC, given)
-    assert answer == {**given, "domain": {**given["domain"], "resources": {}}}
-    assert answer["domain"]["devices"] is given["domain"]["devices"]
 
 
 def test_what_was_made_of_a_written_object_is_written_where_it_changed() -> None:
@@ -261,6 +262,12 @@ def test_an_equal_object_is_not_decoded_again() -> None:
     first = remembered(instancetype(cpu={"guest": 3}))
     assert first == decode(SHAPE, instancetype(cpu={"guest": 3}))
     assert remembered(instancetype(cpu={"guest": 3})) is first
+    # A key that is no string is not taken for its text, and messages show no keys.
+    remembered(instancetype(annotations={"1": "a"}))
+    with pytest.raises(InputError, match=r"annotations"):
+        remembered(instancetype(annotations={1: "a"}))
+    with pytest.raises(InputError, match=r"^here\.spec\.nodeSelector\[\.\.\.\]: "):
+        remembered(instancetype(nodeSelector={"hidden": 1}))
 
 
 @pytest.mark.parametrize("guest", [True, 3.0, "3"])
@@ -268,17 +275,6 @@ def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
     remembered(instancetype(cpu={"guest": 3}))
     with pytest.raises(InputError, match=r"^here\.spec\.cpu\.guest: "):
         remembered(instancetype(cpu={"guest": guest}))
-
-
-def test_a_key_that_is_no_string_is_not_taken_for_its_text() -> None:
-    remembered(instancetype(annotations={"1": "a"}))
-    with pytest.raises(InputError, match=r"annotations"):
-        remembered(instancetype(annotations={1: "a"}))
-
-
-def test_messages_show_no_keys() -> None:
-    with pytest.raises(InputError, match=r"^here\.spec\.nodeSelector\[\.\.\.\]: "):
-        remembered(instancetype(nodeSelector={"hidden": 1}))
 
 
 @pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES, deep()], ids=range(5))
@@ -301,3 +297,37 @@ def test_so_many_are_remembered_and_no_more() -> None:
     for number in range(1, MAX_OBJECTS + 20):
         remembered(instancetype(cpu={"guest": number}))
     assert len(structs._kept) == MAX_OBJECTS
+
+
+class TestChangedShapes:
+    INNER = Struct(a=STRING, b=STRING)
+    SHAPE = Struct(plain=INNER, value=Value(INNER), items=List(INNER, 2), nullable=OrNull(List(INNER)))
+
+    @pytest.mark.parametrize("path", ["plain.b", "value.b", "items.b", "nullable.b"])
+    def test_a_field_is_removed_wherever_it_is(self, path: str) -> None:
+        one = {"a": "1", "b": "2"}
+        given: Json = {"plain": one, "value": one, "items": [one], "nullable": [one]}
+        name = path.partition(".")[0]
+        taken = decode(replace_fields(self.SHAPE, {path: None}), given)
+        assert [part for part in given if taken[part] != given[part]] == [name]
+        assert decode(self.SHAPE, given) == given
+
+    def test_limits_stay(self) -> None:
+        with pytest.raises(InputError, match="more than 2"):
+            decode(replace_fields(self.SHAPE, {"items.b": None}), {"items": [{}, {}, {}]})
+
+    @pytest.mark.parametrize(
+        ("value", "known"),
+        [
+            ({}, True),
+            ({"plain": {"a": 1}}, True),
+            ({"plain": {"c": 1}}, False),
+            ({"value": {"c": 1}}, False),
+            ({"items": [{"a": 1}, {"c": 1}]}, False),
+            ({"nullable": [{"c": 1}]}, False),
+            ({"items": "text"}, True),
+            ({"other": EMPTY}, False),
+        ],
+    )
+    def test_unknown_members(self, value: Any, known: bool) -> None:
+        assert is_known(self.SHAPE, value) is known

@@ -40,7 +40,7 @@ def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]
     assert ("subdomain" in spec) is not bool(paths)
 
 
-def test_sentences() -> None:
+def test_sentences_and_an_overcommit_of_one_percent() -> None:
     _, conflicts = applied({"schedulerName": "s", "domain": {"cpu": {"cores": 1}}}, WANTED)
     paths = "spec.template.spec.schedulerName, spec.template.spec.domain.cpu.cores"
     assert str(Conflicts(conflicts)) == f"VM field(s) {paths} conflicts with selected instance type"
@@ -53,8 +53,5 @@ def test_sentences() -> None:
     assert deny(conflicts * 6).message.endswith(", and 2 more validation errors")
     assert "more" not in deny(conflicts * 5).message
     assert deny([*(conflicts * 5), conflicts[0]]).message.endswith(", and 1 more validation errors")
-
-
-def test_an_overcommit_of_one_percent_counts() -> None:
     spec, _ = applied({"domain": {}}, {"memory": {"guest": "100M", "overcommitPercent": 1}})
     assert spec["domain"]["resources"] == {"requests": {"memory": "99M"}}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kubevirt.samples import instancetype, revision, vm
-from tests.lookups import among
+from tests.kubevirt.samples import among, instancetype, revision, vm
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.find import (
@@ -37,15 +36,12 @@ def guest(matcher: Json, reference: str = "") -> int:
     return int(spec["cpu"]["guest"])
 
 
-def test_malformed_objects_say_which() -> None:
+def test_malformed_objects_and_missing_ones_are_told_apart() -> None:
     broken = instancetype(cpu={"guest": -1})
     with pytest.raises(InputError, match=r"VirtualMachineClusterInstancetype u1.spec.cpu.guest: is not between"):
         INSTANCETYPE_MATCHER.find(read_vm(vm(instancetype={"name": "u1"})), among([broken]))
     with pytest.raises(InputError, match=r"spec.template: is missing"):
         read_vm({"spec": {}})
-
-
-def test_missing_objects_are_told_apart() -> None:
     with pytest.raises(NotFound, match=r'^virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u2" not found$'):
         guest({"name": "u2"})
     with pytest.raises(NotFound, match=r'^controllerrevisions.apps "r" not found$'):
@@ -60,10 +56,8 @@ CLUSTER, NAMESPACED = "VirtualMachineClusterInstancetype", "VirtualMachineInstan
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("u1", CLUSTER),
-        ("VirtualMachineClusterInstancetype/u1", CLUSTER),
-        ("virtualmachineinstancetypes/u1", NAMESPACED),
-        ("VirtualMachineInstancetype/u1", NAMESPACED),
+        *((text, CLUSTER) for text in ("u1", f"{CLUSTER}/u1", f"{CLUSTER.lower()}/u1")),
+        *((text, NAMESPACED) for text in ("virtualmachineinstancetypes/u1", "VirtualMachineInstancetype/u1")),
     ],
 )
 def test_texts(text: str, kind: str) -> None:

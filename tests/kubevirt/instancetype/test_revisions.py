@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 import pytest
 
-from tests.kubevirt.samples import instancetype, preference, revision, vm
-from tests.lookups import among
+from tests.builders import config_of
+from tests.kubevirt.samples import among, instancetype, preference, revision, vm
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, holds, is_captured, label, payload
+from webhook.kubevirt.instancetype.revisions import KINDS, Store, capture, content, holds, is_captured, label, payload
 from webhook.kubevirt.rejection import NotFound, Rejection
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VM
@@ -120,3 +122,33 @@ def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
     # Those of older versions are captured too.
     assert is_captured(meta(LABELS, OWNER), KIND, "instancetype.kubevirt.io/v1alpha2")
     assert set(NEWEST.types.by_kind) == KINDS
+
+
+NEITHER: list[Any] = [b"", b"{", {"unknown": 1}, {"cpu": {"guest": "four"}}, [], b"[" * 2000]
+
+
+class TestSpecRevisions:
+    """The oldest revisions, the bare spec of a v1alpha1 object."""
+
+    @staticmethod
+    def read(spec: Any, version: str, data: dict[str, Any]) -> Any:
+        written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+        held = {"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": base64.b64encode(written).decode()}
+        whole = held | data
+        return content({"metadata": {"name": "cr"}, "data": whole}, config_of(version).rules)
+
+    @pytest.mark.parametrize(
+        ("spec", "data", "version"),
+        [
+            *((spec, {}, "1.6") for spec in NEITHER),
+            ({"cpu": {"guest": 4, "maxSockets": 8}, "memory": {"guest": "1Gi"}}, {}, "1.6"),
+            # Not base64, or with a member beside it.
+            *(({}, {"spec": text}, "1.6") for text in ("not base64!", "e30", 7, None)),
+            ({}, {"metadata": {}}, "1.6"),
+            # Later releases do not read it.
+            ({}, {}, "1.7"),
+        ],
+    )
+    def test_what_is_neither(self, spec: Any, data: dict[str, Any], version: str) -> None:
+        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
+            self.read(spec, version, data)

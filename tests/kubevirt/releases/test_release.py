@@ -1,9 +1,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.kubevirt.releases import release as releases
-from webhook.kubevirt.releases.capabilities import CAPABILITIES, KNOWN, Version, capability, is_reached, parse_version
+from webhook.kubevirt.releases.capabilities import (
+    CAPABILITIES,
+    KNOWN,
+    NEWEST,
+    Version,
+    capability,
+    is_reached,
+    parse_version,
+)
 from webhook.kubevirt.releases.capabilities import releases as written
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
 from webhook.kubevirt.releases.release import Release, detect, is_open, release_of
@@ -17,15 +27,10 @@ def release(text: str) -> Release:
     return release_of(version)
 
 
-@pytest.mark.parametrize(
-    ("version", "has"),
-    [
-        *((version, False) for version in ("1.5.9", "1.6.3", "1.7.1")),
-        *((version, True) for version in ("1.6.4", "1.6.6", "1.7.2", "1.8.0", "1.9.0")),
-    ],
-)
-def test_a_change_reaches_each_minor_version_in_its_own_patch_release(version: str, has: bool) -> None:
-    assert is_reached(written("1.6.4 1.7.2 1.8.0"), Version(*map(int, version.split(".")))) is has
+def test_a_change_reaches_each_minor_version_in_its_own_patch_release() -> None:
+    for versions, has in (("1.5.9 1.6.3 1.7.1", False), ("1.6.4 1.6.6 1.7.2 1.8.0 1.9.0", True)):
+        for version in versions.split():
+            assert is_reached(written("1.6.4 1.7.2 1.8.0"), Version(*map(int, version.split(".")))) is has, version
 
 
 def test_what_ends_and_what_single_releases_lack() -> None:
@@ -34,10 +39,7 @@ def test_what_ends_and_what_single_releases_lack() -> None:
     assert having == ["1.6.1", "1.6.3"]
     assert not one.is_in(Version(1, 7, 0))
     assert not one.is_in(Version(1, 9, 0))
-
-
-def test_each_capability_divides_the_supported_releases() -> None:
-    """One that all releases have, or none, would be no difference."""
+    # A capability that all releases have, or none, would be no difference.
     supported = [Version(1, minor, patch) for minor in range(6, 10) for patch in range(7)]
     for name, each in CAPABILITIES.items():
         assert len({each.is_in(version) for version in supported}) == 2, name
@@ -83,37 +85,35 @@ def test_which_release_runs(observed: str, target: str, operator: str, found: st
     assert (str(detected) if detected else None) == found
 
 
-def test_each_field_is_known_from_one_of_the_releases_on() -> None:
+def test_known_versions_are_in_their_order_and_each_field_is_known_from_one_of_them_on() -> None:
     for field in FIELDS:
         assert field.since.line in {version.line for version in KNOWN[1:]}, field.path
     assert unknown_fields(KNOWN[-1], MACHINE) == frozenset()
     assert "serviceAccountName" in unknown_fields(KNOWN[-2], MACHINE)
     assert len({(field.kind, field.path) for field in FIELDS}) == len(FIELDS)
+    assert (list(KNOWN), KNOWN[-1]) == (sorted(KNOWN), NEWEST)
+    assert len({version.line for version in KNOWN}) == len(KNOWN)
 
 
 @pytest.mark.parametrize(
-    ("version", "gate", "enabled", "disabled", "expected"),
+    ("gate", "said", "version", "is_opened"),
     [
-        ("1.9", "ImageVolume", (), (), True),
-        ("1.9", "ImageVolume", (), ("ImageVolume",), False),
-        ("1.9", "ImageVolume", ("ImageVolume",), ("ImageVolume",), True),
-        ("1.8", "ImageVolume", (), (), False),
-        ("1.8", "ImageVolume", ("ImageVolume",), (), True),
-        ("1.9", "AlignCPUs", (), (), False),
-        ("1.9", "MigrationPriorityQueue", (), ("MigrationPriorityQueue",), True),
-        ("1.8", "MigrationPriorityQueue", (), (), False),
-        ("1.10", "ImageVolume", (), (), True),
-        ("1.9", "DecentralizedLiveMigration", (), (), False),
-        ("1.10", "DecentralizedLiveMigration", (), (), True),
-        ("1.10", "DecentralizedLiveMigration", (), ("DecentralizedLiveMigration",), False),
-        ("1.9", "VmiMemoryOverheadReport", (), ("VmiMemoryOverheadReport",), False),
-        ("1.10", "VmiMemoryOverheadReport", (), ("VmiMemoryOverheadReport",), True),
-        ("1.9", "LibvirtHooksServerAndClient", (), (), False),
-        ("1.12", "LibvirtHooksServerAndClient", (), (), True),
+        # What is open by default, from some release on, may be closed until it is always open.
+        *(("ImageVolume", "", version, version != "1.8") for version in ("1.8", "1.9", "1.10")),
+        ("ImageVolume", "disabled", "1.9", False),
+        ("ImageVolume", "both", "1.9", True),
+        ("ImageVolume", "enabled", "1.8", True),
+        ("AlignCPUs", "", "1.9", False),
+        *(("MigrationPriorityQueue", "", "1.8", False), ("MigrationPriorityQueue", "disabled", "1.9", True)),
+        *(("DecentralizedLiveMigration", "", "1.9", False), ("DecentralizedLiveMigration", "", "1.10", True)),
+        ("DecentralizedLiveMigration", "disabled", "1.10", False),
+        *(("VmiMemoryOverheadReport", "disabled", version, version == "1.10") for version in ("1.9", "1.10")),
+        *(("LibvirtHooksServerAndClient", "", version, version == "1.12") for version in ("1.9", "1.12")),
     ],
 )
-def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool) -> None:
-    assert is_open(release(version), gate, frozenset(enabled), frozenset(disabled)) is expected
+def test_gates(gate: str, said: str, version: str, is_opened: bool) -> None:
+    enabled, disabled = ({gate} if said in (each, "both") else set() for each in ("enabled", "disabled"))
+    assert is_open(release(version), gate, frozenset(enabled), frozenset(disabled)) is is_opened
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,27 @@ def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tupl
 )
 def test_fields_without_effect(version: str, kind: str, spec: object, paths: list[str]) -> None:
     assert ineffective_fields(unknown_fields(release(version).version, kind), spec) == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        *(("1.7", (1, 7, 4)), ("v1.7", (1, 7, 4)), ("v1.6.0", (1, 6, 0)), ("1.8.99", (1, 8, 99)), ("1.10", (1, 10, 0))),
+        *(("v1.9.0-rc.1", (1, 9, 0)), ("v1.8.4-12-g0123abc", (1, 8, 4)), ("v1.6.2_build.7", (1, 6, 2))),
+        *(("1.5", (1, 5, 0)), ("4.20", (1, 6, 6)), ("v4.20.3", (1, 6, 6)), ("4.21.1-17", (1, 7, 4))),
+        *(("4.18.2", (1, 4, 0)), ("4.2.1", (4, 2, 1))),
+    ],
+)
+def test_versions(text: str, version: tuple[int, int, int]) -> None:
+    assert parse_version(text) == Version(*version)
+
+
+@pytest.mark.parametrize("text", ["", "v", "devel", "1", "1.", "1.x", "sha256:0123", "1.7.4 ", " 1.7", "1.7\n", "x1.7"])
+def test_what_is_not_a_version(text: str) -> None:
+    assert parse_version(text) is None
+
+
+@given(st.text(alphabet="v0123456789.-+ae\n", max_size=12))
+def test_whatever_is_written_is_a_version_or_none(text: str) -> None:
+    version = parse_version(text)
+    assert version is None or (version.line >= (0, 0) and parse_version(str(version)) is not None)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.plain import build_vmi, run_round
-from tests.kubevirt.samples import instancetype, preference, revision, vm
-from tests.lookups import among
+from tests.kubevirt.samples import among, instancetype, preference, revision, vm
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
@@ -105,9 +104,7 @@ def test_another_name_or_policy_or_revision_is_noted() -> None:
     }
     given["spec"]["instancetype"]["revisionName"] = "old"
     assert synced(given, old)[0].vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": "old"}
-
-
-def test_a_revision_of_the_same_name() -> None:
+    # Beside a revision of the same name.
     same = revision("vm-u1-v1beta1-u-1", instancetype(annotations={"i": "1"}), "u1")
     other = revision("vm-u1-v1beta1-u-1", instancetype(cpu={"guest": 9}), "u1")
     given = vm(instancetype={"name": "u1"})

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.kubevirt.samples import instancetype, preference, revision, vm
-from tests.lookups import among
-from tests.vectors.cases import read
-from tests.vectors.files import FILE
+from tests.kubevirt.samples import among, instancetype, preference, revision, vm
+from tests.vectors.cases import FILE, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
@@ -66,9 +64,15 @@ def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
     assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
 
 
-def test_annotations_that_leak_into_the_vm_are_the_instancetypes() -> None:
+def test_annotations_that_leak_into_the_vm_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
     origins = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"})).origins
     assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [Origin.INSTANCETYPE, Origin.PREFERENCE]
+    labels = {"template.kubevirt.io/architecture": "arm64"}
+    image = {"kind": "DataSource", "metadata": {"name": "s", "namespace": "demo", "labels": labels}}
+    template = {"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}
+    created = made(vm(dataVolumeTemplates=[template]), image)
+    assert created.obj["spec"]["architecture"] == "arm64"
+    assert created.origins["spec.architecture"] is Origin.KUBEVIRT
 
 
 @pytest.mark.parametrize("policy", ["reference", "expand", "expandAll"])
@@ -77,15 +81,6 @@ def test_origins_survive_every_reference_policy(policy: str) -> None:
     assert created.origins[CPU] is Origin.INSTANCETYPE
     assert created.origins["spec.architecture"] is Origin.CLUSTER
     assert created.named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
-
-
-def test_the_architecture_of_an_image_is_kubevirts_choice() -> None:
-    labels = {"template.kubevirt.io/architecture": "arm64"}
-    image = {"kind": "DataSource", "metadata": {"name": "s", "namespace": "demo", "labels": labels}}
-    template = {"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}
-    created = made(vm(dataVolumeTemplates=[template]), image)
-    assert created.obj["spec"]["architecture"] == "arm64"
-    assert created.origins["spec.architecture"] is Origin.KUBEVIRT
 
 
 def test_inferred_from_a_volume() -> None:

@@ -7,11 +7,8 @@ import pytest
 
 from tests.builders import config_of
 from tests.kubevirt import plain
-from tests.kubevirt.samples import vm
-from tests.kubevirt.vm.started_vms import CAPTURED, VOLUMES, running, started
-from tests.lookups import among
-from tests.vectors.cases import read
-from tests.vectors.files import FILE
+from tests.kubevirt.samples import among, instancetype, preference, revision, vm
+from tests.vectors.cases import FILE, read
 from webhook import names
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
@@ -20,6 +17,32 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get, Rejection
 from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
+
+CAPTURED = [
+    revision("it-1", instancetype(), "u1"),
+    revision("pref-1", preference(devices={"preferredDiskBus": "virtio"}), "linux"),
+]
+VOLUMES = [{"name": "root", "containerDisk": {"image": "fedora:40"}}]
+
+
+def running(template: Json | None = None, **spec: Any) -> Json:
+    """A VM that was started with an instancetype and a preference."""
+    named = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}} | spec
+    made = vm({"volumes": VOLUMES} | (template or {}), **named)
+    made["metadata"]["generation"] = 3
+    made["status"] = {
+        "created": True,
+        "instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "it-1"}},
+        "preferenceRef": {"name": "linux", "controllerRevisionRef": {"name": "pref-1"}},
+    }
+    return made
+
+
+def started(given: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
+    """The VMI that KubeVirt has made of a VM."""
+    built = Round(given, among(CAPTURED), configuration).build()
+    return plain.create(built.to_json(), configuration, str)
+
 
 PRESET = {"virtualmachinepreset.kubevirt.io/p": "v1"}
 RESIZED = {"virtualMachineRevisionName": "revision-start-vm-uid-2"}
@@ -52,10 +75,14 @@ def test_what_kubevirt_has_made_does_not_differ() -> None:
     assert seen > 200, seen
 
 
-def test_what_was_captured_is_looked_up() -> None:
+def test_what_was_captured_is_looked_up_and_what_was_not_is_incomparable() -> None:
     assert revisions(running()) == ["it-1", "pref-1"]
     assert revisions(running(instancetype={"name": "u1", "revisionName": "pinned"})) == ["pinned", "pref-1"]
     assert revisions(vm()) == []
+    given = running()
+    del given["status"]["preferenceRef"]
+    with pytest.raises(Incomparable, match="the VM's preference was not captured"):
+        revisions(given)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +120,9 @@ def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
     found["spec"]["schedulerName"] = "other"
     assert paths(running(), found) == ["spec.schedulerName"]
     assert paths(running({"schedulerName": "mine"}), found) == ["spec.schedulerName"]
+    # What the cluster's settings decide may have been otherwise.
+    then, now = ClusterConfig.of({}), ClusterConfig.of({"cpuModel": "Skylake"})
+    assert paths(running(), started(running(), configuration=then), now) == []
 
 
 @pytest.mark.parametrize("strategy", ["Paused", "WaitAsReceiver"])
@@ -115,9 +145,7 @@ def test_what_is_plugged_into_the_vmi_alone_is_no_difference() -> None:
     assert paths(given, found) == []
     found["spec"]["volumes"][-1] = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra"}}
     assert "spec.volumes[1].name" in paths(running(), found)
-
-
-def test_what_is_plugged_beside_the_vms_own_volumes() -> None:
+    # Beside the VM's own volumes.
     bare, both = running({"volumes": []}), running({"volumes": [*VOLUMES, PLUGGED]})
     found, lacking = started(bare), started(both)
     found["spec"]["volumes"] = [PLUGGED]
@@ -125,11 +153,6 @@ def test_what_is_plugged_beside_the_vms_own_volumes() -> None:
     lacking["spec"]["volumes"].pop()
     assert paths(bare, found) == []
     assert "spec.volumes[1].name" in paths(both, lacking)
-
-
-def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
-    then, now = ClusterConfig.of({}), ClusterConfig.of({"cpuModel": "Skylake"})
-    assert paths(running(), started(running(), configuration=then), now) == []
 
 
 @pytest.mark.parametrize(
@@ -159,20 +182,11 @@ def test_a_vm_without_an_instancetype_has_no_resizing_to_fear() -> None:
     found = started(given)
     found["status"] |= RESIZED
     assert paths(given, found) == []
-
-
-def test_a_vmi_of_the_vms_present_generation_is_compared() -> None:
+    # A VMI of the VM's present generation is compared.
     found = started(running())
     found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-3"
     found["spec"]["domain"]["devices"]["rng"] = {}
     assert paths(running(), found) == ["spec.domain.devices.rng"]
-
-
-def test_what_was_not_captured_is_incomparable() -> None:
-    given = running()
-    del given["status"]["preferenceRef"]
-    with pytest.raises(Incomparable, match="the VM's preference was not captured"):
-        revisions(given)
 
 
 def test_a_lost_revision_or_a_malformed_vmi_is_named() -> None:

@@ -12,9 +12,7 @@ from webhook.kubevirt.vm.size import size_field, sizing_preset
 @pytest.mark.parametrize(
     ("domain", "field"),
     [
-        ({"cpu": {"sockets": 1}}, "cpu.sockets"),
-        ({"cpu": {"cores": 1}}, "cpu.cores"),
-        ({"cpu": {"threads": 1}}, "cpu.threads"),
+        *(({"cpu": {part: 1}}, f"cpu.{part}") for part in ("sockets", "cores", "threads")),
         ({"cpu": {"model": "host-model"}}, "cpu.model"),
         ({"resources": {"requests": {"cpu": "0"}}}, "resources.requests.cpu"),
         ({"resources": {"limits": {"memory": 0}}}, "resources.limits.memory"),
@@ -75,9 +73,7 @@ def test_the_first_one_that_says_a_size_counts() -> None:
     presets = [preset({}, machine={"type": "q35"}), preset(LARGE, memory={"guest": "1Gi"}), preset({})]
     assert sizing_preset(presets, {"labels": {"size": "large"}}) == ("p", "memory.guest")
     assert sizing_preset(presets[:1], {}) is None
-
-
-def test_a_vmi_that_wants_no_presets_gets_none() -> None:
+    # A VMI that wants no presets gets none.
     metadata = {"annotations": {"virtualmachineinstancepresets.admission.kubevirt.io/exclude": "true"}}
     assert sizing_preset([preset({})], metadata) is None
 

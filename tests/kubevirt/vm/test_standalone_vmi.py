@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from tests.kubevirt import plain
-from tests.vectors.cases import Json, VectorCase, read
-from tests.vectors.files import FILE
+from tests.vectors.cases import FILE, Json, VectorCase, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS
@@ -110,6 +109,9 @@ def test_an_empty_node_selector_is_none() -> None:
         {"spec": {"domain": {}, "nodeSelector": {}}}, {INSTANCETYPE_MATCHER: (U1, whole)}, DEFAULTS
     )
     assert filled.after["spec"]["nodeSelector"] == {"a": "b"}
+    # Malformed objects are a sentence.
+    with pytest.raises(InputError, match=r"spec.domain.cpu"):
+        standalone_vmi.fill({"spec": {"domain": {"cpu": 1}}}, {}, DEFAULTS)
 
 
 def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> None:
@@ -118,8 +120,3 @@ def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> No
     filled = standalone_vmi.fill({"spec": {"domain": {}}}, {INSTANCETYPE_MATCHER: (U1, whole)}, DEFAULTS)
     assert filled.after["spec"]["domain"]["memory"] == {"guest": "1429365116108800m"}
     assert filled.after["spec"]["domain"]["resources"]["requests"] == {"memory": "957674553344"}
-
-
-def test_malformed_objects_are_a_sentence() -> None:
-    with pytest.raises(InputError, match=r"spec.domain.cpu"):
-        standalone_vmi.fill({"spec": {"domain": {"cpu": 1}}}, {}, DEFAULTS)

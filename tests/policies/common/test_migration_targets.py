@@ -1,4 +1,4 @@
-"""The requirements of a migration, from the cluster's facts."""
+"""The requirements of a migration, from the cluster's facts; and why no node is eligible, for users and for audits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests import golden_files, wording
 from tests.builders import Json, config_of, installed
+from tests.placement import samples
 from tests.policies.migration.world import (
     FOO,
     ONE_DEVICE,
@@ -22,26 +24,29 @@ from tests.policies.migration.world import (
     requesting,
     vmi,
 )
+from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.k8s.types.scheduling import Taint
 from webhook.k8s.types.selectors import value_problem
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
+from webhook.placement import target_pods
+from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import MIGRATIONS, NO_MIGRATION, LauncherPod, Migration, Vmi
-from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
-from webhook.placement.target_pods import (
-    DEVICE_CLASSES,
-    NODE_SELECTOR_ANNOTATION,
-    RUNTIME_CLASSES,
-    DeviceClass,
-    RuntimeClass,
-    requirement_gaps,
-    unexplained_labels_gap,
+from webhook.placement.machines import (
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    MOST_RESERVATIONS,
+    NO_MIGRATION,
+    LauncherPod,
+    Migration,
+    Vmi,
 )
+from webhook.placement.nodes import HOSTNAME, Node
+from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import Target
+from webhook.policies.common.migration_targets import Target, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable
 
 WISH, RULE = "kubevirt.io/pool", "kubevirt.io/rule"
@@ -81,8 +86,13 @@ def a_migration(uid: str = POLICY) -> Migration:
     return msgspec.convert(made, Migration)
 
 
-def test_what_the_last_migration_added_was_for_once() -> None:
+def test_what_the_last_migration_added_was_for_once_and_all_else_is_kubevirts_own() -> None:
     assert required(world(pod(), last=a_migration())) == [RULE]
+    first = pod()
+    del first["metadata"]["annotations"]
+    assert required(world(first)) == [WISH, RULE]
+    target = target_of(world(pod(), last=a_migration()))
+    assert target.review(Facts.of(facts())).count == 0  # no node has the rule's label
 
 
 @pytest.mark.parametrize("last", [None, a_migration("another")], ids=["gone", "another of its name"])
@@ -90,16 +100,10 @@ def test_what_a_migration_had_added_that_is_gone_is_not_taken_for_kubevirts(last
     assert required(world(pod(), last=last)) == []
 
 
-def test_a_pod_that_no_migration_made_shows_kubevirts_own() -> None:
-    first = pod()
-    del first["metadata"]["annotations"]
-    assert required(world(first)) == [WISH, RULE]
-
-
 @pytest.mark.parametrize("other", [pod("node-b1"), pod(phase="Succeeded"), pod(phase="Failed")])
 def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
     found = target_of(world(other))
-    assert found.gaps[0] == requirement_gaps(found.vmi, NO_MIGRATION, None, None)[0]
+    assert found.gaps[0] == target_pods.requirement_gaps(found.vmi, NO_MIGRATION, None, None)[0]
 
 
 @pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
@@ -159,16 +163,17 @@ class TestTargetResources:
             ("kvm", KVM, 1),
         }
         assert asked(known, Kvm) == []
-
-    def test_the_device_of_kvm_is_a_matter_of_kubevirts_settings(self) -> None:
+        # The device of KVM is a matter of KubeVirt's settings.
         emulating = {KubeVirtKey(): settings(developerConfiguration={"useEmulation": True})}
         required = asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)
         assert not [each for each in required if each.origin == "kvm" or each.resource == KVM]
         assert len(asked(world(resourceful({"memory": "1Gi"})), Kvm)) == 1
 
 
-def dra(*classes: Json | None) -> tuple[DeviceClass, ...]:
-    return tuple(msgspec.convert({"metadata": {"name": "fast"}, "spec": spec}, DeviceClass) for spec in classes)
+def dra(*classes: Json | None) -> tuple[target_pods.DeviceClass, ...]:
+    return tuple(
+        msgspec.convert({"metadata": {"name": "fast"}, "spec": spec}, target_pods.DeviceClass) for spec in classes
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +187,7 @@ def dra(*classes: Json | None) -> tuple[DeviceClass, ...]:
 )
 def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classes: Any, is_required: bool) -> None:
     """From Kubernetes 1.37 on a node may serve one that is not in its allocatable."""
-    known = facts(nodes=ONE_DEVICE) | requesting() | {ListKey(DEVICE_CLASSES, ""): classes}
+    known = facts(nodes=ONE_DEVICE) | requesting() | {ListKey(target_pods.DEVICE_CLASSES, ""): classes}
     target = target_of(known)
     assert (FOO in {each.resource for each in asked(known, Allocatable)}) is is_required
     assert (FOO in str(target.gaps)) is not is_required
@@ -192,7 +197,7 @@ def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classe
 
 
 class TestPlugins:
-    CLASS = ObjectKey(RUNTIME_CLASSES, "", "kata")
+    CLASS = ObjectKey(target_pods.RUNTIME_CLASSES, "", "kata")
 
     def world(self, found: Any, shown: Json | None = None) -> dict[Key[Any], object]:
         known = world(resourceful({}, nodeSelector=shown or {}))
@@ -200,7 +205,7 @@ class TestPlugins:
 
     def test_a_runtime_class_chooses_nodes(self) -> None:
         scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
-        known = self.world(msgspec.convert({"scheduling": scheduling}, RuntimeClass), {"runtime": "kata"})
+        known = self.world(msgspec.convert({"scheduling": scheduling}, target_pods.RuntimeClass), {"runtime": "kata"})
         assert "runtime=kata" in [str(label.expression) for label in asked(known, Label)]
         assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
         assert target_of(known).gaps == ()
@@ -217,7 +222,7 @@ class TestPlugins:
         assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
 
     def test_a_namespace_chooses_nodes_where_the_present_pod_shows_it(self) -> None:
-        place = Namespace(ObjectMeta(annotations={NODE_SELECTOR_ANNOTATION: "pool=vms,other=x"}))
+        place = Namespace(ObjectMeta(annotations={target_pods.NODE_SELECTOR_ANNOTATION: "pool=vms,other=x"}))
         made = resourceful({}, nodeSelector={"pool": "vms", "left": "1"})
         # No migration made the pod, so that all of its node selector must come from elsewhere.
         del made["metadata"]["annotations"]
@@ -225,14 +230,9 @@ class TestPlugins:
         labels = [str(label.expression) for label in asked(first, Label) if label.origin == "namespace"]
         assert labels == ["pool=vms"]
         (gap,) = target_of(first).gaps
-        assert gap == unexplained_labels_gap({"left": "1"})
+        assert gap == target_pods.unexplained_labels_gap({"left": "1"})
         unread = first | {NamespaceKey("demo"): Unavailable("no answer")}
         assert "left=1, pool=vms" in target_of(unread).gaps[0]
-
-
-def test_which_nodes_have_it() -> None:
-    target = target_of(world(pod(), last=a_migration()))
-    assert target.review(Facts.of(facts())).count == 0  # no node has the rule's label
 
 
 def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
@@ -255,3 +255,115 @@ def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap:
         return [each for each in found.gaps if gap in each]
 
     assert (len(gaps({"1.8": "1.7", "1.9": "1.8"}[version])), len(gaps(version))) == (0, 1)
+
+
+# -- VMs with the same persistent reservation, which KubeVirt keeps on different nodes --------------------------------
+
+CLAIM = "pr.kubevirt.io/claim-uid"
+OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")
+SHARED = ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}=")
+
+
+NODES = [Node.read({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}}) for name in "abc"]
+
+
+def reserving(on: str, uid: str = "web", phase: str = "Running", labels: Json | None = None) -> LauncherPod:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": uid, "uid": uid}
+    meta = {"name": f"p-{uid}", "labels": labels or {CLAIM: ""}, "ownerReferences": [owner | {"controller": True}]}
+    whole = {"metadata": meta, "spec": {"nodeName": on}, "status": {"phase": phase}}
+    found = msgspec.convert(whole, LauncherPod)
+    # As lists have it.
+    assert LAUNCHER_PODS.keep
+    return LAUNCHER_PODS.keep(found) or found
+
+
+def target(others: object, own: LauncherPod | None = None, version: str = "1.9", *, reserves: bool = True) -> Target:
+    """The target of a VM on node a, with pods that have the label of its claim."""
+    vmi = {
+        "metadata": {"name": "web", "namespace": "demo", "uid": "web"},
+        "spec": {"domain": {"devices": {"disks": [{"lun": {"reservation": reserves}}]}}},
+        "status": {"nodeName": "a"},
+    }
+    known: dict[Key[Any], object] = {
+        NodesKey(): NodeIndex(NODES),
+        KubeVirtKey(): installed(config_of(version)),
+        OWN: (own or reserving("a"),),
+        SHARED: others,
+    }
+    return migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
+
+
+def excluded(found: Target) -> list[str]:
+    """The nodes that are ruled out by a reservation."""
+    mine = [each for each in found.requirements if each.origin == Origin.RESERVATION]
+    return [each.name for each in NODES if any(asked.reasons(each) for asked in mine)]
+
+
+@pytest.mark.parametrize(
+    ("others", "options", "nodes", "gap_count"),
+    [
+        ((reserving("a"), reserving("b", "other")), {"version": "1.8"}, [], 0),
+        ((reserving("a"), reserving("b", "other")), {}, ["b"], 0),
+        ((reserving("b", "other"),), {"reserves": False}, [], 0),
+        # Neither pods without a node nor those that have ended count.
+        ((reserving("", "waiting"), reserving("b", "ended", "Succeeded"), reserving("gone", "lost")), {}, [], 0),
+        # A pod of an older release shows no reservation.
+        ((reserving("b", "other"),), {"own": reserving("a", labels={"app": "x"})}, [], 1),
+        (Unavailable("too many"), {}, [], 1),
+    ],
+    ids=["1.8", "1.9", "nothing reserved", "no nodes", "older pod", "unreadable"],
+)
+def test_the_nodes_of_other_vms_with_the_claim(others: object, options: Json, nodes: list[str], gap_count: int) -> None:
+    found = target(others, **options)
+    gaps = [each for each in found.gaps if "persistent reservation" in each]
+    assert (excluded(found), len(gaps)) == (nodes, gap_count)
+
+
+def test_many_labels_are_not_all_looked_up() -> None:
+    """Any user who may create pods in the namespace can write them, and each is a request to the API server."""
+    found = reserving("a", labels={f"pr.kubevirt.io/{number:03}": "" for number in range(500)})
+    assert len(found.reservations) == len(found.meta.labels or {}) == MOST_RESERVATIONS
+
+
+# -- why no node is eligible -------------------------------------------------------------------------------------------
+
+ASKED = target_pods.target_pod_requirements(samples.vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
+LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
+
+
+def eligibility(count: int) -> Eligibility:
+    """The eligibility on nodes that each have a taint of their own, and lack the added label."""
+    taints = [{"key": "dedicated", "value": f"n{i:04}", "effect": "NoSchedule"} for i in range(count)]
+    return NodeIndex(samples.node(f"n{i:04}", LABELS, taints=[taint]) for i, taint in enumerate(taints)).review(ASKED)
+
+
+def test_few_classes_are_all_named_and_of_many_the_largest() -> None:
+    found = eligibility(9)
+    reason = no_node(found)
+    assert (reason.code, len(found.failures)) == (common.NO_ELIGIBLE_NODE, 10)
+    assert reason.text.startswith(availability(found))
+    assert all(str(failure) in reason.text for failure in found.failures)
+    found = eligibility(2000)
+    text = no_node(found).text
+    assert text.startswith(f"{availability(found)}: {found.failures[0]}, ")
+    assert found.failures[0].count == found.total == 2000
+    named = [failure for failure in found.failures if str(failure) in text]
+    assert len(named) == 10
+    assert str(len(found.failures) - 10) in text.rpartition(str(named[-1]))[2]
+
+
+@pytest.mark.golden
+def test_messages() -> None:
+    nodes = [samples.node(name, LABELS | zone, cordoned=True) for name, zone in (("n1", {}), ("n2", {"zone": "b"}))]
+    cordoned = NodeIndex(nodes)
+    found = (eligibility(2), eligibility(20), cordoned.review(ASKED), eligibility(0))
+    texts = [no_node(each).text for each in found]
+    assert [wording.mistakes(text) for text in texts] == [[]] * 4
+    golden_files.check("no-eligible-node.txt", "\n".join(texts))
+
+
+def test_every_node_is_in_the_audit_record() -> None:
+    groups = details(eligibility(2000))["nodes"]
+    assert len(groups) == 101
+    assert (groups[-1]["fails"], groups[-1]["count"]) == (["other reasons, in 1900 combinations"], 1900)
+    assert sorted(name for group in groups for name in group["nodes"]) == [f"n{i:04}" for i in range(2000)]

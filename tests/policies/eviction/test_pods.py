@@ -126,15 +126,16 @@ class TestAllowed:
             decision = decide(facts(vmi(strategy), its_pod, **HOPELESS), blackouts=ALWAYS)
             assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
 
-    @pytest.mark.parametrize(("key", "code"), [(THE_POD, reasons.POD_NOT_FOUND), (VMI, common.VMI_NOT_FOUND)])
-    def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
-        decision = decide(facts(**HOPELESS) | {key: None})
-        assert (decision.code, decision.denial) == (code, None)
-
-    @pytest.mark.parametrize("status", [None, {"nodeName": ""}, {"nodeName": None}])
-    def test_a_vmi_that_runs_nowhere_yet(self, status: Json | None) -> None:
-        waiting = vmi() | {"status": status}
-        assert decide(facts(waiting, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
+    def test_what_is_gone_or_runs_nowhere_yet_or_is_being_migrated_is_left_to_kubevirt(self) -> None:
+        for key, code in ((THE_POD, reasons.POD_NOT_FOUND), (VMI, common.VMI_NOT_FOUND)):
+            decision = decide(facts(**HOPELESS) | {key: None})
+            assert (decision.code, decision.denial) == (code, None)
+        for status in (None, {"nodeName": ""}, {"nodeName": None}):
+            waiting = vmi() | {"status": status}
+            assert decide(facts(waiting, pod(node=""), **HOPELESS)).code == reasons.NOT_THE_CURRENT_POD
+        for phase in ("", "Pending", "Running"):
+            running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
+            assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
 
     @pytest.mark.parametrize(
         ("found", "code"),
@@ -151,11 +152,6 @@ class TestAllowed:
     def test_what_kubevirt_or_others_answer_better(self, found: Json, code: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
         assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
-
-    @pytest.mark.parametrize("phase", ["", "Pending", "Running"])
-    def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
-        running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
-        assert decide(running, blackouts=ALWAYS).code == reasons.EVACUATING
 
 
 class TestTransfers:
@@ -199,19 +195,14 @@ class TestTransfers:
 
 
 class TestGoesDown:
-    @pytest.mark.parametrize(
-        ("found", "why"),
-        [
-            (vmi("None"), reasons.strategy_none),
-            (vmi(None), reasons.strategy_none),
-            (vmi("LiveMigrateIfPossible", "False"), reasons.strategy_if_possible),
-            (vmi("LiveMigrateIfPossible", None), reasons.strategy_if_possible),
-        ],
-    )
-    def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
-        decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
-        assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
-        assert decision.warnings == (reasons.will_stop("demo/web01", why),)
+    @pytest.mark.parametrize("if_possible", [False, True])
+    def test_is_warned_about_and_never_refused(self, if_possible: bool) -> None:
+        why = reasons.strategy_if_possible if if_possible else reasons.strategy_none
+        hopeless = [vmi("LiveMigrateIfPossible", state) for state in ("False", None)]
+        for found in hopeless if if_possible else (vmi("None"), vmi(None)):
+            decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
+            assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
+            assert decision.warnings == (reasons.will_stop("demo/web01", why),)
 
     def test_the_clusters_strategy_counts_only_where_the_vm_has_none(self) -> None:
         assert decide(facts(vmi(None), strategy="LiveMigrate")).code == common.ELIGIBLE
@@ -234,15 +225,13 @@ class TestDenied:
         decision = decide(facts(nodes=ONE_DEVICE) | requesting() | {VMI: msgspec.convert(found, Vmi)})
         assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in denial(decision)
 
-    def test_nodes_that_vms_leave_are_not_worth_a_migration(self) -> None:
+    def test_no_eligible_node_nor_one_that_vms_leave(self) -> None:
         emptied, planned = (
             [NODES[0], *(one | {"status": {"conditions": [{"type": kind, "status": "True"}]}} for one in NODES[1:])]
             for kind in ("MaintenanceInProgress", "MaintenancePlanned")
         )
         assert Staying(Origin.DEPARTURE).lacking in denial(decide(facts(nodes=emptied)))
         assert decide(facts(nodes=planned)).code == common.ELIGIBLE
-
-    def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
         # The present node is out for its own reason, too.
         cordoned = Uncordoned(Origin.CORDONED, ()).lacking
@@ -268,6 +257,13 @@ class TestDenied:
         dark, cooling = decide(facts(), blackouts=ALWAYS), decide(facts(migrations=[migration("Failed", 60)]))
         assert denial(dark, reasons.BLACKOUT) == reasons.blackout(ALWAYS[0].text).text
         assert denial(cooling, reasons.COOL_DOWN) == reasons.cool_down(300, 1, 60, 240).text
+        # Other VMs' migrations neither cool nor hold.
+        others: list[Json] = [{"vm": "other"}, {"namespace": "elsewhere"}]
+        states: list[Any] = [("Succeeded", 0), ("Running", None)]
+        migrations = [migration(*state, **other) for other in others for state in states]
+        assert decide(facts(migrations=migrations)).code == common.ELIGIBLE
+        # The one node that is left suffices.
+        assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == common.ELIGIBLE
 
     @pytest.mark.parametrize(("cap", "namespace"), [("max_per_namespace", "demo"), ("max_per_cluster", "")])
     @pytest.mark.parametrize(("allowed", "code"), [(1, reasons.TOO_MANY_EVACUATIONS), (2, common.ELIGIBLE)])
@@ -275,14 +271,6 @@ class TestDenied:
         busy = facts() | evacuating("demo", "other", key=ListKey(UNFINISHED, namespace))
         settings: dict[str, Any] = {cap: allowed}
         assert decide(busy, **settings).code == code
-
-    def test_other_vms_migrations_neither_cool_nor_hold(self) -> None:
-        others: list[Json] = [{"vm": "other"}, {"namespace": "elsewhere"}]
-        states: list[Any] = [("Succeeded", 0), ("Running", None)]
-        migrations = [migration(*state, **other) for other in others for state in states]
-        assert decide(facts(migrations=migrations)).code == common.ELIGIBLE
-        # The one node that is left suffices.
-        assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == common.ELIGIBLE
 
 
 CLUSTER = ListKey(UNFINISHED, "")
@@ -496,8 +484,7 @@ class TestCoolDown:
     def test_says_how_many_there_were_and_none_in_the_future(self) -> None:
         assert cool_down(ended(60, 500), NOW, SETTINGS) == reasons.cool_down(600, 2, 60, 540)
         assert cool_down(ended(-5), NOW, SETTINGS) == reasons.cool_down(300, 1, 0, 305)
-
-    def test_none_where_there_is_nothing_to_wait_for(self) -> None:
+        # None where there is nothing to wait for.
         assert cool_down((), NOW, SETTINGS) is None
         assert cool_down(ended(1), NOW, EvictionSettings(cool_down_seconds=0)) is None
         assert cool_down(read(migration("Running", 60), migration("Failed", None)), NOW, SETTINGS) is None
@@ -505,14 +492,11 @@ class TestCoolDown:
     @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6), st.integers(0, 20_000))
     def test_more_history_never_makes_it_shorter_nor_longer_than_the_longest(self, ends: list[int], more: int) -> None:
         fewer, all_of_them = held([*ends])[1], held([*ends, more])[1]
+        assert held([*ends], NOW + fewer) == (0, 0), "it ends"
         assert max(fewer, all_of_them) <= 3600
         # A younger migration restarts the time; an older one can only lengthen it.
         if more >= min(ends):
             assert all_of_them >= fewer
-
-    @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6))
-    def test_it_ends(self, ends: list[int]) -> None:
-        assert held([*ends], NOW + held([*ends])[1]) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jsonpatch
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import Json
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
-from tests.policies.decisions import changes, declaring, patched
-from tests.policies.instancetypes.api_server import ApiServer, Refused
+from tests import builders
+from tests.builders import AVAILABLE, Json, known, review
+from tests.kubevirt import plain
+from tests.kubevirt.samples import among
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of, merge_patch
+from tests.policies.decisions import changes, declaring, evaluate, patched
 from tests.policies.instancetypes.world import (
     BOTH,
     CRASHING,
@@ -33,6 +39,10 @@ from tests.policies.instancetypes.world import (
     vm,
 )
 from webhook.admission.reasons import common, instancetypes
+from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
+from webhook.kubevirt.config import DEFAULTS
+from webhook.policies.common.ownership import LAST_APPLIED
+from webhook.settings.model import InstancetypeSettings
 
 INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
 # Changes that remove a default.
@@ -155,13 +165,11 @@ def test_what_changes_nothing(new: Json, world: Any, old: Json, code: str | None
 
 
 class TestWhatIsPutBack:
-    def test_an_overwrite_by_a_pool_is_repaired_whoever_asks(self) -> None:
+    def test_an_overwrite_by_a_pool_is_repaired_with_what_was_there(self) -> None:
         new = halted(annotations={"pool": "x"})
         decision = decide(new, facts(WORLD), OURS)
         assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
         assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
-
-    def test_what_is_put_back_is_what_was_there(self) -> None:
         world = facts([*WORLD, revision("r1", instancetype())])
         for old, there in ((OURS, SMALL), (PINNED, PINNED["spec"]["instancetype"])):
             decision = decide(halted(), world, old, default_instancetype="u1.large")
@@ -172,6 +180,10 @@ class TestWhatIsPutBack:
         status = {f"{field}Ref": name | {"controllerRevisionRef": {"name": field}} for field, name in matchers.items()}
         world = facts([revision("instancetype", instancetype()), revision("preference", preference())])
         assert changes(decide(halted(), world, OURS | {"status": status})) == INJECTED
+        # A preference beside a size stays, whatever the scope is now.
+        old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
+        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
+        assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
 
     @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", PREF_MARK[2])])
     def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str, mark: str) -> None:
@@ -183,11 +195,6 @@ class TestWhatIsPutBack:
             decision = decide(new, world, OURS)
             assert ("spec", field) not in changes(decision)
             assert code in {reason.code for reason in decision.reasons}
-
-    def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
-        old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
-        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
-        assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
 
     def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
         old = OURS | {"spec": OURS["spec"] | {"instancetype": {"name": "chosen-later"}}}
@@ -204,11 +211,16 @@ class TestWhatIsPutBack:
 class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
-    @pytest.mark.parametrize(("scope", "gone"), [("unsized", GONE | PREFERENCE_GONE), ("all", GONE)])
-    def test_a_size(self, scope: str, gone: Any) -> None:
-        decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
-        assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
-        assert len(decision.warnings) == 1
+    def test_a_size(self) -> None:
+        for scope, gone in (("unsized", GONE | PREFERENCE_GONE), ("all", GONE)):
+            decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
+            assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
+            assert len(decision.warnings) == 1
+        # What cannot be read keeps only the rest.
+        world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
+        decision = decide(marked(LARGE), world, OURS, default_preference_scope="all")
+        assert changes(decision) == GONE
+        assert "no answer in time" in decision.warnings[0].text
 
     def test_what_conflicts_without_being_a_size(self) -> None:
         world = facts([instancetype(nodeSelector={"zone": "b"}), preference()])
@@ -217,37 +229,22 @@ class TestGivingWay:
         assert "nodeSelector" in decision.warnings[0].text
         assert decision.reasons[-1].code == instancetypes.UNSIZED
 
-    def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
+    def test_an_inference_that_was_merged_into_our_default_wins_and_what_a_manifest_declares_stays(self) -> None:
         decision = decide(vm(annotations=INJECTED_ANNOTATIONS, instancetype=INFERRING), facts(WORLD), OURS)
         assert decision.code == instancetypes.DEFAULT_WITHDRAWN
         assert changes(decision) == {("spec", "instancetype"): {"inferFromVolume": "root"}, IT_MARK: None}
-
-    def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
         new, old = (declared(copy.deepcopy(obj), "name") for obj in (marked(LARGE), OURS))
         assert ("spec", "instancetype") not in changes(decide(new, facts(WORLD), old))
-
-    def test_what_can_not_be_read_keeps_only_the_rest(self) -> None:
-        world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
-        decision = decide(marked(LARGE), world, OURS, default_preference_scope="all")
-        assert changes(decision) == GONE
-        assert "no answer in time" in decision.warnings[0].text
 
 
 class TestSize:
     """An owner who removes the only size of a VM gets a warning."""
 
-    @pytest.mark.parametrize(
-        "old",
-        [
-            vm(instancetype=SMALL),
-            vm({"memory": {"guest": "1Gi"}}),
-            vm({"resources": {"limits": {"memory": "1Gi"}}}),
-            vm({"memory": {"hugepages": {"pageSize": "2Mi"}}}),
-        ],
-    )
-    def test_it_warns(self, old: Json) -> None:
-        decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), old)
-        assert (decision.code, decision.changes, len(decision.warnings)) == (instancetypes.UNSIZED, (), 1)
+    def test_it_warns(self) -> None:
+        sizes: list[Json] = [{"memory": {"guest": "1Gi"}}, {"resources": {"limits": {"memory": "1Gi"}}}]
+        for old in (vm(instancetype=SMALL), *map(vm, sizes), vm({"memory": {"hugepages": {"pageSize": "2Mi"}}})):
+            decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), old)
+            assert (decision.code, decision.changes, len(decision.warnings)) == (instancetypes.UNSIZED, (), 1)
 
     @pytest.mark.parametrize(
         ("old", "new"),
@@ -268,19 +265,192 @@ class TestSize:
 class TestExpanded:
     """A default that KubeVirt or the webhook has expanded survives the overwrite of a pool all the same."""
 
-    @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
-    def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
-        decision = decide(halted(), facts(WORLD), expanded(*managers))
-        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
+    @pytest.mark.parametrize(
+        ("old", "put_back"),
+        [
+            *((old, INJECTED) for old in (expanded(), expanded("virt-controller"))),
+            (expanded(annotations={IT_MARK[2]: SMALL_MARK}), {("spec", "instancetype"): SMALL, IT_MARK: SMALL_MARK}),
+        ],
+    )
+    def test_what_was_there_is_put_back(self, old: Json, put_back: Any) -> None:
+        decision = decide(halted(), facts(WORLD), old)
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, put_back)
         assert not decision.warnings
-
-    def test_an_instancetype_alone_is_put_back_alone(self) -> None:
-        old = expanded(annotations={IT_MARK[2]: SMALL_MARK})
-        assert changes(decide(halted(), facts(WORLD), old)) == {("spec", "instancetype"): SMALL, IT_MARK: SMALL_MARK}
 
     def test_a_mark_that_names_nothing_is_none(self) -> None:
         old = expanded(annotations={IT_MARK[2]: "any thing"})
         assert decide(vm(), facts(WORLD), old).code == instancetypes.UNSIZED
+
+
+STORED = (
+    instancetype("u1.small", memory={"guest": "2Gi"}, cpu={"guest": 1}),
+    instancetype("u1.medium", memory={"guest": "4Gi"}, cpu={"guest": 1}),
+    instancetype("u1.nano", memory={"guest": "512Mi"}, cpu={"guest": 1}),
+    instancetype("own", kind="VirtualMachineInstancetype", memory={"guest": "2Gi"}),
+    instancetype("placed", kind="VirtualMachineInstancetype", memory={"guest": "2Gi"}, schedulerName="volcano"),
+    preference("fedora", requirements={"memory": {"guest": "2Gi"}}),
+    preference("alpine", requirements={"memory": {"guest": "512Mi"}}),
+    preference("own", kind="VirtualMachinePreference"),
+)
+
+
+class Refused(Exception):  # noqa: N818 - an answer
+    """The API server denied a request."""
+
+
+class ApiServer:
+    """A model of what an API server, this server and KubeVirt make of an owner's manifests, as far as VMs go.
+
+    VMs by their names in one namespace, in which both policies enforce. Admission comes after the merge and after the
+    owners of fields were computed, as in the real one.
+
+    Args:
+        settings: of the instancetypes policy.
+    """
+
+    def __init__(self, objects: Iterable[Json] = STORED, **settings: Any) -> None:
+        self._objects = {(found["kind"], found["metadata"]["name"]): found for found in objects}
+        self._get = among(objects)
+        self._settings = InstancetypeSettings(**settings)
+        self._stored: dict[str, Json] = {}
+        self._applied: dict[str, Json] = {}
+
+    def write(self, way: str, after: Json, before: Json | None = None) -> Json:
+        """The VM as it is stored after an owner has written a manifest.
+
+        Args:
+            before: the manifest that was written last; None: the VM does not exist yet.
+
+        Raises:
+            `Refused`: the API server or a policy denied the manifest.
+        """
+        name = after["metadata"]["name"]
+        old = self._stored.get(name)
+        changed = _WRITERS[way](self, name, old, after, before)
+        changed["metadata"]["namespace"] = "demo"
+        changed["metadata"]["managedFields"] = [_entry(self._applied[name])] if name in self._applied else []
+        stored = self._admitted(changed, old)
+        self._stored[name] = stored
+        return copy.deepcopy(stored)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _apply_client_side(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
+        manifest = copy.deepcopy(after)
+        manifest["metadata"]["annotations"] = {LAST_APPLIED: json.dumps(after)}
+        if old is None:
+            return manifest
+        last = json.loads(old["metadata"]["annotations"][LAST_APPLIED])
+        merged: Json = _merged(_merged(old, manifest), _only_removed(merge_patch(last, after)))
+        return merged
+
+    def _apply_server_side(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
+        declared = {"spec": after["spec"]}
+        merged = copy.deepcopy(after) if old is None else _merged(old, after)
+        if name in self._applied:
+            for path in _leaves(self._applied[name]) - _leaves(declared):
+                _remove(merged, path)
+        self._applied[name] = declared
+        return merged
+
+    def _replace(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
+        return copy.deepcopy(after)
+
+    def _patch(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
+        return copy.deepcopy(after) if old is None else _merged(old, merge_patch(before, after))
+
+    def _patch_json(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
+        if old is None:
+            return copy.deepcopy(after)
+        patched: Json = jsonpatch.apply_patch(old, jsonpatch.make_patch(before, after))
+        return patched
+
+    # -- admission -----------------------------------------------------------------------------------------------------
+
+    def _admitted(self, vm: Json, old: Json | None) -> Json:
+        # The API server does not call the webhook for requests that change nothing in the spec.
+        if old is None or old["spec"] != vm["spec"]:
+            for policy in ("instancetypes", "scheduling"):
+                vm = self._mutated(policy, vm, old)
+        mutated = plain.mutate_vm(vm, self._get, lambda: "u", DEFAULTS, old)
+        for answer in (mutated, plain.validate_vm(vm, self._get, DEFAULTS)):
+            if not answer.is_allowed:
+                raise Refused(answer.message)
+        return vm
+
+    def _mutated(self, policy: str, vm: Json, old: Json | None) -> Json:
+        body = review(vm, user="owner", operation="UPDATE" if old else "CREATE", oldObject=old)
+        settings = self._settings if policy == "instancetypes" else builders.scheduling()
+        decision = evaluate(f"/mutate/{policy}/virtualmachines/enforce", body, Facts(peek=self._peek), settings)
+        if decision.denial:
+            raise Refused(decision.denial.message)
+        return patched(vm, decision)
+
+    def _peek(self, key: Key[Any]) -> object:
+        if isinstance(key, ObjectKey):
+            found = self._objects.get((key.resource.kind, key.name))
+            return None if found is None else msgspec.convert(found, key.resource.view)
+        if isinstance(key, ListKey):
+            return ()
+        facts: dict[Key[Any], object] = {SchedulerKey("kubevirt"): AVAILABLE, **known()}
+        return facts[key]
+
+
+_Writer = Callable[[ApiServer, str, Json | None, Json, Json | None], Json]
+_WRITERS: Mapping[str, _Writer] = {
+    "client-side apply": ApiServer._apply_client_side,
+    "server-side apply": ApiServer._apply_server_side,
+    "replace": ApiServer._replace,
+    "merge patch": ApiServer._patch,
+    "JSON patch": ApiServer._patch_json,
+}
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = copy.deepcopy(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result
+
+
+def _only_removed(patch: Json) -> Json:
+    """The fields that a merge patch removes."""
+    inner = {key: _only_removed(value) for key, value in patch.items() if isinstance(value, dict)}
+    return {key: value for key, value in inner.items() if value} | {
+        key: None for key, value in patch.items() if value is None
+    }
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """The paths that an applier owns; lists count as a whole."""
+    if not isinstance(value, dict) or not value:
+        return {path}
+    return {leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))}
+
+
+def _remove(root: Json, path: tuple[str, ...]) -> None:
+    """Takes a leaf out, and the maps that become empty by that."""
+    if len(path) > 1:
+        inner = root.get(path[0])
+        if not isinstance(inner, dict):
+            return
+        _remove(inner, path[1:])
+        if inner:
+            return
+    root.pop(path[0], None)
+
+
+def _entry(declared: Json) -> Json:
+    def fields(value: Any) -> Json:
+        return {f"f:{key}": fields(item) for key, item in value.items()} if isinstance(value, dict) else {}
+
+    return {"manager": "flux", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields(declared)}
 
 
 CHOICES: Any = st.fixed_dictionaries({part: st.sampled_from(options) for part, options in OPTIONS.items()})
@@ -327,6 +497,10 @@ class TestMerging:
         # An annotation that a manifest declares stays.
         new = declaring(merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
         assert IT_MARK not in changes(decide(new, facts(OBJECTS), OLD))
+        # The revision of a default goes with its name.
+        world, pinned = facts([*OBJECTS, revision("r1", instancetype("own"))]), merged(revisionName="r1")
+        named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
+        assert changes(named)["spec", "instancetype"] == {"name": "big"}
 
     @pytest.mark.parametrize(("members", "left"), [(("name",), {"name": "own"}), (("name", "kind"), OWN)])
     def test_of_the_default_what_is_declared_stays(self, members: tuple[str, ...], left: Json) -> None:
@@ -355,11 +529,6 @@ class TestMerging:
         new, old = (vm(**ours, instancetype=given) for given in ({**explicit, "name": "big"}, explicit))
         decision = decide(new, facts([instancetype("big")]), old)
         assert (changes(decision)["spec", "instancetype"], decision.warnings) == ({"name": "big"}, ())
-
-    def test_a_revision_of_ours_goes_with_the_name(self) -> None:
-        world, pinned = facts([*OBJECTS, revision("r1", instancetype("own"))]), merged(revisionName="r1")
-        named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
-        assert changes(named)["spec", "instancetype"] == {"name": "big"}
 
     def test_what_is_left_of_ours_without_a_name_is_nothing(self) -> None:
         left = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype={"kind": "VirtualMachineInstancetype"})

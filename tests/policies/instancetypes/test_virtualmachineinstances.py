@@ -82,18 +82,15 @@ class TestWhatIsFilled:
         decision = decide(asking(vmi()), world, default_instancetype="default", default_preference="other")
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 
-    def test_a_preference_for_acpi_replaces_what_the_owner_wrote(self) -> None:
-        world = facts([preference(features={"preferredAcpi": {}})])
-        got = filled(vmi({"features": {"acpi": {"enabled": False}}}), world, default_preference="fedora")
-        assert got["domain"]["features"]["acpi"] == {}
-
-    def test_what_the_owner_wrote_stays_as_it_was_written(self) -> None:
+    def test_what_the_owner_wrote_stays_as_it_was_written_but_for_acpi(self) -> None:
         devices = {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}
         got = filled(vmi({"devices": devices, "machine": None}, y={"z": "0010"}), facts(WORLD), **BOTH)
         assert (got["y"], got["domain"]["machine"], got["domain"]["devices"]["rng"]) == ({"z": "0010"}, None, {})
         assert got["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}, "x": 1}]
-
-    def test_quantities_are_not_made_canonical(self) -> None:
+        # Nor are quantities made canonical; but a preference replaces its ACPI.
+        world = facts([preference(features={"preferredAcpi": {}})])
+        got = filled(vmi({"features": {"acpi": {"enabled": False}}}), world, default_preference="fedora")
+        assert got["domain"]["features"]["acpi"] == {}
         settings = {"default_preference": "fedora", "default_preference_scope": "all"}
         got = filled(vmi({"memory": {"guest": "1024Mi"}}), facts(WORLD), **settings)
         assert got["domain"]["memory"] == {"guest": "1024Mi"}
@@ -115,8 +112,7 @@ class TestWhatIsFilled:
         decision = decide(obj, facts(WORLD, presets=presets), **BOTH, default_preference_scope=scope)
         assert set(decision.notes) == left
         assert left or decision.code == reasons.SIZED
-
-    def test_who_asks_for_one_gets_it_beside_a_preset(self) -> None:
+        # Who asks for one gets it beside a preset.
         made = asking(vmi(), ASKED_SIZE, labels={"size": "large"})
         assert set(decide(made, facts(WORLD, presets=[preset()])).notes) == {"instancetype"}
 
@@ -136,11 +132,9 @@ class TestWhatIsNot:
         decision = decide(obj, facts(WORLD) if code == common.INVALID_OBJECT else {}, **settings)
         assert (decision.code, decision.changes, decision.denial) == (code, (), None)
 
-    def test_a_copy_of_what_was_filled_is_not_filled_again(self) -> None:
+    def test_a_copy_of_what_was_filled_is_not_filled_again_and_an_empty_wish_declines(self) -> None:
         decision = decide(patched(asking(vmi()), decide(asking(vmi()), facts(WORLD))), {}, **BOTH)
         assert (decision.code, decision.changes, decision.denial) == (reasons.ALREADY_APPLIED, (), None)
-
-    def test_an_empty_wish_declines(self) -> None:
         obj = vmi(annotations={"kubevirt-webhook.github.io/instancetype": ""})
         assert set(decide(obj, facts(WORLD), **BOTH).notes) == {"preference"}
 
@@ -182,7 +176,8 @@ class TestWhatIsNot:
         assert [warning.code for warning in decision.warnings] == [reasons.DEFAULT_UNUSABLE]
         assert names.DEFAULT_INSTANCETYPE_ANNOTATION in decision.warnings[0].text
 
-    def test_what_can_not_be_read(self) -> None:
+    def test_what_can_not_be_read_or_is_of_a_wrong_type_denies_nothing(self) -> None:
+        assert not decide(vmi(), facts([instancetype(cpu={"guest": "two"}), preference()]), **BOTH).denial
         decision = decide(asking(vmi()), facts([preference()], unreadable=NO_SMALL))
         assert (decision.code, decision.denial, len(decision.warnings)) == (common.LOOKUP_FAILED, None, 1)
 
@@ -195,13 +190,11 @@ def refused(decision: Decision) -> Denial:
 class TestWhatIsRefused:
     """An owner who requests an instancetype gets it, or a denial that says why not."""
 
-    def test_conflicts_with_all_causes(self) -> None:
+    def test_conflicts_with_all_causes_and_what_is_not_there_or_not_allowed(self) -> None:
         denial = refused(decide(asking(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}})), facts(WORLD)))
         fields = ["spec.domain.cpu.cores", "spec.domain.memory.guest"]
         said = f"{CONFLICT} [{', '.join(fields)}]"
         assert (denial.code, denial.message, [cause.field for cause in denial.causes]) == (422, said, fields)
-
-    def test_what_is_not_there_or_not_allowed(self) -> None:
         denial = refused(decide(asking(vmi()), facts([preference()], missing=NO_SMALL)))
         assert denial.message == f"metadata.annotations[kubevirt-webhook.github.io/instancetype]: {GONE}"
         decision = decide(asking(vmi()), facts(WORLD), allowed=("cx1.*",))
@@ -227,9 +220,6 @@ class TestWhatIsRefused:
     )
     def test_what_can_not_be_applied(self, obj: Json, objects: list[Json], settings: dict[str, Any], said: str) -> None:
         assert said in refused(decide(obj, facts(objects), **settings)).message
-
-    def test_a_mere_default_of_a_wrong_type_denies_nothing(self) -> None:
-        assert not decide(vmi(), facts([instancetype(cpu={"guest": "two"}), preference()]), **BOTH).denial
 
     def test_a_requirement_of_a_sized_vmi_names_its_own_fields(self) -> None:
         world = facts([preference(requirements={"cpu": {"guest": 8}}, cpu={"preferredCPUTopology": "cores"})])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, config_of
 from tests.kubevirt import plain
-from tests.lookups import among
+from tests.kubevirt.samples import among
 from tests.policies.decisions import changes, patched
 from tests.policies.instancetypes.world import (
     BOTH,
@@ -74,12 +74,15 @@ REMOVED = vm(annotations={IT_MARK[2]: SMALL_MARK})
 
 
 class TestCreate:
-    def test_a_vm_that_says_nothing_gets_both_defaults(self) -> None:
+    def test_a_vm_that_says_nothing_gets_both_defaults_which_are_looked_up_at_the_same_time(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH)
         assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, INJECTED)
         assert (decision.notes, decision.warnings) == (OURS, ())
         # Also where there is no KubeVirt, which has its defaults.
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
+        with pytest.raises(NotRead) as missing:
+            decide(vm(), facts(), **BOTH)
+        assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
 
     @pytest.mark.parametrize(
         ("obj", "world", "settings", "left", "code", "said"),
@@ -155,25 +158,10 @@ class TestCreate:
         obj["spec"]["instancetype"] = SMALL
         assert not decide(obj, facts(WORLD), **BOTH, expand=True).changes
 
-    def test_both_are_looked_up_at_the_same_time(self) -> None:
-        with pytest.raises(NotRead) as missing:
-            decide(vm(), facts(), **BOTH)
-        assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
-
-    @pytest.mark.parametrize(
-        ("text", "kind", "written"),
-        [
-            (
-                "virtualmachineinstancetypes/u1.small",
-                "VirtualMachineInstancetype",
-                {"kind": "VirtualMachineInstancetype"},
-            ),
-            ("virtualmachineclusterinstancetype/u1.small", "VirtualMachineClusterInstancetype", {}),
-        ],
-    )
-    def test_kinds_of_defaults(self, text: str, kind: str, written: Json) -> None:
-        decision = decide(vm(), facts([instancetype(kind=kind)]), default_instancetype=text)
-        assert changes(decision)["spec", "instancetype"] == {"name": "u1.small"} | written
+    @pytest.mark.parametrize("kind", ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"])
+    def test_kinds_of_defaults(self, kind: str) -> None:
+        decision = decide(vm(), facts([instancetype(kind=kind)]), default_instancetype=f"{kind.lower()}s/u1.small")
+        assert changes(decision)["spec", "instancetype"] == SMALL | ({} if "Cluster" in kind else {"kind": kind})
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", PREFERENCE_ALONE)])
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
@@ -195,15 +183,10 @@ class TestCreate:
             decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), facts([instancetype(), likes]), **BOTH)
             assert (changes(decision), decision.warnings) == (INJECTED, ())
 
-    def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
-        status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
-        assert not decide(vm(instancetype=SMALL) | {"status": status}, facts(WORLD)).denial
-
     @pytest.mark.parametrize(
         ("likes", "said"),
         [
-            (CRASHING, ""),
-            (preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}), ""),
+            *((likes, "") for likes in (CRASHING, preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}))),
             (NO_DIVISION, "ratio of 0"),
         ],
     )
@@ -215,9 +198,11 @@ class TestCreate:
         assert decision.denial.causes[0].field == "spec.preference"
         assert said in decision.denial.message
 
-    def test_other_refusals_are_left_to_the_validation(self) -> None:
+    def test_other_refusals_are_left_to_the_validation_and_what_a_sender_claims_as_status_is_not_believed(self) -> None:
         decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), DEMANDING]))
         assert (decision.denial, decision.changes) == (None, ())
+        status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
+        assert not decide(vm(instancetype=SMALL) | {"status": status}, facts(WORLD)).denial
 
 
 class TestExpansion:
@@ -384,6 +369,10 @@ def test_what_cannot_work(obj: Json, world: dict[Any, object], causes: list[tupl
     denial = refused(obj, world)
     assert (denial.code, [(cause.reason, cause.field) for cause in denial.causes]) == (422, causes)
     assert denial.message.startswith(said)
+    # What is not there beside it hides no conflict.
+    world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
+    obj = vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"})
+    assert "cpu.cores" in refused(obj, world).message
 
 
 @pytest.mark.parametrize("missing", ["warn", "deny"])
@@ -437,19 +426,14 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
     assert decision.warnings == ((Reason(reasons.DENIED, reasons.way_out_at_update(said)),) if said else ())
 
 
-@pytest.mark.parametrize(
-    ("obj", "old", "likes", "warnings"),
-    [
-        # KubeVirt would crash on the VM without the default.
-        (vm({"memory": {"guest": "1Gi"}}, **MARKED), vm(**MARKED), CRASHING, ()),
-        # A new VM, as KubeVirt leaves one whose preference was inferred.
-        (vm(**MARKED), None, DEMANDING, (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)),
-    ],
-)
-def test_no_way_out_is_one_on_which_kubevirt_would_crash(obj: Json, old: Any, likes: Json, warnings: Any) -> None:
-    decision = evaluate(obj, facts([instancetype(), likes]), old)
+def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
+    sized = vm({"memory": {"guest": "1Gi"}}, **MARKED)
+    decision = evaluate(sized, facts([instancetype(), CRASHING]), vm(**MARKED))
+    assert (bool(decision.denial), decision.warnings) == (True, ())
+    # A new VM, as KubeVirt leaves one whose preference was inferred.
+    decision = evaluate(vm(**MARKED), facts([instancetype(), DEMANDING]))
     assert decision.denial
-    assert decision.warnings == warnings
+    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)
 
 
 def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
@@ -459,20 +443,12 @@ def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
     assert len(message) < 700
 
 
-def test_a_missing_preference_beside_a_conflict() -> None:
-    world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
-    obj = vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"})
-    assert "cpu.cores" in refused(obj, world).message
-
-
 class TestUpdates:
     OLD = vm({"cpu": {"cores": 1}}, instancetype=SMALL)
 
-    def test_what_was_admitted_once_stays_editable(self) -> None:
+    def test_what_was_admitted_once_stays_editable_until_template_or_matcher_change(self) -> None:
         new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, runStrategy="Halted")
         assert evaluate(new, {}, self.OLD).code == reasons.UNCHANGED
-
-    def test_a_changed_template_or_matcher_is_judged(self) -> None:
         assert refused(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD)
         assert refused(vm({"cpu": {"cores": 1}}, **MATCHERS), old=self.OLD)
 
@@ -485,6 +461,11 @@ class TestUpdates:
         new = vm(instancetype=SMALL, template={"nodeSelector": {"a": "b"}}) | {"status": status}
         world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
         assert "nodeSelector" in refused(new, world, vm(instancetype=SMALL)).message
+        # But not what a sender claims.
+        claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
+        forged = revision("stored", instancetype(cpu={"guest": 8}))
+        world = facts([instancetype(), DEMANDING, forged])
+        assert "insufficient CPU resources of 2 vCPU" in refused(vm(**MATCHERS) | {"status": claimed}, world).message
 
     def test_a_revision_of_another_kind_does_not_stand_for_what_is_not_there(self) -> None:
         captured = {"name": "u1.small", "kind": "VirtualMachineClusterInstancetype"}
@@ -560,13 +541,6 @@ def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
     assert decision.denial
     assert (decision.code, decision.denial.code) == (common.INVALID_OBJECT, 422)
     assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
-
-
-def test_the_validation_does_not_believe_what_a_sender_claims_as_status() -> None:
-    claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
-    forged = revision("stored", instancetype(cpu={"guest": 8}))
-    world = facts([instancetype(), DEMANDING, forged])
-    assert "insufficient CPU resources of 2 vCPU" in refused(vm(**MATCHERS) | {"status": claimed}, world).message
 
 
 _NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])

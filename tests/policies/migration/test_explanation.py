@@ -34,25 +34,13 @@ from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, Vmi
 from webhook.placement.requirements import Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import (
-    MAX_CLAIMS,
-    MAX_COLUMNS,
-    SCHEMA,
-    SERVER,
-    FactPermissions,
-    MigrationExplanation,
-    NotThere,
-    PlacementMatrix,
-    explain,
-    few,
-    matrix,
-)
+from webhook.policies.migration import explanation
 
 
 def test_where_a_vm_may_go(golden: Golden) -> None:
     answer = explained({"zone": "a"})
 
-    assert (answer.schema, answer.namespace, answer.name) == (SCHEMA, "demo", "web01")
+    assert (answer.schema, answer.namespace, answer.name) == (explanation.SCHEMA, "demo", "web01")
     assert (answer.running_on, answer.added_node_selector) == ("node-a1", {"zone": "a"})
     assert (answer.summary, answer.total) == ("1 of 4 nodes is eligible: node-a2", 4)
     assert (answer.eligible.count, answer.eligible.names, answer.favourable) == (1, ["node-a2"], True)
@@ -75,6 +63,10 @@ def test_every_node_is_in_one_place() -> None:
         Label(Origin.ADDED, Expression.equals("zone", "a")).lacking,
         Label(Origin.VENDOR, Expression.equals(INTEL, "true")).lacking,
     )
+    # However many there are.
+    answer = explained({"zone": "a"}, nodes=[node(f"n{number:04}", "ab"[number % 2]) for number in range(3000)])
+    assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
+    assert len(answer.groups) == 1
 
 
 def test_a_key_that_kubevirt_drops() -> None:
@@ -126,15 +118,19 @@ def test_several_nodes(golden: Golden) -> None:
 def test_an_empty_cluster(golden: Golden) -> None:
     answer = explained(nodes=[])
     golden(answer.summary)
-    assert [few(names) for names in ("", "abcdef", "abcdefg")] == ["", "a, b, c, d, e, f", "a, b, c, d, e and 2 more"]
+    assert [explanation.few(names) for names in ("", "abcdef", "abcdefg")] == [
+        "",
+        "a, b, c, d, e, f",
+        "a, b, c, d, e and 2 more",
+    ]
     assert (answer.total, answer.reasons, answer.openings, answer.groups) == (0, (), (), ())
 
 
-def reasons_of(answer: MigrationExplanation, origin: str) -> list[tuple[list[str], int]]:
+def reasons_of(answer: explanation.MigrationExplanation, origin: str) -> list[tuple[list[str], int]]:
     return [(reason.nodes.names, reason.alone) for reason in answer.reasons if reason.origin == origin]
 
 
-def openings(answer: MigrationExplanation) -> list[tuple[str, list[str]]]:
+def openings(answer: explanation.MigrationExplanation) -> list[tuple[str, list[str]]]:
     return [(opening.change, opening.nodes.names) for opening in answer.openings]
 
 
@@ -188,12 +184,12 @@ def test_one_node_with_all_reasons() -> None:
     fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node
     assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
-    with pytest.raises(NotThere, match="n9 does not exist"):
+    with pytest.raises(explanation.NotThere, match="n9 does not exist"):
         explained(node="n9")
 
 
 def test_a_vm_that_kubevirt_will_not_migrate() -> None:
-    def migratable(status: str, **more: str) -> MigrationExplanation:
+    def migratable(status: str, **more: str) -> explanation.MigrationExplanation:
         conditions = [{"type": "LiveMigratable", "status": status} | more]
         return explained(found=vmi() | {"status": {"nodeName": "node-a1", "conditions": conditions}})
 
@@ -207,15 +203,12 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
     assert migratable("True").obstacles == migratable("Unknown").obstacles == ()
 
 
-def test_a_vm_whose_name_is_longer_than_a_label() -> None:
+def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None:
     long = "v" * 64
     world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
-    answer = explain("demo", long, {}, Facts.of(world))
+    answer = explanation.explain("demo", long, {}, Facts.of(world))
     assert (answer.eligible.count, answer.favourable) == (2, False)
     assert answer.obstacles == (migration_targets.name_problem(long),)
-
-
-def test_a_vm_that_is_nowhere_yet() -> None:
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
     assert (answer.running_on, len(answer.obstacles), len(answer.gaps)) == ("", 1, 2)
 
@@ -241,7 +234,7 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
     ids=["no VM", "VM unreadable", "no VMI", "stopped", "ended"],
 )
 def test_nothing_to_migrate(known: dict[Key[Any], object], golden: Golden) -> None:
-    with pytest.raises(NotThere) as refused:
+    with pytest.raises(explanation.NotThere) as refused:
         explained(more=known)
     golden(str(refused.value))
 
@@ -253,8 +246,8 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
 
 
 def test_the_vm_is_left_alone_as_well(golden: Golden) -> None:
-    with pytest.raises(NotThere) as refused:
-        explain("demo", "web01", {}, Facts.of({VMI: None}), reader=SERVER)
+    with pytest.raises(explanation.NotThere) as refused:
+        explanation.explain("demo", "web01", {}, Facts.of({VMI: None}), reader=explanation.SERVER)
     golden(str(refused.value))
 
 
@@ -264,7 +257,7 @@ def test_facts_are_asked_for_together() -> None:
     known, rounds = Facts(), 0
     while True:
         try:
-            explain("demo", "web01", {"zone": "a"}, known)
+            explanation.explain("demo", "web01", {"zone": "a"}, known)
         except NotRead as missing:
             rounds += 1
             for key in missing.keys:
@@ -300,7 +293,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
         one = explained(added, vmi(own), nodes, node=name).node
         assert one
         assert one.eligible == (name in answer.eligible.names)
-    assert msgspec.json.decode(msgspec.json.encode(answer), type=MigrationExplanation) == answer
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=explanation.MigrationExplanation) == answer
 
 
 def test_volumes_that_only_some_nodes_reach() -> None:
@@ -313,6 +306,11 @@ def test_volumes_that_only_some_nodes_reach() -> None:
     (gap,) = unread.gaps
     assert "PersistentVolume pv-1" in gap
     assert gap.endswith("403")
+    # They count where no node is eligible, too.
+    answer = explained({"zone": "c"}, vmi(volumes=CLAIMED), more=stored("a"))
+    assert [names for names, _ in reasons_of(answer, "volumes")] == [["node-b1", "node-b2"]]
+    # Without the selector, the volumes still keep the VM in its zone.
+    assert ([opening.nodes.names for opening in answer.openings], answer.notes) == ([["node-a2"]], ())
 
 
 @pytest.mark.parametrize("by_status", [False, True])
@@ -330,43 +328,41 @@ def test_hotplugged_volumes_need_a_node_that_attaches_them(by_status: bool) -> N
 
 
 def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:
-    answer = explained(found=vmi(volumes=CLAIMED), reader=FactPermissions(without_volumes="alice may not"))
+    answer = explained(found=vmi(volumes=CLAIMED), reader=explanation.FactPermissions(without_volumes="alice may not"))
     (gap,) = answer.gaps
     assert gap.endswith("alice may not")
 
 
-def test_volumes_count_where_no_node_is_eligible_too() -> None:
-    answer = explained({"zone": "c"}, vmi(volumes=CLAIMED), more=stored("a"))
-    assert [names for names, _ in reasons_of(answer, "volumes")] == [["node-b1", "node-b2"]]
-    # Without the selector, the volumes still keep the VM in its zone.
-    assert ([opening.nodes.names for opening in answer.openings], answer.notes) == ([["node-a2"]], ())
-
-
 def test_a_vm_with_thousands_of_volumes_has_some_read_and_the_rest_reported() -> None:
     claims = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(3000)]
-    given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(MAX_CLAIMS)}
+    given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(explanation.MAX_CLAIMS)}
     answer = explained(found=vmi(volumes=claims), more=given)
     (gap,) = answer.gaps
-    assert f"{3000 - MAX_CLAIMS} more volumes" in gap
+    assert f"{3000 - explanation.MAX_CLAIMS} more volumes" in gap
 
 
-def shown(added: dict[str, str] | None = None, first: int = 0, count: int = 50, name: str = "") -> PlacementMatrix:
-    return matrix("demo", "web01", added or {}, Facts.of(facts()), first=first, count=count, node=name)
+def shown(
+    added: dict[str, str] | None = None, first: int = 0, count: int = 50, name: str = ""
+) -> explanation.PlacementMatrix:
+    return explanation.matrix("demo", "web01", added or {}, Facts.of(facts()), first=first, count=count, node=name)
 
 
-def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
+def test_eligible_nodes_come_first_cells_say_what_a_node_has_and_selectors_are_those_of_the_vm() -> None:
     found = shown({"zone": "b"})
     unmet = [(row.node, row.unmet) for row in found.rows]
     assert unmet == [("node-b1", 0), ("node-a2", 1), ("node-b2", 1), ("node-a1", 2)]
     assert [column.origin for column in found.columns] == ["added", "vendor", "source node"]
     assert [bool(cell) for cell in found.rows[-1].cells] == [True, False, True]
     assert not any(found.rows[0].cells)
+    assert shown({"zone": "nowhere"}).selectors == shown().selectors != ()
+    with pytest.raises(explanation.NotThere):
+        shown(name="nobody")
 
 
 @pytest.mark.parametrize("added", [{}, {"zone": "b"}, {"zone": "nowhere"}, {"kubernetes.io/arch": "arm64"}])
 def test_the_matrix_and_the_explanation_agree(added: dict[str, str]) -> None:
     found = shown(added)
-    answer = explain("demo", "web01", added, Facts.of(facts()), reader=SERVER)
+    answer = explanation.explain("demo", "web01", added, Facts.of(facts()), reader=explanation.SERVER)
     assert found.explanation == answer
     assert sorted(row.node for row in found.rows if not row.unmet) == answer.eligible.names
     lacking = {reason.text: set(reason.nodes.names) for reason in answer.reasons}
@@ -380,17 +376,13 @@ def test_parts_are_parts_of_the_whole(first: int, count: int) -> None:
     assert shown({"zone": "b"}, first, count).rows == shown({"zone": "b"}).rows[first : first + count]
 
 
-def test_selectors_are_those_of_the_vm_without_what_is_added() -> None:
-    assert shown({"zone": "nowhere"}).selectors == shown().selectors != ()
-    with pytest.raises(NotThere):
-        shown(name="nobody")
-
-
 def test_volumes_are_requirements_as_in_the_explanation() -> None:
     """Those of the command: both say of every node the same, and no selector leads away from the disks."""
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
-    found = matrix("demo", "web01", {"zone": "b"}, Facts.of(world))
-    assert found.explanation == explain("demo", "web01", {"zone": "b"}, Facts.of(world), reader=SERVER)
+    found = explanation.matrix("demo", "web01", {"zone": "b"}, Facts.of(world))
+    assert found.explanation == explanation.explain(
+        "demo", "web01", {"zone": "b"}, Facts.of(world), reader=explanation.SERVER
+    )
     place = [column.origin for column in found.columns].index("volumes")
     assert {row.node for row in found.rows if row.cells[place]} == {"node-b1", "node-b2"}
     assert not any(row.unmet == 0 for row in found.rows)
@@ -401,7 +393,7 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
     steps = []
     for count in (100, 5000):
         known = Facts.of(facts(nodes=[node(f"n{number:05}", "abc"[number % 3]) for number in range(count)]))
-        assert len(known.budget.run(matrix, "demo", "web01", {"zone": "b"}, known, first=50).rows) == 50
+        assert len(known.budget.run(explanation.matrix, "demo", "web01", {"zone": "b"}, known, first=50).rows) == 50
         steps.append(known.budget.spent)
     assert steps[0] == steps[1] < 1000
 
@@ -409,12 +401,10 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
 def test_five_thousand_nodes_with_a_taint_each_have_a_few_columns() -> None:
     taints = [{"taints": [{"key": f"t{number}", "effect": "NoSchedule"}]} for number in range(5000)]
     nodes = [node(f"n{number:05}", "a") | {"spec": spec} for number, spec in enumerate(taints)]
-    found = matrix("demo", "web01", {}, Facts.of(facts(nodes=nodes)))
-    assert (len(found.columns), len(found.rows), found.more_columns) == (MAX_COLUMNS, 50, 5000 - MAX_COLUMNS)
+    found = explanation.matrix("demo", "web01", {}, Facts.of(facts(nodes=nodes)))
+    assert (len(found.columns), len(found.rows), found.more_columns) == (
+        explanation.MAX_COLUMNS,
+        50,
+        5000 - explanation.MAX_COLUMNS,
+    )
     assert all(row.unmet == 1 for row in found.rows)
-
-
-def test_thousands_of_nodes() -> None:
-    answer = explained({"zone": "a"}, nodes=[node(f"n{number:04}", "ab"[number % 2]) for number in range(3000)])
-    assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
-    assert len(answer.groups) == 1

@@ -45,14 +45,11 @@ def keys(obj: Json, decision: Decision) -> list[str]:
     return [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]]
 
 
-def test_a_pod_without_affinity_gets_a_term() -> None:
+def test_a_pod_without_affinity_gets_a_term_and_every_term_is_narrowed() -> None:
     decision = evaluate(target_pod(), {"zone": "b"})
     assert decision.code == reasons.CONSTRAINED
     assert terms(target_pod(), decision) == [{"matchExpressions": [B]}]
     assert decision.notes == {"added-node-selector": "zone=b"}
-
-
-def test_every_term_is_narrowed() -> None:
     one, two = {"key": "disk", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["n"]}
     obj = target_pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [

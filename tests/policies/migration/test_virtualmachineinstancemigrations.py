@@ -114,11 +114,9 @@ class TestResourcesOfTheTarget:
 
     WORLD = facts(nodes=ONE_DEVICE) | requesting()
 
-    def test_a_device_that_only_the_present_node_has(self) -> None:
+    def test_a_device_that_only_the_present_node_has_and_memory_that_no_other_has(self) -> None:
         denial = refused(migration(ANYWHERE), self.WORLD, common.NO_ELIGIBLE_NODE)
         assert f"2 node(s) {Allocatable(Origin.RESOURCES, FOO, 1).lacking}" in denial.message
-
-    def test_memory_that_no_other_node_has(self) -> None:
         nodes = [*ONE_DEVICE, offering("node-b2", "b", **{FOO: "1"})]
         fits, too_large = (facts(nodes=nodes) | requesting(memory=size) for size in ("64Gi", "65Gi"))
         assert decide(migration(ANYWHERE), fits).notes == {"eligible-nodes": "1"}
@@ -136,40 +134,32 @@ class TestCollision:
         assert refused(migration(B), self.WORLD, reasons.SELECTOR_CONFLICT)
         reason = reasons.selector_conflict([self.CONFLICT], common.eligible(0, 4).text)
         assert decide(migration(B), self.WORLD).reasons == (reason,)
-
-    def test_may_only_be_warned_about(self) -> None:
+        # Or it is only warned about.
         decision = decide(migration(B), self.WORLD, collision="warn")
         assert decision.denial is None
         assert [reason.code for reason in decision.reasons] == [reasons.SELECTOR_CONFLICT, common.NO_ELIGIBLE_NODE]
         assert decision.warnings == (reasons.pending(reasons.SELECTOR_CONFLICT, str(self.CONFLICT)),)
 
-    def test_may_be_left_to_kubevirt(self) -> None:
+    def test_may_be_left_to_kubevirt_where_it_drops_the_key_and_there_is_a_node(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")
         # It stays in zone a: node-a2.
         assert (decision.denial, decision.warnings, decision.notes) == (None, (), {"eligible-nodes": "1"})
-
-    def test_what_is_left_to_kubevirt_still_needs_a_node(self) -> None:
         world = facts(vmi({"zone": "a"}), nodes=NODES[:1])
         assert "zone=b" not in refused(migration(B), world, common.NO_ELIGIBLE_NODE, collision="ignore").message
-
-    def test_what_kubevirt_does_not_drop_is_not_ignored(self) -> None:
         added = {"kubernetes.io/hostname": "node-a1"}
         assert decide(migration(added), facts(), collision="ignore").code == common.NO_ELIGIBLE_NODE
 
-    def test_with_the_node_affinity(self) -> None:
+    def test_with_the_node_affinity_and_with_the_present_node(self) -> None:
         terms = [{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["b"]}]}]
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
         assert refused(migration(B), facts(vmi(affinity=affinity)), reasons.SELECTOR_CONFLICT)
-
-    def test_with_the_present_node(self) -> None:
         hostname: Any = {"kubernetes.io/hostname": "host-1"}
         nodes = [node("ip-10-0-0-1", "a", **hostname), *NODES]
         there = vmi() | {"status": {"nodeName": "ip-10-0-0-1"}}
         message = refused(migration(hostname), facts(there, nodes), reasons.SELECTOR_CONFLICT).message
         assert Elsewhere(Origin.SOURCE_NODE, "ip-10-0-0-1").clause in message
         assert common.eligible(0, 5).text in message
-
-    def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
+        # A VM that contradicts itself is not the migration's fault.
         assert decide(migration({"zone": "a"}), PINNED).code == common.NO_ELIGIBLE_NODE
 
 
@@ -178,6 +168,9 @@ class TestNoNode:
         message = refused(migration(C), facts(), common.NO_ELIGIBLE_NODE).message
         assert message.startswith(f"{common.eligible(0, 4).text}: 4 node(s) {LACKING_C}")
         assert "node-a1" not in message
+        # Where there is none at all.
+        message = refused(migration(B), facts(nodes=[]), common.NO_ELIGIBLE_NODE).message
+        assert message.startswith(common.eligible(0, 0).text)
 
     def test_names_for_those_who_may_list_nodes(self) -> None:
         message = refused(migration(C), facts(may=LISTER), common.NO_ELIGIBLE_NODE).message
@@ -192,10 +185,6 @@ class TestNoNode:
         details = decide(migration(C), facts()).details
         names = sorted(name for group in details["nodes"] for name in group["nodes"])
         assert names == ["node-a1", "node-a2", "node-b1", "node-b2"]
-
-    def test_a_cluster_without_nodes(self) -> None:
-        message = refused(migration(B), facts(nodes=[]), common.NO_ELIGIBLE_NODE).message
-        assert message.startswith(common.eligible(0, 0).text)
 
     @pytest.mark.parametrize(("setting", "warned"), [("warn", 1), ("ignore", 0)])
     def test_where_an_autoscaler_may_help(self, setting: str, warned: int) -> None:
@@ -237,8 +226,7 @@ class TestCap:
         assert refused(migration(B), world, reasons.TOO_MANY_MIGRATIONS, 429, max_unfinished=1)
         assert decide(migration(B), world, max_unfinished=1).reasons == (reasons.too_many(1, 1, "demo"),)
         assert decide(migration(B), world, max_unfinished=2).code == common.ELIGIBLE
-
-    def test_with_a_selector_are_a_users_whatever_their_annotations_say(self) -> None:
+        # With a selector they are a user's whatever their annotations say.
         world = facts(migrations=[annotated(migration(B), "evacuationMigration")])
         assert decide(migration(B), world, max_unfinished=1).code == reasons.TOO_MANY_MIGRATIONS
 

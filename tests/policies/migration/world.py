@@ -13,20 +13,8 @@ from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
+from webhook.placement import machines
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import (
-    CLAIMS,
-    LAUNCHER_PODS,
-    MIGRATIONS,
-    UNFINISHED,
-    VMIS,
-    VOLUMES,
-    Claim,
-    LauncherPod,
-    Migration,
-    PersistentVolume,
-    Vmi,
-)
 from webhook.placement.nodes import Node
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
@@ -38,8 +26,8 @@ POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
 OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
 OWNED: list[Json] = [OWNER | {"controller": True}]
-VM, VMI = ObjectKey(UNSTRUCTURED_VMS, "demo", "web01"), ObjectKey(VMIS, "demo", "web01")
-PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
+VM, VMI = ObjectKey(UNSTRUCTURED_VMS, "demo", "web01"), ObjectKey(machines.VMIS, "demo", "web01")
+PODS = ListKey(machines.LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
 INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
 
 
@@ -67,14 +55,14 @@ def requesting(**requests: str) -> dict[Key[Any], object]:
     domain = {"cpu": {"model": "host-passthrough"}, "devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
     amounts = {FOO: "1", "devices.kubevirt.io/kvm": "1"} | requests
     container = {"name": "compute", "resources": {"requests": amounts}}
-    return {VMI: msgspec.convert(vmi(domain=domain), Vmi), PODS: (launcher(containers=[container]),)}
+    return {VMI: msgspec.convert(vmi(domain=domain), machines.Vmi), PODS: (launcher(containers=[container]),)}
 
 
-def launcher(**spec: Any) -> LauncherPod:
+def launcher(**spec: Any) -> machines.LauncherPod:
     """The pod that the VM runs in."""
     metadata = {"name": "p", "ownerReferences": OWNED}
     made = {"metadata": metadata, "spec": {"nodeName": "node-a1"} | spec, "status": {"phase": "Running"}}
-    return msgspec.convert(made, LauncherPod)
+    return msgspec.convert(made, machines.LauncherPod)
 
 
 NODES = [node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b"), node("node-b2", "b", AMD)]
@@ -116,12 +104,12 @@ def facts(
     """The facts of a review; ``may`` are the verbs and resources that `USER` has."""
     result: dict[Key[Any], object] = {
         **known(),
-        VMI: msgspec.convert(vmi() if found is None else found, Vmi),
+        VMI: msgspec.convert(vmi() if found is None else found, machines.Vmi),
         PODS: (launcher(nodeSelector={}),),
         ListKey(QUOTAS, "demo"): (),
         ListKey(DEVICE_CLASSES, ""): (),
-        ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
-        ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
+        ListKey(machines.MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
+        ListKey(machines.UNFINISHED, "demo"): tuple(msgspec.convert(one, machines.Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
     }
     chosen = ("use", "kubevirt-webhook.github.io", "migrationtargets", "demo")
@@ -170,12 +158,12 @@ CLAIMED: list[Json] = [
 
 def stored(zone: str) -> dict[Key[Any], object]:
     terms = {"nodeAffinity": {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", zone))]}}}
-    bound = msgspec.convert({"spec": {"volumeName": "pv-1"}}, Claim)
+    bound = msgspec.convert({"spec": {"volumeName": "pv-1"}}, machines.Claim)
     return {
-        ObjectKey(CLAIMS, "demo", "web01-data"): bound,
-        ObjectKey(CLAIMS, "demo", "web01-root"): Claim(),
-        ObjectKey(CLAIMS, "demo", "gone"): None,
-        ObjectKey(VOLUMES, "", "pv-1"): msgspec.convert({"spec": terms}, PersistentVolume),
+        ObjectKey(machines.CLAIMS, "demo", "web01-data"): bound,
+        ObjectKey(machines.CLAIMS, "demo", "web01-root"): machines.Claim(),
+        ObjectKey(machines.CLAIMS, "demo", "gone"): None,
+        ObjectKey(machines.VOLUMES, "", "pv-1"): msgspec.convert({"spec": terms}, machines.PersistentVolume),
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import AVAILABLE, CONTROLLER, UNAVAILABLE, UNKNOWN, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.decisions import changes, declaring
-from tests.policies.scheduling.world import decide
+from tests.policies.decisions import decide_scheduling as decide
 from webhook import names
 from webhook.admission.decision import Decision, RepeatedChanges
 from webhook.admission.reasons import common
@@ -148,8 +148,6 @@ class TestNamesOfPods:
     def test_made_by_somebody_else(self, user: str, facts: Any, namespace: str, code: str) -> None:
         decision = decide(review(pod(), user=user), known(vmi()) | facts, kubevirt_namespace=namespace)
         assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
-
-    def test_another_operation(self) -> None:
         body = review(pod(), operation="UPDATE", oldObject=pod())
         assert decide(body, known(vmi())).code == common.OTHER_OPERATION
 
@@ -188,8 +186,9 @@ class TestNamesOfPods:
 class TestFallback:
     """A pod that has an earlier choice of the webhook, through VM and VMI."""
 
-    def test_falls_back_while_the_scheduler_is_dead(self) -> None:
-        decision = decide(review(pod("kubevirt", "kubevirt")), known(vmi("kubevirt"), UNAVAILABLE))
+    @pytest.mark.parametrize(("name", "health"), [("kubevirt", UNAVAILABLE), ("elsewhere", AVAILABLE)])
+    def test_falls_back_while_the_scheduler_is_dead_or_not_declared_here(self, name: str, health: Any) -> None:
+        decision = decide(review(pod(name, name)), known(vmi(name), health))
         assert (decision.code, changes(decision)) == (reasons.FELL_BACK, {POD_SCHEDULER: "default-scheduler"})
         assert decision.warnings
 
@@ -206,10 +205,6 @@ class TestFallback:
     def test_stays_otherwise(self, name: str, health: Any, user: str, code: str) -> None:
         decision = decide(review(pod(name, "kubevirt"), user=user), known(vmi(name), health))
         assert (decision.code, decision.changes) == (code, ())
-
-    def test_clone_from_a_cluster_whose_scheduler_nobody_declares_here(self) -> None:
-        decision = decide(review(pod("elsewhere", "elsewhere")), known(vmi("elsewhere")))
-        assert changes(decision) == {POD_SCHEDULER: "default-scheduler"}
 
 
 @pytest.mark.parametrize(
@@ -263,10 +258,10 @@ def test_changes_are_kept_only_where_no_tenant_wrote_a_part_of_them() -> None:
 
 
 class TestVirtualMachines:
-    @pytest.mark.parametrize("scheduler", [..., "", None])
-    def test_injects_at_create(self, scheduler: Any) -> None:
-        decision = decide(review(vm(scheduler), user="owner"))
-        assert (decision.code, changes(decision)) == (reasons.INJECTED, INJECTED_VM)
+    def test_injects_at_create(self) -> None:
+        for obj in (vm(), vm(""), vm(None), vm(instancetype=None)):
+            decision = decide(review(obj, user="owner"))
+            assert (decision.code, changes(decision)) == (reasons.INJECTED, INJECTED_VM)
 
     @pytest.mark.parametrize(
         ("obj", "code"),
@@ -302,12 +297,10 @@ class TestVirtualMachines:
         for operation in ("CREATE", "UPDATE"):
             assert decide(review(gone, operation=operation, oldObject=OURS)).code == common.BEING_DELETED
 
-    def test_dead_scheduler_is_said_to_the_owner(self) -> None:
+    def test_dead_scheduler_is_said_to_the_owner_and_status_at_create_is_only_a_claim(self) -> None:
         decision = decide(review(vm()), known(health=UNAVAILABLE))
         assert (decision.code, decision.changes) == (reasons.SCHEDULER_UNAVAILABLE, ())
         assert decision.warnings == (reasons.unavailable("kubevirt", UNAVAILABLE.why),)
-
-    def test_status_at_create_is_only_a_claim(self) -> None:
         body = vm(instancetype=NAMING)
         body["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "forged"}}}
         assert decide(review(body), known() | {U1: Instancetype()}).code == reasons.INJECTED
@@ -347,9 +340,6 @@ class TestInstancetypes:
     def test_unresolved_matchers(self, matcher: Json, why: str) -> None:
         decision = decide(review(vm(instancetype=matcher)), known() | {U1: None, R1: None})
         assert (decision.reasons, decision.changes) == ((reasons.instancetype_unresolved(why),), ())
-
-    def test_null_matcher_is_none(self) -> None:
-        assert decide(review(vm(instancetype=None))).code == reasons.INJECTED
 
     @pytest.mark.parametrize("key", [U1, R1])
     def test_unreadable(self, key: Any) -> None:

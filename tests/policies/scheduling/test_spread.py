@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi, zoned
-from tests.policies.decisions import changes, declaring, patched
-from tests.policies.scheduling import world
+from tests.policies.decisions import changes, decide_scheduling, declaring, patched
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.reasons import scheduling
@@ -40,7 +39,7 @@ WISHES: tuple[Json, ...] = (
 
 
 def decide(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
-    return world.decide(body, known(vmi()) if facts is None else facts, **({"spread": "hostname"} | settings))
+    return decide_scheduling(body, known(vmi()) if facts is None else facts, **({"spread": "hostname"} | settings))
 
 
 def codes(decision: Decision) -> set[str]:
@@ -69,27 +68,18 @@ def annotated(annotation: str, value: str, **spec: Any) -> Json:
     return made
 
 
-class TestConstraints:
-    @pytest.mark.parametrize(
-        ("spread", "keys"),
-        [
-            ("hostname", ["kubernetes.io/hostname"]),
-            ("zone", ["topology.kubernetes.io/zone"]),
-            ("both", ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]),
-        ],
-    )
-    def test_are_soft_and_count_launcher_pods_on_usable_nodes(self, spread: str, keys: list[str]) -> None:
-        assert constraints(spread) == [
-            {
-                "maxSkew": 1,
-                "topologyKey": key,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
-                "nodeAffinityPolicy": "Honor",
-                "nodeTaintsPolicy": "Honor",
-            }
-            for key in keys
-        ]
+def test_constraints_are_soft_and_count_launcher_pods_on_usable_nodes() -> None:
+    of_zone, of_host = constraints("both")
+    assert (constraints("zone"), constraints("hostname")) == ([of_zone], [of_host])
+    assert of_host == {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
+        "nodeAffinityPolicy": "Honor",
+        "nodeTaintsPolicy": "Honor",
+    }
+    assert of_zone == of_host | {"topologyKey": "topology.kubernetes.io/zone"}
 
 
 AMOUNT = st.sampled_from(["", "1", "2"])
@@ -127,12 +117,12 @@ class TestZones:
         its = [zone for name, zone in zones.items() if name in usable]
         assert changes(decision)[MARK_PATH] == ("both" if all(its) and len({*its}) > 1 else "hostname")
 
-    @pytest.mark.parametrize(("body", "path"), [(of_vmi(), PATH), (review(vm()), VM_PATH)], ids=["VMI", "VM"])
-    def test_in_vms_all_nodes_that_take_vms_count(self, body: Json, path: tuple[str, ...]) -> None:
+    def test_in_vms_all_nodes_that_take_vms_count(self) -> None:
         section: Any = {"spread": "both", "spread_virtual_machines": True, "spread_virtual_machine_instances": True}
         unzoned = known(vmi()) | {NodesKey(): zoned(a="1", b="2", c="")}
-        assert changes(decide(body, **section))[path] == constraints("both")
-        assert changes(decide(body, unzoned, **section))[path] == constraints("hostname")
+        for body, path in ((of_vmi(), PATH), (review(vm()), VM_PATH)):
+            assert changes(decide(body, **section))[path] == constraints("both")
+            assert changes(decide(body, unzoned, **section))[path] == constraints("hostname")
 
 
 class TestSpreadOfPods:
@@ -150,15 +140,14 @@ class TestSpreadOfPods:
     def test_off_says_nothing(self) -> None:
         assert codes(decide(review(launcher_pod()), spread="off")) == {scheduling.INJECTED}
 
-    @pytest.mark.parametrize(("health", "schedulers"), [(UNAVAILABLE, None), (None, {})])
-    def test_they_need_no_scheduler(self, health: Any, schedulers: Any) -> None:
-        declared = {} if schedulers is None else {"schedulers": schedulers}
-        facts = known(vmi(), health) if health else known(vmi())
+    @pytest.mark.parametrize(
+        ("facts", "declared", "warned"), [(known(vmi(), UNAVAILABLE), {}, True), (None, {"schedulers": {}}, False)]
+    )
+    def test_they_need_no_scheduler(self, facts: Any, declared: Json, warned: bool) -> None:
         decision = decide(review(launcher_pod()), facts, **declared)
         assert decision.code == scheduling.SPREAD_INJECTED, "the reason that changed something comes first"
-        assert PATH in changes(decision)
-        assert ("spec", "schedulerName") not in changes(decision)
-        assert bool(decision.warnings) is (schedulers is None)
+        assert changes(decision).keys() == {PATH, MARK_PATH}
+        assert bool(decision.warnings) is warned
 
     @pytest.mark.parametrize("scheduler", ["default-scheduler", "stork"])
     def test_they_are_independent_of_the_owners_scheduler(self, scheduler: str) -> None:
@@ -241,18 +230,11 @@ class TestSpreadOfPods:
         assert result == (written or (constraints(counts) if usable else written))
 
 
-@pytest.mark.parametrize(
-    ("spec", "on", "written"),
-    [
-        ({}, False, {}),
-        ({}, True, {PATH: constraints("hostname"), MARK_PATH: "hostname"}),
-        ({"topologySpreadConstraints": [OWN]}, True, {}),
-    ],
-    ids=["off is the default", "on", "the owner's"],
-)
-def test_vmis_where_settings_say_so(spec: Json, on: bool, written: Any) -> None:
-    settings: Json = {"spread_virtual_machine_instances": True} if on else {}
-    assert changes(decide(of_vmi(**spec), **settings)) == written
+def test_vmis_where_settings_say_so() -> None:
+    on: Json = {"spread_virtual_machine_instances": True}
+    assert not decide(of_vmi()).changes, "off is the default"
+    assert changes(decide(of_vmi(), **on)) == {PATH: constraints("hostname"), MARK_PATH: "hostname"}
+    assert not decide(of_vmi(topologySpreadConstraints=[OWN]), **on).changes
 
 
 INJECTED = spread_vm(constraints("hostname"), "hostname")
@@ -265,21 +247,12 @@ class TestVms:
         body = review(new, operation="UPDATE", oldObject=old)
         return decide(body, **({"virtual_machines": False, "spread_virtual_machines": True} | settings))
 
-    @pytest.mark.parametrize(
-        ("found", "settings", "written"),
-        [
-            (..., {}, {}),
-            (
-                ...,
-                {"spread_virtual_machines": True},
-                {VM_PATH: constraints("hostname"), MARK_PATH: "hostname", TEMPLATE_MARK: "hostname"},
-            ),
-            ([OWN], {"spread_virtual_machines": True}, {}),
-        ],
-        ids=["off is the default", "on", "the owner's"],
-    )
-    def test_where_settings_say_so(self, found: Any, settings: Json, written: Any) -> None:
-        assert changes(decide(review(spread_vm(found)), virtual_machines=False, **settings)) == written
+    def test_where_settings_say_so(self) -> None:
+        on: Json = {"virtual_machines": False, "spread_virtual_machines": True}
+        written = {VM_PATH: constraints("hostname"), MARK_PATH: "hostname", TEMPLATE_MARK: "hostname"}
+        assert not decide(review(spread_vm()), virtual_machines=False).changes, "off is the default"
+        assert changes(decide(review(spread_vm()), **on)) == written
+        assert not decide(review(spread_vm([OWN])), **on).changes
 
     def test_an_update_adds_and_changes_nothing(self) -> None:
         assert not self.updated(spread_vm(), spread_vm()).changes
@@ -291,14 +264,11 @@ class TestVms:
         for spread in ("off", "zone"):
             assert not self.updated(INJECTED, INJECTED, spread=spread).changes
 
-    def test_an_owner_may_remove_them(self) -> None:
+    def test_an_owner_may_remove_them_and_an_overwrite_gets_them_back(self) -> None:
         assert scheduling.SPREAD_REMOVED in codes(self.updated(INJECTED, spread_vm(mark="hostname")))
-
-    def test_an_overwrite_gets_them_back(self) -> None:
         decision = self.updated(spread_vm(constraints("both"), "both"), spread_vm())
         assert decision.code == scheduling.SPREAD_PRESERVED
-        assert changes(decision)[VM_PATH] == constraints("both")
-        assert changes(decision)[MARK_PATH] == "both"
+        assert (changes(decision)[VM_PATH], changes(decision)[MARK_PATH]) == (constraints("both"), "both")
 
     @pytest.mark.parametrize(
         ("before", "own", "code"),
@@ -345,8 +315,7 @@ class TestVms:
         decision = self.updated(INJECTED, new)
         own = {"topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 3}
         assert changes(decision)[VM_PATH] == [own | {"labelSelector": {"matchLabels": {"app": "web"}}}]
-
-    def test_an_owner_who_declares_the_very_same_keeps_them_without_annotations(self) -> None:
+        # An owner who declares the very same keeps them, without annotations.
         new = declaring(spread_vm(constraints("hostname"), "hostname"), self.ITEM)
         assert changes(self.updated(INJECTED, new)) == {MARK_PATH: None, TEMPLATE_MARK: None}
 

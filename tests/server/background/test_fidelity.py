@@ -12,8 +12,8 @@ from tests.admission.audit_schema import valid
 from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
 from tests.kubevirt import samples
-from tests.kubevirt.vm.started_vms import running as running_vm
-from tests.kubevirt.vm.started_vms import started
+from tests.kubevirt.vm.test_fidelity import running as running_vm
+from tests.kubevirt.vm.test_fidelity import started
 from tests.server.background.conftest import ServedApi, working
 from tests.waiting import until
 from webhook.admission.audit import FidelityRecord

@@ -23,11 +23,12 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from hack.release import ReleaseError
 from hack.release.build import CHECKSUMS, PROVENANCE, ReleaseBuild, build
-from hack.release.image import ReleaseImage
-from hack.release.version import CHANGELOG, prepare
-from tests.hack.release.archive import oci_archive
+from hack.release.image import ReleaseImage, parse_image
+from hack.release.version import CHANGELOG, expected, notes, prepare, versions
+from webhook import __version__
+from webhook.settings.file import default_settings, load
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 VERSION = "9.8.7"
 WHEEL, CHART = f"kubevirt_webhook-{VERSION}-py3-none-any.whl", f"kubevirt-webhook-{VERSION}.tgz"
 WHEEL_BILL, BUNDLE = f"kubevirt-webhook-{VERSION}.cdx.json", f"kubevirt-webhook-{VERSION}-bundle.tar.gz"
@@ -48,6 +49,42 @@ def tree(directory: Path) -> Path:
         changelog.write_text(text)
     prepare(directory, VERSION, "2026-11-22")
     return directory
+
+
+_PACKAGES = "app/lib/python3.13/site-packages"
+_FILES = {
+    f"{_PACKAGES}/aiohttp-3.dist-info/METADATA": b"Name: aiohttp\nVersion: 3.14.5\n"
+    b"Requires-Dist: typing_extensions>=4; python_version < '3.14'\nRequires-Dist: Left_Out>=1\n"
+    b"Requires-Dist: brotli; extra == 'speedups'\nRequires-Dist: old; python_version < '3.13'\n\nText\n",
+    f"{_PACKAGES}/te.dist-info/METADATA": b"Name: typing_extensions\nVersion: 4.1\n",
+    "usr/lib/libc.so.6": b"libc",
+    "usr/local/bin/python3.13": b"python",
+    "etc/passwd": b"nobody",
+}
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def _descriptor(data: bytes) -> dict[str, object]:
+    return {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
+
+
+def oci_archive(file: Path) -> str:
+    """Writes the archive; returns the digest of its manifest."""
+    layer = _tar(_FILES)
+    manifest = json.dumps({"schemaVersion": 2, "layers": [_descriptor(layer)]}).encode()
+    index = json.dumps({"schemaVersion": 2, "manifests": [_descriptor(manifest)]}).encode()
+    blobs = {f"blobs/{str(_descriptor(data)['digest']).replace(':', '/')}": data for data in (layer, manifest)}
+    file.write_bytes(_tar({"index.json": index, **blobs}))
+    return str(_descriptor(manifest)["digest"])
 
 
 @pytest.fixture(scope="module")
@@ -204,15 +241,42 @@ def test_the_demo_of_a_wheel_advises_what_can_be_run_there(unpacked: Path) -> No
     assert ", 0 failed" in command(unpacked, "test", examples)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        ("serve", "use --kubeconfig FILE or --cluster-from DIR"),
-        ("install --image x", "name another with --kubeconfig"),
-        ("test ../webhook/_data/examples/vms", "kubevirt-webhook test --record"),
-        ("manifests policies", "kind: ValidatingAdmissionPolicy"),
-        ("scheduler render pack", "kind: KubeSchedulerConfiguration"),
-    ],
-)
-def test_every_command_of_a_wheel_works_or_names_what_it_needs(unpacked: Path, arguments: str, part: str) -> None:
-    assert part in command(unpacked, *arguments.split())
+def test_every_command_of_a_wheel_works_or_names_what_it_needs(unpacked: Path) -> None:
+    assert "use --kubeconfig FILE or --cluster-from DIR" in command(unpacked, "serve")
+    assert "name another with --kubeconfig" in command(unpacked, "install", "--image", "x")
+    assert "kubevirt-webhook test --record" in command(unpacked, "test", "../webhook/_data/examples/vms")
+    assert "kind: ValidatingAdmissionPolicy" in command(unpacked, "manifests", "policies")
+    assert "kind: KubeSchedulerConfiguration" in command(unpacked, "scheduler", "render", "pack")
+
+
+FILES = [
+    *("pyproject.toml", "webhook/__init__.py", "charts/kubevirt-webhook/Chart.yaml"),
+    "manifests/overlays/kubernetes/webhooks.yaml",
+]
+
+
+def test_images_are_named_by_digest() -> None:
+    digest = f"sha256:{'a' * 64}"
+
+    assert str(parse_image(f"registry.example:5000/a/b@{digest}")) == f"registry.example:5000/a/b@{digest}"
+    for wrong in ("a/b:1", f"a/b:1@{digest}", f"@{digest}", "a/b@sha256:1", f"a b@{digest}", f"a/b/@{digest}"):
+        with pytest.raises(ReleaseError):
+            parse_image(wrong)
+
+
+def test_a_release_is_prepared_in_all_its_files(tmp_path: Path) -> None:
+    assert versions(ROOT) == expected(__version__)
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(
+        "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.1.0] - 2026-01-01\n\n- Zero.\n"
+    )
+
+    changed = prepare(tmp_path, "0.2.0rc1", "2026-11-22")
+
+    assert versions(tmp_path) == expected("0.2.0rc1")
+    assert notes(changelog.read_text(), "0.2.0rc1") == "### Added\n\n- One.\n"
+    assert load(tmp_path / "tests" / "skew" / "0.2.0rc1" / "settings.yaml").server == default_settings().server
+    assert all((tmp_path / name).exists() for name in changed)

@@ -1,0 +1,127 @@
+"""Tools of CI and of builds, each on a machine that a test makes: they run, and say what is found or missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack import audit, interpreters
+from hack.controlplane import build, bundles
+from hack.gate import Gate
+from hack.guests.gate import GATE as GUESTS
+from hack.node import requirements
+from hack.node.gate import GATE as NODE
+from webhook.kubevirt.releases.capabilities import KNOWN, parse_version
+
+ROOT = Path(__file__).parents[2]
+CLEAN = {"name": "aiohttp", "version": "1.0", "vulns": []}
+SKIPPED = {"name": "yarl", "skip_reason": "Dependency not found"}
+BAD = {"name": "aiohttp", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}, {"id": "PYSEC-2"}]}
+
+
+def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, *packages: Any) -> int:
+    """The exit status of the audit beside a pip-audit that has this one, the only program there is."""
+    program = tmp_path / "pip-audit"
+    said = json.dumps({"dependencies": packages, "fixes": []})
+    program.write_text(f"#!{sys.executable}\nprint({said!r})\nraise SystemExit({status})\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    return audit.main()
+
+
+def test_what_is_known_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audited(tmp_path, monkeypatch, 0, CLEAN, SKIPPED) == 0
+    assert capsys.readouterr().out == (
+        "audit: no known vulnerabilities in requirements.lock and requirements-dev.lock; "
+        "the database does not know yarl\n"
+    )
+    assert audited(tmp_path, monkeypatch, 1, CLEAN, BAD) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "audit: aiohttp 1.0 has PYSEC-1, fixed in 1.1",
+        "audit: aiohttp 1.0 has PYSEC-2, fixed in no version yet",
+    ]
+
+
+def test_the_interpreters_of_the_image_and_of_this_run_are_supported() -> None:
+    images = re.findall(r"python:(3\.\d+)", (ROOT / "Dockerfile").read_text())
+    assert images
+    assert {*images, "{}.{}".format(*sys.version_info[:2])} <= set(interpreters.supported())
+
+
+def test_the_releases_of_kubevirt_that_can_be_built() -> None:
+    releases = bundles.kubevirt_releases()
+    assert next(iter(releases)) == str(KNOWN[-1])
+    # The behavior of each release is known; of some lines only an early patch release can be had as a module.
+    assert {release.line for release in map(parse_version, releases) if release} == {known.line for known in KNOWN}
+    # Each has a directory of its own in the cache.
+    places = {build.location({}, Path("/cache"), bundle) for bundle in releases.values()}
+    assert len(places) == len(releases) > 1
+
+
+def test_what_a_node_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for platform, word in (("darwin", "Linux"), ("linux", "root")):
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        assert word in requirements.missing()
+        assert "\n" not in requirements.missing()
+
+
+BOTH = pytest.mark.parametrize("gate", [NODE, GUESTS], ids=lambda gate: gate.name)
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Gate, dict[str, str]]]:
+    """A gate on a machine that lacks nothing and has its parts, and the environment of that machine."""
+
+    def make(gate: Gate, status: int = 0) -> tuple[Gate, dict[str, str]]:
+        monkeypatch.setenv("KUBEVIRT_WEBHOOK_CACHE", str(tmp_path))
+        monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+        environ = {"KUBEVIRT_WEBHOOK_CACHE": str(tmp_path)}
+        for bundle in gate.bundles:
+            build.location(environ, bundle=bundle).mkdir(parents=True)
+        gate.image(environ, gate.place(environ)).mkdir(parents=True)
+        return replace(gate, missing=lambda _: "", run=lambda _: status), environ
+
+    return make
+
+
+@BOTH
+def test_what_a_gate_is_about_exists(gate: Gate) -> None:
+    tests = [name.partition("::") for name in gate.tests]
+    assert [name for name in (*gate.sources, *(file for file, _, _ in tests)) if not (ROOT / name).exists()] == []
+    assert all(f"def {test}(" in (ROOT / file).read_text() for file, _, test in tests if test)
+    assert f"{gate.target.removeprefix('make ')}:" in (ROOT / "Makefile").read_text()
+
+
+@BOTH
+def test_a_gate_opens_where_the_parts_are_and_these_sources_have_not_passed(
+    gate: Gate, ready: Callable[..., tuple[Gate, dict[str, str]]]
+) -> None:
+    gate, environ = ready(gate)
+    assert gate.reason_to_skip(environ, "these") == ""
+    gate.mark(environ).write_text("these")
+    assert "has passed here" in gate.reason_to_skip(environ, "these")
+    assert gate.reason_to_skip(environ, "others") == ""
+    gate.image(environ, gate.place(environ)).rmdir()
+    reason = gate.reason_to_skip(environ, "others")
+    assert reason.startswith("skipped: ") and f"{gate.target} builds them" in reason and "\n" not in reason
+
+
+@pytest.mark.parametrize(("status", "result", "is_marked"), [(0, 0, True), (1, 1, False), (69, 0, False)])
+def test_only_what_has_passed_is_not_run_again(
+    status: int, result: int, is_marked: bool, ready: Callable[..., tuple[Gate, dict[str, str]]], capsys: Any
+) -> None:
+    gate, environ = ready(NODE, status)
+    assert (gate.main(), gate.mark(environ).exists()) == (result, is_marked)
+    skipped = "node: skipped: this machine could not start a node; the line above says why\n"
+    assert capsys.readouterr().out == (skipped if status == 69 else "")
