@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+import yaml
 from click.testing import CliRunner, Result
 
 from tests.waiting import PATIENCE
 from webhook.cli.main import main
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# The decision and the reason of each review among the examples.
+EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())
 T = TypeVar("T")
 # A command with some of its arguments; the fixtures `ended` and `refused` of tests/cli/conftest.py.
 Command = Callable[..., Result]

@@ -16,8 +16,7 @@ from threading import Thread
 import pytest
 
 from certs.source import self_signed
-from tests.cli.examples import EXPECTED
-from tests.cli.runner import run
+from tests.cli.runner import EXPECTED, run
 from tests.golden_files import Golden
 from tests.waiting import PATIENCE
 from webhook.cli import data

@@ -104,29 +104,14 @@ def test_the_same_advice_is_given_once(world: DoctorWorld, doctor: Command) -> N
     assert "\n2 warnings, 1 unknown, " in output
 
 
-# Objects from files.
-@pytest.fixture
-def dump(world: DoctorWorld, tmp_path: Path) -> Path:
-    return world.write(tmp_path / "dump")
-
-
-def test_files_instead_of_a_cluster(dump: Path, golden: Golden) -> None:
+def test_files_instead_of_a_cluster(world: DoctorWorld, tmp_path: Path, golden: Golden) -> None:
+    dump = world.write(tmp_path / "dump")
     result = run("doctor", "--cluster-from", dump)
 
     assert result.exit_code == 0
     golden(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE", result.output))
-
-
-def test_what_files_do_not_show_is_unknown(dump: Path) -> None:
-    result = run("doctor", "--cluster-from", dump, "-o", "json", "--strict")
-
-    report = json.loads(result.output)
-    assert result.exit_code == 3
-    assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
-    assert {each["verdict"] for each in report["findings"] if each["code"] == "needs-cluster"} == {"unknown"}
-
-
-def test_files_exclude_a_cluster_and_must_be_there(dump: Path, tmp_path: Path) -> None:
+    assert run("doctor", "--cluster-from", dump, "--strict").exit_code == 3, "what files do not show is unknown"
+    # They exclude a cluster, and must be there.
     for options in (("--kubeconfig", "x"), ("--as", "jane")):
         result = run("doctor", "--cluster-from", dump, *options)
         assert result.exit_code == 2

@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.cli.expanding import BOTH, CLUSTER, EXAMPLES, KUBEVIRT, MATCHED, example, expand
-from tests.cli.runner import Command, Refused, in_thread, run
+from tests.cli.runner import EXAMPLES, Command, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
 from tests.golden_files import Golden
@@ -32,12 +31,30 @@ from webhook.kubevirt.go_json.origins import leaves
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.vm import creation
 
+CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster"]
+BOTH = vm(instancetype={"name": "u1"}, preference={"name": "linux"})
+MATCHED = [BOTH, instancetype(), preference(devices={"preferredDiskBus": "virtio"})]
+KUBEVIRT = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+    "spec": {"configuration": {"cpuModel": "Haswell"}},
+    "status": {"phase": "Deployed"},
+}
 SECRET = "hunter2"
 WITH_SECRET = vm(
     {"volumes": [{"name": "a", "cloudInitNoCloud": {"userData": "x"}}], "nodeSelector": {"a": "1", "b": "2"}},
     instancetype={"name": "u1"},
     preference={"name": "linux"},
 )
+
+
+def expand(*objects: Any, options: tuple[str | Path, ...] = ()) -> Result:
+    return run("expand", "-f", "-", *options, stdin=yaml.safe_dump_all(objects))
+
+
+def example(name: str, *options: str) -> Result:
+    return run("expand", "-f", EXAMPLES / "vms" / f"{name}.yaml", *CLUSTER, *options)
 
 
 class TestExamples:
@@ -61,7 +78,8 @@ class TestExamples:
         assert by_path["spec.domain.devices.disks[0].disk.bus"]["origin"] == "vm"
         cores = {"path": "spec.domain.cpu.cores", "value": 4, "origin": "instancetype", "name": "u1.medium"}
         assert by_path["spec.domain.cpu.cores"] == cores
-        assert by_path["spec.domain.firmware.serial"]["random"] is True
+        random = ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
+        assert [path for path, field in by_path.items() if field.get("random")] == random
         assert told["object"]["spec"]["domain"]["cpu"]["cores"] == 4
         golden(example("inferred", "--explain").stdout.replace(str(EXAMPLES), "EXAMPLES"))
 
@@ -292,20 +310,17 @@ class TestLive:
     def ask(self, server: FakeApiServer, tmp_path: Path) -> Callable[..., Result]:
         return partial(expand, options=("--kubeconfig", server.kubeconfig(tmp_path / "kubeconfig")))
 
-    def put(self, server: FakeApiServer, obj: dict[str, Any]) -> str:
-        resource = RESOURCES[obj["kind"]]
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace", "")
-        server.put(resource, metadata["name"], namespace, **{k: v for k, v in obj.items() if k != "kind"})
-        return resource.path(namespace, metadata["name"])
-
     def test_exactly_what_is_needed_is_read(self, server: FakeApiServer, ask: Command) -> None:
         labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
-        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        claim |= {"metadata": {"name": "c", "namespace": "golden", "labels": labels}}  # type: ignore[dict-item]
-        image = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource"}
-        image |= {"metadata": {"name": "i", "namespace": "golden"}}  # type: ignore[dict-item]
-        image |= {"spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}}}  # type: ignore[dict-item]
+        stored: list[tuple[str, str, str, dict[str, Any]]] = [
+            ("PersistentVolumeClaim", "c", "golden", {"metadata": {"labels": labels}}),
+            ("DataSource", "i", "golden", {"spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}}}),
+            ("VirtualMachineClusterInstancetype", "instancetype", "", instancetype(name="instancetype")),
+            ("VirtualMachineClusterPreference", "preference", "", preference(name="preference")),
+        ]
+        for kind, name, namespace, fields in stored:
+            server.put(RESOURCES[kind], name, namespace, **fields)
+        paths = [RESOURCES[kind].path(namespace, name) for kind, name, namespace, _ in stored]
         source = {"sourceRef": {"kind": "DataSource", "name": "i", "namespace": "golden"}}
         machine = vm(
             {"volumes": [{"name": "root", "dataVolume": {"name": "d"}}]},
@@ -313,8 +328,7 @@ class TestLive:
             preference={"inferFromVolume": "root"},
             dataVolumeTemplates=[{"metadata": {"name": "d"}, "spec": source}],
         )
-        objects = (claim, image, instancetype(name="instancetype"), preference(name="preference"))
-        paths = [self.put(server, item) for item in objects]
+
         server.put(KUBEVIRTS, "kubevirt", "kubevirt", status=KUBEVIRT["status"], spec=KUBEVIRT["spec"])
         vmi = yaml.safe_load(ask(machine).stdout)
         asked = [item.path for item in server.asked]
@@ -389,14 +403,10 @@ def test_malformed_objects_never_end_in_a_traceback(data: st.DataObject, new: An
     assert result.exit_code == 0 or result.stderr
 
 
-def explanation(machine: Any = WITH_SECRET, *, stand_ins: Any = ()) -> Explanation:
-    get = among([instancetype(), preference(devices={"preferredDiskBus": "virtio"})])
-    created = creation.from_vm(machine, get, lambda: "some-uuid")
-    return Explanation(created, redact(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", stand_ins)
-
-
 def test_what_the_vm_says_is_short_and_bookkeeping_too() -> None:
-    told, out = explanation(), StringIO()
+    get = among([instancetype(), preference(devices={"preferredDiskBus": "virtio"})])
+    created = creation.from_vm(WITH_SECRET, get, lambda: "some-uuid")
+    told, out = Explanation(created, redact(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", ()), StringIO()
     told.print(Console(file=out, width=1000))
     rows = [line.split("←")[0].split(" = ") for line in out.getvalue().splitlines() if "←" in line]
     short = {path.strip(): value.strip() for path, value in rows}
@@ -408,14 +418,6 @@ def test_what_the_vm_says_is_short_and_bookkeeping_too() -> None:
     assert "metadata.name" not in short
     assert [field["path"] for field in told.as_json()["fields"]] == [path for path, _ in leaves(told.shown)]
     assert "← instancetype u1\n" in out.getvalue()
-
-
-def test_stand_ins_are_told() -> None:
-    new = {**WITH_SECRET, "metadata": {"name": "vm", "namespace": "demo"}}
-    fields = explanation(new, stand_ins={"some-uuid"}).as_json()["fields"]
-
-    random = [field["path"] for field in fields if field.get("random")]
-    assert random == ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
 
 
 @pytest.mark.parametrize(

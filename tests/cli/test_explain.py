@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.clusters import put
-from tests.cli.runner import Ended, Refused, in_thread, run
+from tests.cli.runner import EXAMPLES, Ended, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.golden_files import Golden
@@ -34,10 +34,7 @@ from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
-DRAIN_EXAMPLES = Path(__file__).parents[2] / "examples" / "drain"
-
-READERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load}
+CLUSTER, DRAIN = EXAMPLES / "cluster", EXAMPLES / "drain"
 
 
 @pytest.fixture
@@ -51,8 +48,8 @@ def explain(command: str, cluster: Path, *arguments: str | Path) -> Result:
     return run("explain", command, *arguments, "--cluster-from", cluster)
 
 
-explain_spread, explain_migration = (partial(explain, command, EXAMPLES) for command in ("spread", "migration"))
-explain_drain, explain_update = (partial(explain, command, DRAIN_EXAMPLES) for command in ("drain", "update"))
+explain_spread, explain_migration = (partial(explain, command, CLUSTER) for command in ("spread", "migration"))
+explain_drain, explain_update = (partial(explain, command, DRAIN) for command in ("drain", "update"))
 
 
 def test_a_vm_whose_pods_get_constraints(settings_file: Path, ended: Ended) -> None:
@@ -66,18 +63,17 @@ def test_by_the_built_in_settings_there_are_none(ended: Ended) -> None:
 @pytest.mark.parametrize("mode", ["warn"])
 def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, ended: Ended) -> None:
     directory = tmp_path / "cluster"
-    shutil.copytree(EXAMPLES, directory)
+    shutil.copytree(CLUSTER, directory)
     text = (directory / "namespaces.yaml").read_text()
     (directory / "namespaces.yaml").write_text(text.replace("/scheduling: enforce", f"/scheduling: {mode}"))
 
     ended(run("explain", "spread", "shop/web", "--config", settings_file, "--cluster-from", directory), 1)
 
 
-@pytest.mark.parametrize("output", READERS)
-def test_for_programs(output: str, settings_file: Path) -> None:
-    result = explain_spread("shop/web", "--config", settings_file, "-o", output)
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_for_programs(output: str, read: Callable[[str], Any], settings_file: Path) -> None:
+    answer = read(explain_spread("shop/web", "--config", settings_file, "-o", output).output)
 
-    answer = READERS[output](result.output)
     assert answer.pop("reason")
     assert answer == {
         "schema": "kubevirt-webhook.github.io/explain-spread/v1alpha1",
@@ -109,12 +105,12 @@ def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
 
 
 def test_the_page_shows_what_it_says() -> None:
-    page = (EXAMPLES.parents[1] / "docs" / "migration.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "migration.md").read_text()
     documented = re.findall(r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL)
 
     assert len(documented) == 3
     for command, output in documented:
-        arguments = command.replace("examples/cluster", str(EXAMPLES)).split()
+        arguments = command.replace("examples/cluster", str(CLUSTER)).split()
         assert run(*arguments).output == output
 
 
@@ -125,10 +121,9 @@ def test_one_node(ended: Ended, golden: Golden) -> None:
     golden(fitting.output)
 
 
-@pytest.mark.parametrize("output", READERS)
-def test_for_tools(output: str) -> None:
-    result = explain_migration("shop/db", "--to", "zone=b", "-o", output)
-    read = READERS[output](result.output)
+def test_for_tools() -> None:
+    result = explain_migration("shop/db", "--to", "zone=b", "-o", "json")
+    read = json.loads(result.output)
 
     assert result.exit_code == 1
     assert read["schema"] == MIGRATION_SCHEMA
@@ -154,7 +149,7 @@ def test_what_can_not_be_told_is_one_sentence(arguments: list[str], refused: Ref
 
 
 def directory(tmp_path: Path, *objects: Any) -> Path:
-    # JSON is YAML, and of thousands of nodes it is written in no time.
+    # JSON is YAML, and of hundreds of nodes it is written in no time.
     (tmp_path / "cluster.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
     return tmp_path
 
@@ -201,7 +196,7 @@ def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
 
 
 def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
-    nodes = [whole("Node", node(f"worker-{number:04}.example.com", "a")) for number in range(2000)]
+    nodes = [whole("Node", node(f"worker-{number:04}.example.com", "a")) for number in range(200)]
     cluster = directory(tmp_path, instance(), *nodes)
     for to in ("zone=a", "zone=b"):
         output = run("explain", "migration", "demo/web01", "--to", to, "--cluster-from", cluster).output
@@ -252,7 +247,7 @@ def test_what_a_drain_does(arguments: list[str], golden: Golden) -> None:
 
 def test_pods_that_copy_disks_are_cut_off(tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: datetime(2026, 11, 21, 13, tzinfo=UTC).timestamp())
-    shutil.copytree(DRAIN_EXAMPLES, tmp_path / "drain")
+    shutil.copytree(DRAIN, tmp_path / "drain")
     labels = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
     importer = clusters.filler("importer-disk", "node-2", owner="PersistentVolumeClaim", **labels)
     importer["metadata"]["ownerReferences"][0] |= {"apiVersion": "v1", "name": "disk"}
@@ -270,10 +265,9 @@ def test_pods_that_copy_disks_are_cut_off(tmp_path: Path, golden: Golden, monkey
             golden(result.output)
 
 
-@pytest.mark.parametrize("output", READERS)
-def test_a_plan_for_programs(output: str) -> None:
-    result = explain_drain("node-1", "-o", output)
-    read = READERS[output](result.output)
+def test_a_plan_for_programs() -> None:
+    result = explain_drain("node-1", "-o", "json")
+    read = json.loads(result.output)
     found = msgspec.convert(read, DrainPlan)
 
     assert result.exit_code == 1
@@ -302,9 +296,8 @@ def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Ended) -> None:
     ended(run("explain", "update", "--to-version", "1.9", "--cluster-from", directory(tmp_path, *objects)), 0)
 
 
-@pytest.mark.parametrize("output", READERS)
-def test_an_update_for_programs(output: str) -> None:
-    read = READERS[output](explain_update("-o", output, "--from-version", "1.8", "--to-version", "4.23").output)
+def test_an_update_for_programs() -> None:
+    read = json.loads(explain_update("-o", "json", "--from-version", "1.8", "--to-version", "4.23").output)
     found = msgspec.convert(read, UpdatePlan)
 
     assert (found.schema, found.moves, found.stays, found.failing) == (UPDATE_SCHEMA, 6, 2, 1)

@@ -83,11 +83,6 @@ def test_groups_are_of_about_equal_size() -> None:
     assert max(len(group) for group in groups) < 300
 
 
-def whole(text: str) -> Any:
-    result = read(Part("f.yaml", len(text), named=True, text=text.encode()))
-    return result.documents, [str(each) for each in result.mistakes]
-
-
 # Lines that begin or end documents, and such that only look like it.
 LINES = st.sampled_from(
     ["---", "--- ", "---x", "a: 1", "b: |", "  ---", "  text", "...", "%YAML 1.1", "kind: A", "- x", "# c", "", "a: ["]
@@ -104,13 +99,13 @@ def test_pieces_of_a_file_hold_what_the_file_holds(lines: list[str], size: int) 
         parts = list(inputs._pieces("f.yaml", text.encode(), named=True))
     finally:
         inputs.PART_BYTES = before  # type: ignore[misc]
-    documents, mistakes = whole(text)
+    whole = read(Part("f.yaml", len(text), named=True, text=text.encode()))
     cut = [read(part) for part in parts]
 
     assert b"".join(part.text or b"" for part in parts) == text.encode()
-    if not mistakes:
-        assert [each for one in cut for each in one.documents] == documents
-    assert bool(mistakes) == any(one.mistakes for one in cut)
+    if not whole.mistakes:
+        assert [each for one in cut for each in one.documents] == whole.documents
+    assert bool(whole.mistakes) == any(one.mistakes for one in cut)
 
 
 def test_a_large_stream_is_cut_and_keeps_its_lines() -> None:

@@ -25,6 +25,7 @@ import pytest
 from certs.pem import Pair
 from certs.source import self_signed
 from tests.admission.audit_schema import STRICT
+from tests.cli.runner import EXAMPLES
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.golden_files import Golden
 from tests.waiting import PATIENCE
@@ -36,7 +37,6 @@ from webhook.k8s.yaml_documents import read_documents
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]
 PODS = "/mutate/scheduling/pods/enforce"
 
@@ -107,9 +107,8 @@ def example(name: str) -> bytes:
     return msgspec.json.encode(document.value)
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
-    with serving(*FILES, "--config", str(EXAMPLES / "settings.yaml"), *tls(tmp_path), pair=pair, end=end) as server:
+def test_serves_records_and_ends(tmp_path: Path, pair: Pair) -> None:
+    with serving(*FILES, "--config", str(EXAMPLES / "settings.yaml"), *tls(tmp_path), pair=pair) as server:
         response = server.post(example("01-launcher-pod.yaml"))
         metrics = server.get("/metrics")
         assert (server.get("/healthz"), server.get("/readyz")) == ("ok\n", "ok\n")
@@ -125,7 +124,7 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
 def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text("explain: {listen: '127.0.0.1:0'}\n")
-    with serving(*FILES, "--config", str(config)) as server:
+    with serving(*FILES, "--config", str(config), end=signal.SIGINT) as server:
         (url,) = (event["address"] for event in server.said if event["event"] == "serving explanations")
         asked = f"{url}/v1/explain/migration?namespace=shop&name=web&to=zone=b"
         with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
@@ -137,6 +136,7 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
     assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
     assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
     assert "BEGIN CERTIFICATE" in certificate, "it makes a pair of its own where none is given"
+    assert server.said[-1]["event"] == "stopping", "Ctrl-C ends it, too"
 
 
 def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
@@ -162,14 +162,8 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics
 
 
-def rejection(*arguments: str) -> str:
-    command = [sys.executable, "-m", "webhook", "serve", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    return sentence_of(done.returncode, done.stderr)
-
-
 def rejection_here(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Of the same command in this process, which needs no second to import all of it."""
+    """What `serve` says in this process, which needs no second to import all of it."""
     handlers = logging.getLogger().handlers[:]
     with pytest.raises(SystemExit) as ended:
         main(["serve", *arguments])
@@ -207,7 +201,10 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, capfd
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         check(address, *FILES, "--listen", address, "--ops-listen", "127.0.0.1:0")
         check(address, *FILES, "--ops-listen", address)
-        assert rejection(*FILES, "--ops-listen", address) == rejection_here(capfd, *FILES, "--ops-listen", address)
+        options = (*FILES, "--ops-listen", address)
+        command = [sys.executable, "-m", "webhook", "serve", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert sentence_of(done.returncode, done.stderr) == rejection_here(capfd, *options)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A running cluster that is read a few times: facts for explanations, and unstructured objects."""
+"""A cluster that is read a few times: facts for explanations, unstructured objects, and the objects of checks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, broken, why
@@ -15,11 +16,11 @@ from tests.golden_files import Golden
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import RESOURCES, FileObjects, LiveObjects, OnceCluster
+from webhook.cluster.reader import RESOURCES, FileGap, FileObjects, FileReader, LiveObjects, OnceCluster, Reader
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.k8s.resources import NODES
+from webhook.k8s.resources import LEASES, NODES, PODS
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.machines import LAUNCHER_PODS, VMIS
@@ -155,3 +156,103 @@ async def test_silence_and_no_server(server: FakeApiServer, transport: Kubernete
     release.set()
     await transport.close()
     assert isinstance(await objects.kubevirts(), Unavailable)
+
+
+async def test_whoever_asks_at_once_gets_the_same_answer(server: FakeApiServer, transport: KubernetesTransport) -> None:
+    server.put(NODES, "n1")
+    reader = Reader(transport)
+    first, second, one = await asyncio.gather(reader.all(NODES), reader.all(NODES), reader.get(NODES, "", "n1"))
+    assert first is second
+    assert isinstance(one, NODES.view) and first == (one,)
+    assert len(server.requests(LIST)) == 1
+
+
+async def test_lists_that_are_not_read(
+    server: FakeApiServer, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answer(LIST, broken, times=9)
+    assert isinstance(await Reader(transport).all(NODES), Unavailable)
+    server.heal()
+    assert await Reader(transport).all(NODES) == (), "the cluster does not know the kind"
+    monkeypatch.setattr(reader, "SECONDS", 0.05)
+    server.hang(LIST)
+    assert isinstance(await Reader(transport).all(NODES), Unavailable), "it takes too long"
+
+
+def in_files(tmp_path: Path, *objects: Any) -> FileReader:
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all(objects))
+    return FileReader(FilesCluster.load(tmp_path, default_settings()))
+
+
+def pod(name: str, namespace: str = "shop", **parts: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, **parts.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **parts}
+
+
+async def names_of(files: FileReader, namespace: str = "", **query: str) -> list[str | None]:
+    found = await files.all(PODS, namespace, query)
+    assert not isinstance(found, Unavailable)
+    return [each.meta.name for each in found]
+
+
+async def test_a_namespaced_object_without_a_namespace_is_a_mistake_of_the_check(
+    server: FakeApiServer, transport: KubernetesTransport, tmp_path: Path
+) -> None:
+    """Read as "does not exist", it would send an admin to create what is there."""
+    for each in (Reader(transport), in_files(tmp_path, pod("a"))):
+        with pytest.raises(ValueError, match="Pod a is namespaced"):
+            await each.get(PODS, "", "a")
+    assert server.asked == []
+
+
+async def test_objects_by_name_and_namespace(tmp_path: Path) -> None:
+    files = in_files(tmp_path, pod("a"), pod("a", "other"), pod("b"))
+    found = await files.get(PODS, "shop", "a")
+    assert isinstance(found, PODS.view)
+    assert (found.meta.namespace, found.meta.name) == ("shop", "a")
+    assert await files.get(PODS, "shop", "c") is None
+    assert (await names_of(files), await names_of(files, "shop")) == (["a", "a", "b"], ["a", "b"])
+    assert isinstance(await files.definitions(), FileGap)
+    assert files.api.code == "needs-cluster"
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "command"),
+    [
+        (NODES, "", "kubectl get nodes -o yaml"),
+        (LEASES, "kube-system", "kubectl get leases.coordination.k8s.io -n kube-system -o yaml"),
+        (PODS, "other", "kubectl get pods -n other -o yaml"),
+    ],
+)
+async def test_what_the_files_lack_may_be_in_the_cluster(
+    tmp_path: Path, resource: Any, namespace: str, command: str
+) -> None:
+    files = in_files(tmp_path, pod("a"))
+    for answer in (await files.get(resource, namespace, "a"), await files.all(resource, namespace)):
+        assert isinstance(answer, FileGap)
+        assert (answer.code, answer.todo.split('"')[1]) == ("not-in-files", command)
+    everywhere = await files.all(LEASES)
+    assert isinstance(everywhere, FileGap)
+    assert '"kubectl get leases.coordination.k8s.io -A -o yaml"' in everywhere.todo
+
+
+async def test_labels_and_fields_select(tmp_path: Path) -> None:
+    files = in_files(
+        tmp_path,
+        pod("a", metadata={"labels": {"x": "1", "y": "2"}}, status={"phase": "Pending"}),
+        pod("b", metadata={"labels": {"x": "2"}}, spec={"schedulerName": "s"}, status={"phase": "Pending"}),
+        pod("c"),
+    )
+    assert await names_of(files, labelSelector="x=1") == ["a"]
+    assert await names_of(files, labelSelector="x=1,y=3") == []
+    assert await names_of(files, fieldSelector="status.phase=Pending") == ["a", "b"]
+    assert await names_of(files, fieldSelector="spec.schedulerName=s,status.phase=Pending") == ["b"]
+    assert await names_of(files, fieldSelector="spec.schedulerName=") == ["a", "c"]
+
+
+async def test_what_cannot_be_decoded_is_counted_and_skipped(tmp_path: Path) -> None:
+    files = in_files(tmp_path, pod("a", spec={"containers": [{"image": 5}]}), pod("b"))
+    assert (await names_of(files), await names_of(files), files.malformed) == (["b"], ["b"], {"Pod": 1})
+    found = await files.get(PODS, "shop", "a")
+    assert isinstance(found, FileGap)
+    assert (found.code, found.todo) == ("unreadable", "correct the object")

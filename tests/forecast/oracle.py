@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from hypothesis import HealthCheck, settings
 
-from tests.forecast.clusters import REQUIRED, Json
+from tests.forecast.clusters import NAMES, REQUIRED, Json
+from webhook.forecast.report import VmPlan
 from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.quantity import parse
 
@@ -26,6 +28,16 @@ class Simulated:
         for pod in (self._pod(name), *self._attachments(name)):
             pod["spec"]["nodeName"] = node
         self.on[name] = node
+
+    def carry_out(self, plans: Iterable[VmPlan]) -> None:
+        """Move the VMs of a plan in its order; none of the moves breaks a rule."""
+        for each in sorted((each for each in plans if each.turn), key=lambda each: each.turn):
+            assert self.problem(each.name, each.to) == ""
+            self.move(each.name, each.to)
+
+    def fitting(self, name: str) -> list[str]:
+        """The nodes that can take a VM's target pod now."""
+        return [node for node in NAMES if not self.problem(name, node)]
 
     def problem(self, name: str, node: str) -> str:
         """Why a VM's target pod cannot be on a node beside all pods that are there; empty: it can."""
@@ -113,3 +125,13 @@ def _means(term: Json, pod: Json) -> bool:
 def _request(pod: Json, resource: str) -> int:
     containers = pod["spec"].get("containers") or ()
     return sum(parse(str((one["resources"]["requests"] or {}).get(resource, "0"))).nanos for one in containers)
+
+
+thorough = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+
+
+def shuffled(world: ClusterObjects, order: Any) -> ClusterObjects:
+    """The same objects in another order."""
+    found: dict[str, Any] = {field: getattr(world, field) for field in ("nodes", "pods", "vmis")}
+    orders = {field: tuple(order.sample(objects, len(objects))) for field, objects in found.items()}
+    return msgspec.structs.replace(world, **orders)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.forecast import clusters
 from tests.forecast.clusters import Json
+from webhook.admission.step_budget import StepBudget
+from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.forecast import drain, packing, update
 from webhook.forecast.pods import Neighbors
@@ -145,9 +147,37 @@ def test_reviews_are_those_of_the_index(world: ClusterObjects) -> None:
             assert eligibility.names() == expected.names()
 
 
-@pytest.mark.parametrize(
+plans = pytest.mark.parametrize(
     "plan", [lambda world: drain.plan(world, [], rolling=True), update.plan], ids=["drain", "update"]
 )
+METHODS = {"workloadUpdateMethods": ["LiveMigrate", "Evict"]}
+
+
+@plans
+def test_too_much_to_plan_is_one_sentence(
+    plan: Callable[[ClusterObjects], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "MAX_STEPS", 10)
+    world = clusters.snapshot([clusters.node("a"), clusters.node("b")], [clusters.vm("web", "a")], updates=METHODS)
+    with pytest.raises(InputError):
+        plan(world)
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"), [(drain._plan, ([], 1, None)), (update._plan, (False, None))], ids=["drain", "update"]
+)
+def test_large_clusters_take_few_steps(plan: Callable[..., Any], options: tuple[Any, ...]) -> None:
+    """Steps for each VM do not grow with the nodes, so that 5,000 nodes and 10,000 VMs take seconds."""
+
+    def steps(number: int) -> int:
+        work = StepBudget(drain.MAX_STEPS)
+        work.run(plan, clusters.large(number, updates=METHODS), *options)
+        return work.spent
+
+    assert steps(80) < 5 * steps(20)
+
+
+@plans
 def test_vms_that_are_alike_are_looked_at_once(plan: Callable[[ClusterObjects], Any]) -> None:
     """What they require and request, whatever their number, and of their nodes."""
 

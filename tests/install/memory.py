@@ -9,9 +9,13 @@ from typing import Any
 
 import jsonpatch
 
+from webhook import names
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
 
 Json = dict[str, Any]
+VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
+S, SIZE = names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_INSTANCETYPE_ANNOTATION
+TASTE = names.INJECTED_PREFERENCE_ANNOTATION
 
 
 class InstallMemory(Transport):
@@ -143,3 +147,16 @@ class Replicas:
         for configuration in self._memory.objects.values():
             for entry in configuration.get("webhooks", ()):
                 entry["clientConfig"].setdefault("caBundle", "UEVN")
+
+
+def vm(
+    outer: Json | None = None, inner: Json | None = None, scheduler: Any = None, *, spread: Any = ..., **status: Any
+) -> Json:
+    """A VM that holds what was injected: annotations of the VM and of its template, and a scheduler."""
+    template: Json = {"metadata": {"annotations": {**inner}} if inner is not None else {}, "spec": {"domain": {}}}
+    if scheduler is not None:
+        template["spec"]["schedulerName"] = scheduler
+    if spread is not ...:
+        template["spec"]["topologySpreadConstraints"] = spread
+    metadata: Json = {"name": "web", "namespace": "shop"} | ({"annotations": {**outer}} if outer is not None else {})
+    return {"metadata": metadata, "spec": {"template": template}, "status": status}

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.install.memory import InstallMemory
-from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
+from tests.install.memory import SIZE, TASTE, VMS, InstallMemory, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import INJECTED_ANNOTATIONS, Task, clean, remaining, task, tasks

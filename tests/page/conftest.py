@@ -17,7 +17,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from certs.source import self_signed
-from tests.cli.test_serve import EXAMPLES, FILES, Serving, serving, tls
+from tests.cli.runner import EXAMPLES
+from tests.cli.test_serve import FILES, Serving, serving, tls
 from tests.page import chromium
 from webhook.cli import data
 from webhook.k8s.yaml_documents import read_documents

@@ -192,7 +192,7 @@ def test_positions_are_used_again_and_removing_twice_is_no_mistake() -> None:
     assert before.names() == ["n4"]
     # A heartbeat changes nothing.
     index.put(node("n4", {"zone": "b"}))
-    assert index.review(ZONE_B)._nodes is before._nodes
+    assert index.review(ZONE_B).nodes is before.nodes
 
 
 def test_a_node_that_reports_other_amounts() -> None:

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.review.samples import CLUSTER, vm
 from tests.cli.review.test_formats import check
-from tests.cli.runner import run
+from tests.cli.runner import EXAMPLES, EXPECTED, run
 from tests.golden_files import Golden
 from webhook.admission.decision import Change, Decision, Reason
 from webhook.admission.reasons import MEANINGS

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tests import builders
-from tests.cli.examples import EXAMPLES
+from tests.cli.runner import EXAMPLES
 from webhook.cli.review.result import Result
 
 HOSTILE = 'a\x1b[2J\u202e"<b>&]]>\n::error::x%0A,:\ufffe'

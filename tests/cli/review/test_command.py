@@ -24,10 +24,9 @@ import yaml
 from click.testing import Result
 
 from tests import builders
-from tests.cli.examples import EXAMPLES, EXPECTED
-from tests.cli.expanding import KUBEVIRT
 from tests.cli.review.samples import CLUSTER, POOL, SECRET, manifest, result, vm
-from tests.cli.runner import Command, Refused, run
+from tests.cli.runner import EXAMPLES, EXPECTED, Command, Refused, run
+from tests.cli.test_expand import KUBEVIRT
 from tests.definitions import definition
 from tests.golden_files import Golden
 from tests.kubevirt.samples import preference
@@ -77,21 +76,19 @@ def launcher() -> Any:
     return pod
 
 
-def evicted() -> Any:
-    metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-
-
 @pytest.mark.parametrize(
     ("obj", "options", "expected"),
     [
-        (in_namespace(None), (), {"namespace": "default", "name": "web01"}),
+        # As manifests on the web have it, such as KubeVirt's own first one.
+        (in_namespace(None), (), {"namespace": "default", "name": "web01", "decision": "patched"}),
         (in_namespace(""), (), {"namespace": "default"}),
         (in_namespace(None), ("-n", "shop"), {"namespace": "shop", "decision": "patched"}),
         (in_namespace("legacy"), (), {"decision": "skipped"}),
         # A launcher pod is sent by KubeVirt, and defaulted.
         (launcher(), (), {"decision": "patched"}),
         (launcher(), ("--user", "mallory"), {"decision": "allowed", "user": "mallory"}),
+        # A kind of another group makes no VMs.
+        (POOL | {"apiVersion": "example.com/v1"}, (), {"decision": "skipped"}),
     ],
 )
 def test_decisions(review: Command, obj: Any, options: tuple[str, ...], expected: Any) -> None:
@@ -101,7 +98,9 @@ def test_decisions(review: Command, obj: Any, options: tuple[str, ...], expected
 
 
 def test_an_eviction_is_sent_to_the_subresource(review: Command) -> None:
-    answer = answer_of(review(evicted(), "-o", "json"))
+    metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    answer = answer_of(review(eviction, "-o", "json"))
 
     assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
 

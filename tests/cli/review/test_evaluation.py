@@ -69,12 +69,6 @@ def test_what_makes_vms_is_reviewed_as_them(
     assert list(yaml.safe_load_all(shown.stdout)) == [given]
 
 
-def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
-    path = manifest(tmp_path, POOL | {"apiVersion": "example.com/v1"})
-
-    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
-
-
 def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, ended: Ended) -> None:
     ended(run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER), 3)
     assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
@@ -95,21 +89,6 @@ def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
     assert "--namespace" in missing.stdout
     assert "log" not in missing.stdout
     assert run("review", path, *cluster, "-n", "shop").exit_code == 0
-
-
-def test_a_manifest_from_the_web_is_reviewed_over_the_examples(tmp_path: Path) -> None:
-    """KubeVirt's own first one, testvm, has no namespace."""
-    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "a", "masquerade": {}}]}
-    domain = {"devices": devices, "resources": {"requests": {"memory": "64M"}}}
-    volumes = [
-        {"name": "root", "containerDisk": {"image": "cirros"}},
-        {"name": "data", "cloudInitNoCloud": {"userDataBase64": "SGkuXG4="}},
-    ]
-    spec = {"domain": domain, "networks": [{"name": "a", "pod": {}}], "volumes": volumes}
-    testvm = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "testvm"}}
-    path = manifest(tmp_path, testvm | {"spec": {"runStrategy": "Halted", "template": {"spec": spec}}})
-
-    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "patched"
 
 
 def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:

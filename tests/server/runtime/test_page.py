@@ -10,7 +10,8 @@ import pytest
 
 from certs.pem import Pair
 from tests import builders
-from tests.cli.test_serve import EXAMPLES, FILES, Serving, example, pair, serving, tls  # noqa: F401 - a fixture
+from tests.cli.runner import EXAMPLES
+from tests.cli.test_serve import FILES, Serving, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.waiting import PATIENCE
 from webhook.errors import InputError
 from webhook.server.runtime.options import Options
