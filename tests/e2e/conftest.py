@@ -31,6 +31,7 @@ from .support import order, shared, sizes, versions
 from .support.access import Access
 from .support.kube import Kube, KubeError
 from .support.lent import LentPlane
+from .support.objects import kubevirt_crds
 from .support.processes import StartError
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
@@ -228,6 +229,8 @@ def _planes(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Itera
     with contextlib.ExitStack() as ends:
 
         def start(*, controller_manager: bool = False, **options: Any) -> LentPlane:
+            if "definitions" in options and options["definitions"] == kubevirt_crds():
+                del options["definitions"]  # those that every plane has
             if options or not spare:
                 plane = LentPlane(lent / f"plane-{next(_NUMBERS)}", binaries, **options)
                 plane.start()

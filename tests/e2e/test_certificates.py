@@ -24,7 +24,6 @@ from tests.tokens import sign
 from .conftest import OwnPlane
 from .support import cert_manager, versions
 from .support.access import Access
-from .support.balancer import Balancer
 from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
 from .support.kube import Json, Kube, denial, eventually
 from .support.manifests import MANIFESTS
@@ -60,8 +59,7 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 
         def make(access: Access, *arguments: str) -> LiveInstallation:
             ends.callback(clear, access.admin)
-            balancer = ends.enter_context(Balancer())
-            installed = ends.enter_context(LiveInstallation(access, tmp_path, balancer, *arguments))
+            installed = ends.enter_context(LiveInstallation(access, tmp_path, *arguments))
             installed.timeout = TIMEOUT_SECONDS
             return installed
 

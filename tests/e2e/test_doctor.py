@@ -18,11 +18,10 @@ from webhook.settings.file import load
 
 from .conftest import OwnPlane
 from .support import manifests
-from .support.balancer import Balancer
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.helm import Helm, is_of_a_test
 from .support.installed import SETTINGS as INSTALLED
-from .support.installed import ServerReplica
+from .support.installed import Balancer, ServerReplica
 from .support.kube import Json, eventually
 from .support.lent import OPERATOR, LentPlane
 from .support.objects import ensure_namespace, make_node, obj

@@ -18,7 +18,6 @@ from webhook.forecast.vm import VmExplanation
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
-from .support.fetch import fetch
 from .support.kube import Json, eventually
 from .support.manifests import MANIFESTS, parse
 from .support.migrations import WEST, MigrationMover, guest
@@ -28,7 +27,7 @@ from .support.processes import ROOT, free_port
 from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, WebhookServer
+from .support.webhook_server import MIGRATION, WebhookServer, fetch
 from .support.workloads import PODS, VMS, instancetype, launcher_of, vm
 
 
