@@ -284,9 +284,13 @@ def schedulers(plane: Access, kube_scheduler: Path) -> Access:
 
 @pytest.fixture(scope="session")
 def webhook(plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
-    """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own."""
+    """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own.
+
+    Choosing nodes takes the right to it, which the admins who own the namespaces have.
+    """
     install(plane.admin)
-    with _webhook(plane, tmp_path_factory.mktemp("webhook"), {"schedulers": SCHEDULERS}) as server:
+    settings = {"schedulers": SCHEDULERS, "migration": {"requireRight": True}}
+    with _webhook(plane, tmp_path_factory.mktemp("webhook"), settings) as server:
         yield server
 
 

@@ -121,11 +121,7 @@ class LiveInstallation:
     """Configurations with failurePolicy Fail, and replicas behind one address: a failed call denies the request."""
 
     def __init__(
-        self,
-        access: Access,
-        directory: Path,
-        *arguments: str,
-        settings: Mapping[str, Any] = SETTINGS,
+        self, access: Access, directory: Path, *arguments: str, settings: Mapping[str, Any] = SETTINGS
     ) -> None:
         self.access = access
         self.settings = settings
