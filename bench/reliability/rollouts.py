@@ -18,7 +18,6 @@ import uvloop
 
 from bench.reliability.client import Felt, RetryingClients, request
 from bench.reliability.outcome import ReliabilityOutcome
-from tests.e2e.support.balancer import Balancer
 from tests.e2e.support.installed import LiveInstallation, SteadyReviews
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.tenant import Tenant
@@ -119,8 +118,7 @@ def _installed(binaries: Path) -> Iterator[tuple[LiveInstallation, Tenant]]:
         directory = Path(name)
         with (
             ControlPlane(directory / "plane", binaries) as plane,
-            Balancer() as balancer,
-            LiveInstallation(plane, directory, balancer, "--tls=managed") as installed,
+            LiveInstallation(plane, directory, "--tls=managed") as installed,
         ):
             installed.apply()
             for _ in range(2):

@@ -61,7 +61,7 @@ class ChartSource:
     def titles(self) -> list[tuple[str, str]]:
         """Kind and name of all objects but the Namespace, which Helm needs before it installs anything."""
         found = [
-            (one["kind"], one["metadata"]["name"])
+            _title(one)
             for overlay in (dict.fromkeys(KNOBS, False), dict.fromkeys(KNOBS, True))
             for one in self._all({**overlay, "networkPolicy": True, "podDisruptionBudget": True})
         ]
@@ -69,12 +69,11 @@ class ChartSource:
 
     def make(self, title: tuple[str, str], knobs: Mapping[str, bool]) -> Manifest | None:
         """An object, with the places where the chart's values go; None if these knobs make none."""
-        for one in self._all(knobs):
-            if (one["kind"], one["metadata"]["name"]) == title:
-                return _open(in_namespace(one, facts.RELEASE_NAMESPACE))
+        for one in self._all(knobs, title):
+            return _open(in_namespace(one, facts.RELEASE_NAMESPACE))
         return None
 
-    def _all(self, knobs: Mapping[str, bool]) -> Iterator[Manifest]:
+    def _all(self, knobs: Mapping[str, bool], only: tuple[str, str] | None = None) -> Iterator[Manifest]:
         overlay = "openshift" if knobs["openshift"] else "kubernetes"
         components = ["monitoring", "dashboard"]
         components += ["autoscaling"] if knobs["autoscaling"] else []
@@ -85,6 +84,8 @@ class ChartSource:
         ports = {name: port for name, port in _PORTS.items() if knobs[name]}
         without = {kind for knob, kinds in _KINDS.items() if not knobs[knob] for kind in kinds}
         for one in self._built(overlay, tuple(components)):
+            if only not in (None, _title(one)):
+                continue
             is_dashboard = one["metadata"]["name"] == f"{NAME}-dashboard"
             if one["kind"] in without or (is_dashboard and not knobs["dashboard"]):
                 continue
@@ -96,7 +97,7 @@ class ChartSource:
             yield made
         for knob, component in _PERMISSIONS.items():
             if knobs[knob]:
-                yield from (one.value for one in read_documents(MANIFESTS / "components" / component / "rbac.yaml"))
+                yield from (one for one in _permissions(component) if only in (None, _title(one)))
 
     def _kustomize(self, overlay: str, components: tuple[str, ...]) -> list[Manifest]:
         with tempfile.TemporaryDirectory() as name:
@@ -114,10 +115,24 @@ class ChartSource:
         return [one.value for one in parse_documents(made, overlay)]
 
 
+def _title(one: Manifest) -> tuple[str, str]:
+    return one["kind"], one["metadata"]["name"]
+
+
+@cache
+def _permissions(component: str) -> list[Manifest]:
+    return [one.value for one in read_documents(MANIFESTS / "components" / component / "rbac.yaml")]
+
+
+@cache
+def _configurations_for(settings: str) -> list[Manifest]:
+    return configurations(parse(settings.encode(), "settings"))
+
+
 def entries(kind: str, name: str, knobs: Mapping[str, bool]) -> list[Manifest]:
     """The webhooks of a configuration, with the places where the settings' lists and numbers go."""
-    settings = parse(json.dumps(facts.settings_of(knobs)).encode(), "settings")
-    (found,) = (one for one in configurations(settings) if (one["kind"], one["metadata"]["name"]) == (kind, name))
+    made = _configurations_for(json.dumps(facts.settings_of(knobs)))
+    (found,) = (one for one in made if _title(one) == (kind, name))
     result: list[Manifest] = deepcopy(found["webhooks"])
     for entry in result:
         entry["timeoutSeconds"] = ChartValue("$facts.timeoutSeconds")

@@ -31,6 +31,7 @@ from .support import order, shared, sizes, versions
 from .support.access import Access
 from .support.kube import Kube, KubeError
 from .support.lent import LentPlane
+from .support.objects import kubevirt_crds
 from .support.processes import StartError
 from .support.tenant import Tenant
 from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
@@ -228,6 +229,8 @@ def _planes(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Itera
     with contextlib.ExitStack() as ends:
 
         def start(*, controller_manager: bool = False, **options: Any) -> LentPlane:
+            if "definitions" in options and options["definitions"] == kubevirt_crds():
+                del options["definitions"]  # those that every plane has
             if options or not spare:
                 plane = LentPlane(lent / f"plane-{next(_NUMBERS)}", binaries, **options)
                 plane.start()
@@ -281,9 +284,13 @@ def schedulers(plane: Access, kube_scheduler: Path) -> Access:
 
 @pytest.fixture(scope="session")
 def webhook(plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
-    """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own."""
+    """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own.
+
+    Choosing nodes takes the right to it, which the admins who own the namespaces have.
+    """
     install(plane.admin)
-    with _webhook(plane, tmp_path_factory.mktemp("webhook"), {"schedulers": SCHEDULERS}) as server:
+    settings = {"schedulers": SCHEDULERS, "migration": {"requireRight": True}}
+    with _webhook(plane, tmp_path_factory.mktemp("webhook"), settings) as server:
         yield server
 
 

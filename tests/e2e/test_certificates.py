@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,9 +25,9 @@ from tests.tokens import sign
 from .conftest import OwnPlane
 from .support import cert_manager, versions
 from .support.access import Access
-from .support.balancer import Balancer
 from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
-from .support.kube import Json, Kube, denial, eventually
+from .support.kube import Kube, denial, eventually
+from .support.lent import LentPlane
 from .support.manifests import MANIFESTS
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration, refused
 from .support.objects import ZONE, ensure_namespace, make_node, obj
@@ -53,6 +54,63 @@ def cluster(module_plane: OwnPlane) -> Access:
     return module_plane()
 
 
+# What an API server reads from a file, and no API shows.
+UNSEEN = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": VALIDATING,
+    "metadata": {"name": "policy.static.k8s.io"},
+    "webhooks": [
+        {
+            "name": "policy.example.com",
+            "clientConfig": {"url": "https://localhost:9/policy"},
+            "rules": [
+                {"operations": ["CREATE"], "apiGroups": ["a.example"], "apiVersions": ["v1"], "resources": ["a"]}
+            ],
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Ignore",
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class ProvingPlane:
+    """A control plane with one node whose API server authenticates to webhooks, and what it authenticates with.
+
+    It calls a Service's endpoints itself. Its token is none at first; it reads the file again once it is restarted.
+    """
+
+    plane: LentPlane
+    clients: Pki
+    token: Path
+
+
+@pytest.fixture(scope="module")
+def proving(module_plane: OwnPlane, tmp_path_factory: pytest.TempPathFactory) -> ProvingPlane:
+    directory = tmp_path_factory.mktemp("proving")
+    clients, token, config = Pki(directory / "clients"), directory / "token", directory / "admission"
+    token.write_text("none-yet")
+    pem = str(clients.client("apiserver"))
+    user = {"client-certificate": pem, "client-key": pem, "tokenFile": str(token)}
+    kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+    (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
+    version = {"apiVersion": "apiserver.config.k8s.io/v1"}
+    own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": str(directory / "kubeconfig")}
+    kinds = {"Mutating": own, "Validating": own}
+    flags = [f"--admission-control-config-file={config}", "--enable-aggregator-routing=true"]
+    if versions.WEBHOOK_TOKENS.is_there:
+        flags.append("--feature-gates=APIServerWebhookAuthenticationToken=true")
+        (directory / "static").mkdir()
+        (directory / "static" / "policy.json").write_text(json.dumps(UNSEEN))
+        kinds["Validating"] = {**own, "staticManifestsDir": str(directory / "static")}
+    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": each} for kind, each in kinds.items()]
+    config.write_text(json.dumps({**version, "kind": "AdmissionConfiguration", "plugins": plugins}))
+    plane = module_plane(apiserver_flags=flags)
+    make_node(plane.admin, "node-a", EAST)
+    return ProvingPlane(plane, clients, token)
+
+
 @pytest.fixture
 def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
     """Installs into a plane; further arguments are those of `serve`."""
@@ -60,8 +118,7 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 
         def make(access: Access, *arguments: str) -> LiveInstallation:
             ends.callback(clear, access.admin)
-            balancer = ends.enter_context(Balancer())
-            installed = ends.enter_context(LiveInstallation(access, tmp_path, balancer, *arguments))
+            installed = ends.enter_context(LiveInstallation(access, tmp_path, *arguments))
             installed.timeout = TIMEOUT_SECONDS
             return installed
 
@@ -173,13 +230,13 @@ def address_of_this_machine() -> str:
 
 @pytest.mark.kubernetes(versions.BALANCED_CALLS)
 def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoint(
-    own_plane: OwnPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
+    proving: ProvingPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With WebhookRoundTripLoadBalancing, calls do not follow one connection, and no Service's proxy is between."""
     if not (address := address_of_this_machine()):
         pytest.skip("this machine has no address but those of its loopback interface")
     monkeypatch.setattr(WebhookServer, "host", address)
-    plane = own_plane(apiserver_flags=["--enable-aggregator-routing=true"])
+    plane = proving.plane
     installed = new_installation(plane, MANAGED)
     installed.url = ""
     ports = [{"name": "webhook", "port": 443}]
@@ -219,33 +276,12 @@ def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoin
     assert third.metric("kubevirt_webhook_requests_total", code="200")
 
 
-def authenticating(directory: Path, user: Json, **validating: str) -> str:
-    """The flag of an API server that authenticates to webhooks as a user of a kubeconfig.
-
-    Keywords go into the configuration of those that validate.
-    """
-    kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
-    (directory / "kubeconfig").write_text(json.dumps(kubeconfig))
-    version, file = {"apiVersion": "apiserver.config.k8s.io/v1"}, str(directory / "kubeconfig")
-    own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": file}
-    kinds = {"Mutating": own, "Validating": own | validating}
-    plugins = [{"name": f"{kind}AdmissionWebhook", "configuration": each} for kind, each in kinds.items()]
-    admission = {**version, "kind": "AdmissionConfiguration", "plugins": plugins}
-    (directory / "admission").write_text(json.dumps(admission))
-    return f"--admission-control-config-file={directory / 'admission'}"
-
-
 def test_the_api_servers_client_certificate(
-    own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
+    proving: ProvingPlane, new_installation: NewInstallation, tmp_path: Path
 ) -> None:
-    clients, unknown = Pki(tmp_path / "clients"), Pki(tmp_path / "strangers")
-    pem = clients.client("apiserver")
-    user = {"client-certificate": str(pem), "client-key": str(pem)}
-    plane = own_plane(apiserver_flags=[authenticating(tmp_path, user)])
-    make_node(plane.admin, "node-a", EAST)
-    authority = tmp_path / "client-ca.crt"
-    shutil.copy(clients.ca, authority)
-    installed = new_installation(plane, MANAGED, f"--client-ca={authority}", "--client-name=apiserver")
+    unknown, authority = Pki(tmp_path / "strangers"), tmp_path / "client-ca.crt"
+    shutil.copy(proving.clients.ca, authority)
+    installed = new_installation(proving.plane, MANAGED, f"--client-ca={authority}", "--client-name=apiserver")
     installed.apply()
     replica = installed.start()
     tenant = installed.tenant()
@@ -270,7 +306,7 @@ def test_the_api_servers_client_certificate(
     said = eventually(lambda: denial(ask), what="a certificate of a stranger to be refused")
     assert str(said).endswith(ENDED), "asyncio ends a failed handshake without OpenSSL's alert"
 
-    shutil.copy(clients.ca, authority)
+    shutil.copy(proving.clients.ca, authority)
     eventually(lambda: tenant.choice() == "kubevirt", what="the first CA to be back")
 
     installed.arguments = (MANAGED, f"--client-ca={authority}", "--client-name=somebody")
@@ -283,39 +319,12 @@ def test_the_api_servers_client_certificate(
     assert "apiserver" in said.message
 
 
-# What an API server reads from a file, and no API shows.
-UNSEEN = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": VALIDATING,
-    "metadata": {"name": "policy.static.k8s.io"},
-    "webhooks": [
-        {
-            "name": "policy.example.com",
-            "clientConfig": {"url": "https://localhost:9/policy"},
-            "rules": [
-                {"operations": ["CREATE"], "apiGroups": ["a.example"], "apiVersions": ["v1"], "resources": ["a"]}
-            ],
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-        }
-    ],
-}
-
-
 @pytest.mark.kubernetes(versions.WEBHOOK_TOKENS)
 def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
-    own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
+    proving: ProvingPlane, new_installation: NewInstallation, tmp_path: Path
 ) -> None:
     """Issued by the real API server, and sent by it from a file, as 1.37 sends none by itself."""
-    file = tmp_path / "token"
-    file.write_text("none-yet")
-    gate = "--feature-gates=APIServerWebhookAuthenticationToken=true"
-    (tmp_path / "static").mkdir()
-    (tmp_path / "static" / "policy.json").write_text(json.dumps(UNSEEN))
-    flag = authenticating(tmp_path, {"tokenFile": str(file)}, staticManifestsDir=str(tmp_path / "static"))
-    plane = own_plane(apiserver_flags=[flag, gate])
-    make_node(plane.admin, "node-a", EAST)
+    plane = proving.plane
     installed = new_installation(plane, MANAGED)
     installed.apply()
     replica = installed.start()
@@ -347,7 +356,7 @@ def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
         return str(made["status"]["token"])
 
     valid = eventually(lambda: issued(installed.url), what="the authorizer to know who may attest")
-    file.write_text(valid)
+    proving.token.write_text(valid)
     plane.restart_apiserver()
     eventually(told, what="the token to be verified by keys that were read")
 

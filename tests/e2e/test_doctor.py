@@ -18,11 +18,10 @@ from webhook.settings.file import load
 
 from .conftest import OwnPlane
 from .support import manifests
-from .support.balancer import Balancer
 from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.helm import Helm, is_of_a_test
 from .support.installed import SETTINGS as INSTALLED
-from .support.installed import ServerReplica
+from .support.installed import Balancer, ServerReplica
 from .support.kube import Json, eventually
 from .support.lent import OPERATOR, LentPlane
 from .support.objects import ensure_namespace, make_node, obj
@@ -30,7 +29,7 @@ from .support.pki import ADMIN, Identity
 from .support.processes import ROOT
 from .support.program import command
 from .support.rbac import grant, may
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import CONFIGURATIONS, INSTANCETYPES, SCHEDULING
 
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
@@ -155,20 +154,6 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
     assert "MutatingWebhookConfiguration kubevirt-webhook: " in done.stdout
 
 
-def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Installed) -> None:
-    findings = installed.findings(0, user="nobody-in-particular")
-
-    unknown = [finding for finding in findings if finding["verdict"] == "unknown"]
-    assert len(unknown) > 8
-    missing = {finding["found"].partition("grant ")[2] for finding in unknown}
-    assert {
-        "list on mutatingwebhookconfigurations.admissionregistration.k8s.io",
-        "list on namespaces",
-        "create on subjectaccessreviews.authorization.k8s.io",
-        "list on clusterroles.rbac.authorization.k8s.io",
-    } <= missing
-
-
 def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     installed: Installed, helm_program: Path, tmp_path: Path
 ) -> None:
@@ -195,20 +180,3 @@ def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     assert failures(findings) == []
     well = {finding["check"] for finding in findings if finding["verdict"] == "ok"}
     assert well >= {"webhooks", "selectors", "certificates", "rights", "deployment", "order", "kubevirt", "clock"}
-
-
-def test_a_missing_right(installed: Installed) -> None:
-    role = installed.admin.get(ROLES, "kubevirt-webhook")
-    rules = role["rules"]
-    less = [{**rule, "verbs": ["watch"]} if rule["resources"] == ["nodes"] else rule for rule in rules]
-    installed.admin.replace(ROLES, {**role, "rules": less})
-    try:
-        account = installed.plane.kube(*ACCOUNT)
-        eventually(lambda: not may(account, "list", "nodes", ""), what="the authorizer to know")
-        (failure,) = failures(installed.findings(1))
-    finally:
-        role["metadata"].pop("resourceVersion")
-        installed.admin.replace(ROLES, role)
-
-    assert (failure["check"], failure["code"]) == ("rights", "permissions-missing")
-    assert failure["found"].endswith(": list nodes")

@@ -17,8 +17,6 @@ from webhook.forecast.vm import VmExplanation
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.access import Access
-from .support.commands import LOOPBACK
-from .support.fetch import fetch
 from .support.kube import Json, eventually
 from .support.manifests import MANIFESTS, parse
 from .support.migrations import WEST, MigrationMover, guest
@@ -28,7 +26,7 @@ from .support.processes import ROOT, free_port
 from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, WebhookServer
+from .support.webhook_server import MIGRATION, WebhookServer, fetch
 from .support.workloads import PODS, VMS, instancetype, launcher_of, vm
 
 
@@ -129,23 +127,10 @@ def test_the_scheduler_that_is_named_is_the_one_that_the_pod_gets(tenant: Tenant
     assert found.nodes.count > 0
 
 
-def test_the_page_shows_decisions_of_a_real_api_server(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
-    port = free_port()
-    tenant = new_tenant(server=new_webhook({"page": {"listen": f"{LOOPBACK}:{port}"}}))
-    tenant.create(vm())
-
-    def decided() -> str:
-        status, text = fetch(port, f"/page/decisions?namespace={tenant.namespace}", tls=False)
-        return text if status == 200 and "VirtualMachine" in text else ""
-
-    assert "/page/decisions/" in eventually(decided, what="the decision to be on the page")
-    assert 'm-enforce">enforce' in fetch(port, f"/page?prefix={tenant.namespace}", tls=False)[1]
-
-
 def test_a_token_needs_the_role(
     new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the page, and of metrics that have a listener of their own."""
+    """Of the page, which then shows decisions, and of metrics that have a listener of their own."""
     # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
     monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
     ports = {name: free_port() for name in ("page", "metrics")}
@@ -154,7 +139,8 @@ def test_a_token_needs_the_role(
             for role in parse(file.read_text()):
                 plane.admin.apply(role)
     server = new_webhook({name: {"listen": f"0.0.0.0:{port}"} for name, port in ports.items()})
-    namespace = new_tenant().namespace
+    tenant = new_tenant(server=server)
+    namespace = tenant.namespace
     token = plane.token(namespace, "reader")
 
     assert [server.ops(path)[0] for path in ("/metrics", "/healthz")] == [404, 200]
@@ -164,10 +150,19 @@ def test_a_token_needs_the_role(
         _, text = eventually(partial(_read, port, f"/{name}", token), what="the role to be known")
         assert name != "metrics" or "kubevirt_webhook_ready 1.0" in text
         # The placement of a VM takes what it shows.
-        placement = f"/page/placement?namespace={namespace}&name=web"
-        assert name != "page" or fetch(port, placement, token)[0] == 403
+        if name == "page":
+            assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
+            eventually(lambda: _decided(tenant, port, token), what="a decision to be on the page")  # noqa: B023
+            assert 'm-enforce">enforce' in fetch(port, f"/page?prefix={namespace}", token)[1]
         plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
     assert token not in server.log.read_text()
+
+
+def _decided(tenant: Tenant, port: int, token: str) -> bool:
+    """Whether the page shows a decision on a VM, links to it included."""
+    tenant.create(vm(), dryRun="All")
+    _, text = fetch(port, f"/page/decisions?namespace={tenant.namespace}", token)
+    return "VirtualMachine" in text and "/page/decisions/" in text
 
 
 def _read(port: int, path: str, token: str) -> tuple[int, str] | None:

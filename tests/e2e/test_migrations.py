@@ -84,18 +84,8 @@ def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
         f"spec/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms"
     ]
 
-    # A copy of a target pod by a user stays as it is.
-    host = moving.owner.get("v1/nodes", "node-a")
-    copied = moving.owner.create(PODS, target_of(vm.vmi, asked, vm.source, host), moving.namespace)
-    assert equals(ZONE, "west") not in terms_of(copied)[0]["matchExpressions"]
-    assert moving.verdicts("Pod") == ["patched target-constrained"]
-
-
-def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
-    vm = MigrationMover(moving, guest())
-    first = vm.ask(WEST)
-    vm.finish(first, vm.target(first))
-
+    # The choice is for one migration only.
+    vm.finish(asked, target)
     evacuating = vm.evacuate()
     target = vm.target(evacuating)
     assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE]}]
@@ -109,24 +99,29 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
     # The API server does not even call the webhook for the drain's target.
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
 
+    # A copy of a target pod by a user stays as it is.
+    host = moving.owner.get("v1/nodes", "node-a")
+    copied = moving.owner.create(PODS, target_of(vm.vmi, asked, vm.source, host), moving.namespace)
+    assert equals(ZONE, "west") not in terms_of(copied)[0]["matchExpressions"]
+    assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
+
 
 MAY_PIN = {"apiGroups": ["kubevirt-webhook.github.io"], "resources": ["migrationtargets"], "verbs": ["use"]}
 
 
-def test_choosing_nodes_takes_a_right(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
-    strict = new_tenant(server=new_webhook({"migration": {"requireRight": True}}), policies=[MIGRATION])
-    vm = MigrationMover(strict, guest())
+def test_choosing_nodes_takes_a_right(moving: Tenant) -> None:
+    vm = MigrationMover(moving, guest())
 
-    status = refused(lambda: vm.ask(WEST, by=member(strict)))
+    status = refused(lambda: vm.ask(WEST, by=member(moving)))
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     assert parse(status["message"]).code == "node-choice-forbidden"
-    for named in ('"alice"', strict.namespace, "verb use", "migrationtargets.kubevirt-webhook.github.io"):
+    for named in ('"alice"', moving.namespace, "verb use", "migrationtargets.kubevirt-webhook.github.io"):
         assert named in status["message"]
 
-    assert vm.ask(by=member(strict)).warnings == ()
-    vm.ask(WEST, by=member(strict, MAY_PIN))
-    assert strict.verdicts()[0] == "denied node-choice-forbidden"
-    assert strict.verdicts()[-1] == "allowed nodes-eligible"
+    assert vm.ask(by=member(moving)).warnings == ()
+    vm.ask(WEST, by=member(moving, MAY_PIN))
+    assert moving.verdicts()[0] == "denied node-choice-forbidden"
+    assert moving.verdicts()[-1] == "allowed nodes-eligible"
 
 
 # The API server waits this long for one answer, in seconds; a request that does not wait for it is far faster.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hack.controlplane import bundles
+from hack.controlplane import build, bundles
 from hack.controlplane.bundles import CEL_COST, Bundle
 from webhook import names
 from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
@@ -36,7 +37,6 @@ from .support.manifests import parse as documents
 from .support.migrations import migration
 from .support.objects import crds, obj
 from .support.rbac import user_with
-from .support.shipped import definitions
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
 SETTINGS: Json = {
@@ -52,16 +52,25 @@ OWNER = "owner"
 RELEASES = sorted(bundles.kubevirt_releases())
 
 
+def definitions(release: str) -> list[Json]:
+    """The definitions that a release of KubeVirt ships, where it has been built."""
+    place = build.location({}, build.cache_root(os.environ), bundles.kubevirt_releases()[release])
+    binary = place / "virt-operator-objects"
+    if not binary.exists():
+        pytest.skip(f"KubeVirt {release} is not built: python -m hack.controlplane.build --kubevirt {release}")
+    shown = subprocess.run([binary, "kubevirt"], check=True, capture_output=True)
+    return crds(json.loads(shown.stdout)["customresourcedefinitions"])
+
+
 @pytest.fixture(scope="module", params=["", RELEASES[0], RELEASES[-1]], ids=lambda release: release or "minimal")
-def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Access:
+def plane(module_plane: OwnPlane, request: pytest.FixtureRequest) -> Access:
     """One with the policies and a namespace for each mode, and one whose scheduler is another.
 
     The policies know the types of KubeVirt's kinds where KubeVirt's definitions tell them, so these count.
     """
     if not versions.MUTATING_POLICIES.is_there:
         pytest.skip(versions.MUTATING_POLICIES.why)
-    bundle = tmp_path_factory.mktemp("crds") / "crds.json"
-    started = module_plane(definitions=crds(definitions(request.param, bundle) if request.param else None))
+    started = module_plane(definitions=definitions(request.param) if request.param else crds())
     admin = started.admin
     for mode in MODES:
         labels = {names.policy_label(policy): mode for policy in (names.SCHEDULING, names.MIGRATION)}

@@ -19,15 +19,13 @@ from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.access import Access
-from .support.balancer import Balancer
-from .support.installed import LiveInstallation
 from .support.kube import Json, KubeError, denial, eventually
 from .support.pki import service_account
 from .support.plane import ControlPlane
 from .support.processes import ROOT
 from .support.repeated import Repeated
 from .support.tenant import Tenant
-from .support.webhook_server import SCHEDULING, TIMEOUT_SECONDS, WebhookServer, install
+from .support.webhook_server import SCHEDULING, WebhookServer, install
 from .support.workloads import scheduler_of, vm
 
 FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
@@ -35,15 +33,6 @@ SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
 # So many launcher pods at once as when a node is drained; more than this API server has seats for.
 BURST = 30
 SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
-
-
-@pytest.fixture
-def installed(own_plane: OwnPlane, tmp_path: Path) -> Iterator[LiveInstallation]:
-    with ExitStack() as ends:
-        balancer = ends.enter_context(Balancer())
-        made = ends.enter_context(LiveInstallation(own_plane(), tmp_path, balancer, "--tls=managed"))
-        made.timeout = TIMEOUT_SECONDS
-        yield made
 
 
 def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(

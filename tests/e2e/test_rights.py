@@ -28,8 +28,6 @@ from webhook.settings.model import FidelitySettings
 from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
-from .support.balancer import Balancer
-from .support.fetch import fetch
 from .support.foreign_webhook import eviction
 from .support.installed import SETTINGS, LiveInstallation
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
@@ -37,7 +35,7 @@ from .support.objects import ensure_namespace, make_node, obj
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING, fetch
 from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 
 MIGRATION = f"{DOMAIN}/migration"
@@ -59,10 +57,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
     log = plane.requests_of(ACCOUNT.user)
     port = free_port()
     settings = {**EVERYTHING, "explain": {"listen": f"0.0.0.0:{port}"}}
-    with (
-        Balancer() as balancer,
-        LiveInstallation(plane, tmp_path, balancer, "--tls=managed", settings=settings) as installed,
-    ):
+    with LiveInstallation(plane, tmp_path, "--tls=managed", settings=settings) as installed:
         installed.apply()
         installed.start()
         tenant = Tenant.new(installed.replicas[0], None)

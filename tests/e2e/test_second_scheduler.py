@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -23,12 +22,12 @@ from webhook.install.schedulers import render as permissions
 from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
 from .conftest import OwnPlane
-from .support import manifests, second_scheduler, versions
+from .support import manifests, pki, versions
 from .support.access import Access
 from .support.audited import AuditLog
 from .support.commands import LOOPBACK
-from .support.kube import PATIENCE, Json, Kube, denial, eventually
-from .support.lent import LentPlane
+from .support.kube import PATIENCE, Json, Kube, KubeError, denial, eventually
+from .support.lent import SECOND_SCHEDULER, LentPlane
 from .support.loopback import LoopbackServer, reply
 from .support.manifests import MANIFESTS
 from .support.objects import install_crds, is_unschedulable, make_node, obj
@@ -36,8 +35,86 @@ from .support.placing import create, place, placed
 from .support.plane import ControlPlane
 from .support.processes import Process, StartError, free_port
 from .support.rbac import account, grant
-from .support.second_scheduler import ACCOUNT, NAME, SchedulerReplica, holder
+from .support.webhook_server import fetch
 from .support.workloads import PODS
+
+NAME = "kubevirt-scheduler"
+LEASE = ("coordination.k8s.io/v1/leases", NAME, NAME)
+
+
+def documents(variant: Variant = "spread") -> list[Json]:
+    """What `install --with scheduler` applies."""
+    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text()))
+
+
+def apply(plane: Access, variant: Variant = "spread", prometheus: str = "") -> None:
+    """Has the API server take all of it, strictly, with the Prometheus of `--prometheus`."""
+    for document in sorted(documents(variant), key=lambda one: one["kind"] != "Namespace"):
+        plane.admin.apply(document, fieldValidation="Strict")
+    if prometheus:
+        written = configuration(MANIFESTS, variant, "second", prometheus)
+        plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
+
+
+class SchedulerReplica:
+    """One replica of the Deployment, on a plane where the component has been applied.
+
+    ``in_cluster`` is the environment variable by which a client finds what it finds by itself in a pod.
+    """
+
+    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path, *, in_cluster: str = "") -> None:
+        self.port = free_port()
+        kubeconfig = directory / f"{name}.kubeconfig"
+        # In a pod it finds the API server and the token by itself.
+        kubeconfig.write_text(pki.kubeconfig(plane.server, plane.pki.ca, {"token": plane.token(NAME, NAME)}))
+        written = plane.admin.get("v1/configmaps", NAME, NAME)["data"]["config.yaml"]
+        whole = {**yaml.safe_load(written), "clientConnection": {"kubeconfig": str(kubeconfig)}}
+        config = directory / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(whole))
+        deployment = plane.admin.get("apps/v1/deployments", NAME, NAME)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["kube-scheduler"]
+        given = {
+            "--config=/etc/kubevirt-scheduler/config.yaml": f"--config={config}",
+            "--secure-port=10259": f"--secure-port={self.port}",
+        }
+        assert given.keys() <= set(container["args"])
+        arguments = [given.get(one, one) for one in container["args"]]
+        own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
+        given_by = ["/usr/bin/env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
+        command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
+        self.process = Process(name, command, directory / f"{name}.log")
+
+    def __enter__(self) -> Self:
+        """Returns once the Deployment's probes would succeed."""
+        self.process.start()
+        try:
+            self.process.wait_ready(lambda: fetch(self.port, "/healthz") == (200, "ok"))
+        except StartError:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+def holder(plane: Access, other_than: str = "") -> str:
+    """The holder of the Lease, once another replica than ``other_than`` holds it."""
+
+    def held() -> str:
+        try:
+            spec: dict[str, Any] = plane.admin.get(*LEASE)["spec"]
+        except KubeError:
+            return ""
+        found = str(spec.get("holderIdentity") or "")
+        return found if found != other_than else ""
+
+    return eventually(held, what="a replica to hold the Lease")
+
 
 _GIB = 2**30
 _CPUS = 16
@@ -134,13 +211,13 @@ def cluster(own_plane: OwnPlane) -> LentPlane:
     started = own_plane()
     for number in range(2):
         make_node(started.admin, f"node-{number}", allocatable={"cpu": "4", "memory": "16Gi"})
-    second_scheduler.apply(started)
+    apply(started)
     return started
 
 
 @pytest.fixture
 def log(cluster: LentPlane) -> AuditLog:
-    return cluster.requests_of(ACCOUNT.user)
+    return cluster.requests_of(SECOND_SCHEDULER.user)
 
 
 def title(one: Json) -> str:
@@ -149,8 +226,8 @@ def title(one: Json) -> str:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
-    documents = list(yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant)))
-    assert sorted(documents, key=title) == sorted(second_scheduler.documents(variant), key=title)
+    second = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
+    assert sorted(second, key=title) == sorted(documents(variant), key=title)
     # The component for OpenShift has the variants, too.
     made = {one["kind"]: one for one in yaml.safe_load_all(kustomize(plane, tmp_path, "openshift", variant))}
     written = made["ConfigMap"]["data"][CONFIGURATION_KEY]
@@ -172,7 +249,7 @@ def test_two_replicas_place_pods_one_after_the_other(
     cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
 ) -> None:
     # PodSecurity's restricted lets its pods in.
-    (template,) = (one["spec"]["template"] for one in second_scheduler.documents() if one["kind"] == "Deployment")
+    (template,) = (one["spec"]["template"] for one in documents() if one["kind"] == "Deployment")
     cluster.admin.create(PODS, obj("Pod", "replica", spec=template["spec"]), NAME, dryRun="All")
     first, second = (SchedulerReplica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
     with first:
@@ -223,7 +300,7 @@ def test_every_right_is_used_and_none_is_missing(
             assert placed(kube, "extended") == "node-0"
         scrape(cluster, replica)
 
-    granted = manifests.granted(second_scheduler.documents())
+    granted = manifests.granted(documents())
     used = log.used()
     assert log.refused() == set()
     assert manifests.uncovered(used, granted) == set(), "not granted"
@@ -308,19 +385,12 @@ def claim_devices(kube: Kube) -> None:
 def scrape(plane: ControlPlane, replica: SchedulerReplica) -> None:
     """Reads its metrics, with a token that may and with one that may not."""
     token = plane.token("default", "prometheus")
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        replica.get("/metrics", token)
+    assert fetch(replica.port, "/metrics", token)[0] == 403
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     grant(plane.admin, "metrics", rules, subject=account("default", "prometheus"))
 
-    def is_read() -> bool:
-        try:
-            return "scheduler_schedule_attempts_total" in replica.get("/metrics", token)
-        except urllib.error.HTTPError:
-            return False
-
+    is_read = lambda: "scheduler_schedule_attempts_total" in fetch(replica.port, "/metrics", token)[1]
     eventually(is_read, what="the metrics to be read")
-    assert NAME in ACCOUNT.user
 
 
 pytestmark = pytest.mark.builds("scheduler-plugins")
@@ -360,14 +430,6 @@ def busy_plane(own_plane: OwnPlane) -> LentPlane:
     return started
 
 
-def apply(busy_plane: LentPlane, variant: Variant, url: str = "") -> None:
-    """What `install --with scheduler` applies, with the Prometheus of `--prometheus`."""
-    second_scheduler.apply(busy_plane, variant)
-    if url:
-        written = configuration(MANIFESTS, variant, "second", url)
-        busy_plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
-
-
 def serve_usage(busy_plane: LentPlane) -> None:
     """What metrics-server serves about nodes, as objects of the API server itself."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -397,11 +459,11 @@ def test_with_prometheus_vms_go_where_the_load_says(
 
 def assert_places(replica: SchedulerReplica, busy_plane: LentPlane, variant: Variant) -> set[manifests.Right]:
     """It puts VMs where the load says, by the variant's own permissions, of which it returns those that were used."""
-    log = busy_plane.requests_of(ACCOUNT.user)
+    log = busy_plane.requests_of(SECOND_SCHEDULER.user)
     with replica:
         assert place(busy_plane.admin, PODS_PLACED) == EXPECTED[variant]
     assert log.refused() == set()
-    granted = manifests.granted(second_scheduler.documents(variant))
+    granted = manifests.granted(documents(variant))
     assert manifests.uncovered(log.used(), granted) == set()
     return log.used()
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import selectors
+import socket
+import threading
 import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -16,7 +21,7 @@ from webhook.settings.file import parse
 
 from . import manifests
 from .access import Access
-from .balancer import Balancer
+from .commands import LOOPBACK
 from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
 from .repeated import Repeated
@@ -33,6 +38,57 @@ SETTINGS: Mapping[str, Any] = {
     "tls": {"leafExpirationSeconds": 60, "caExpirationSeconds": 3600},
     "server": {"shutdownSeconds": 3},
 }
+
+
+class Balancer:
+    """Stands for a Service: passes each new connection to the next ready endpoint; open ones stay where they are."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=128)
+        self.port = self._listener.getsockname()[1]
+        self.endpoints: list[int] = []
+        self._turn = itertools.count()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Closed alone, the thread would still wait in accept().
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        endpoints = list(self.endpoints)
+        with client, contextlib.suppress(OSError):
+            first = next(self._turn)
+            for port in (endpoints[(first + i) % len(endpoints)] for i in range(len(endpoints))):
+                with contextlib.suppress(ConnectionRefusedError), socket.create_connection((LOOPBACK, port)) as server:
+                    _pass(client, server)
+                    return
+
+
+def _pass(client: socket.socket, server: socket.socket) -> None:
+    other = {client: server, server: client}
+    with selectors.DefaultSelector() as selector:
+        for each in other:
+            selector.register(each, selectors.EVENT_READ)
+        while selector.get_map():
+            for key, _ in selector.select():
+                source = key.fileobj
+                assert isinstance(source, socket.socket)
+                data = source.recv(65536)
+                if data:
+                    other[source].sendall(data)
+                else:
+                    selector.unregister(source)
+                    other[source].shutdown(socket.SHUT_WR)
 
 
 class ServerReplica(WebhookServer):
@@ -65,34 +121,31 @@ class LiveInstallation:
     """Configurations with failurePolicy Fail, and replicas behind one address: a failed call denies the request."""
 
     def __init__(
-        self,
-        access: Access,
-        directory: Path,
-        balancer: Balancer,
-        *arguments: str,
-        settings: Mapping[str, Any] = SETTINGS,
+        self, access: Access, directory: Path, *arguments: str, settings: Mapping[str, Any] = SETTINGS
     ) -> None:
         self.access = access
         self.settings = settings
         self._directory = directory
-        self.balancer = balancer
+        self.balancer = Balancer()
         self.arguments = arguments
         self.replicas: list[ServerReplica] = []
         self._started = 0
         # Seconds; None: as the settings say.
         self.timeout: int | None = None
-        self.url = f"https://localhost:{balancer.port}"
+        self.url = f"https://localhost:{self.balancer.port}"
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
         manifests.grant(access.admin, manifests.CERTIFICATES)
         manifests.protect(access.admin)
 
     def __enter__(self) -> Self:
+        self.balancer.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         for replica in self.replicas:
             replica.kill()
+        self.balancer.__exit__()
 
     def manifests(self) -> list[Json]:
         """The installed manifests, without any caBundle."""

@@ -16,11 +16,13 @@ from typing import Any
 from .audited import AuditLog
 from .kube import Json, Kube, KubeError, eventually, path
 from .objects import CRDS
+from .pki import service_account
 from .plane import ControlPlane
-from .second_scheduler import ACCOUNT as SECOND_SCHEDULER
 from .webhook_server import ACCOUNT
 
 OPERATOR = "operator"
+# As manifests/scheduler/second names it.
+SECOND_SCHEDULER = service_account("kubevirt-scheduler", "kubevirt-scheduler")
 NAMESPACES = "v1/namespaces"
 # To start another plane takes less.
 RESET_SECONDS = 60.0

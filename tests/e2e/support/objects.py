@@ -186,23 +186,21 @@ def _resources(kube: Kube, version: str) -> set[str]:
 def kubevirt_crds() -> list[Json]:
     """KubeVirt's definitions: those of the file that ``KUBEVIRT_CRDS`` names, or else the minimal ones."""
     bundle = os.environ.get("KUBEVIRT_CRDS")
-    return crds(Path(bundle) if bundle else None)
-
-
-def crds(bundle: Path | None = None) -> list[Json]:
-    """The definitions, less what a cluster adds to its objects: an export can be installed as it is.
-
-    Of kinds that a bundle lacks, such as presets, the tests' own.
-    """
-    own = [_as_written(item) for item in yaml.safe_load((HERE / "crds.yaml").read_text())["items"]]
-    if bundle is None:
-        return own
     try:
-        listed = [_as_written(item) for item in json.loads(bundle.read_text())["items"]]
-        there = {item["metadata"]["name"] for item in listed}
-        return [*listed, *(item for item in own if item["metadata"]["name"] not in there)]
+        return crds(json.loads(Path(bundle).read_text())["items"] if bundle else ())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StartError(f"{bundle}: not a List of custom resource definitions ({error}); fix KUBEVIRT_CRDS") from error
+
+
+def crds(exported: Iterable[Json] = ()) -> list[Json]:
+    """The definitions, less what a cluster adds to its objects: an export can be installed as it is.
+
+    Of kinds that it lacks, such as presets, the tests' own.
+    """
+    listed = [_as_written(item) for item in exported]
+    there = {item["metadata"]["name"] for item in listed}
+    own = [_as_written(item) for item in yaml.safe_load((HERE / "crds.yaml").read_text())["items"]]
+    return [*listed, *(item for item in own if item["metadata"]["name"] not in there)]
 
 
 def _as_written(item: Json) -> Json:

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import hashlib
 import http.client
 import json
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-from . import commands, prepared
+from filelock import FileLock
+
+from hack.controlplane.build import cache_root
+
+from . import commands
 from .access import Access
 from .commands import HeldLease
 from .kube import Json, Kube, KubeError
 from .objects import ensure_namespace, install_crds, install_rbac, kubevirt_crds, wait_told
 from .pki import ADMIN, KUBE_SCHEDULER
 from .processes import Process, StartError, free_port
+
+HERE = Path(__file__).resolve().parent
+# Whatever else decides what the data is.
+SOURCES = ("commands.py", "objects.py", "plane.py", "rbac.yaml")
+BINARIES = ("etcd", "kube-apiserver")
+BLOCK = 1 << 18
 
 
 class ControlPlane(Access):
@@ -110,7 +123,7 @@ class ControlPlane(Access):
         saved = self.directory / "etcd-copy"
         shutil.rmtree(saved, ignore_errors=True)
         self.stop_etcd()
-        prepared.copy(self._data, saved)
+        copy(self._data, saved)
         self.start_etcd()
         return saved
 
@@ -119,7 +132,7 @@ class ControlPlane(Access):
         self.has_lost_data = True
         self.stop_etcd()
         shutil.rmtree(self._data)
-        prepared.copy(saved, self._data)
+        copy(saved, self._data)
         self.start_etcd()
 
     # -- the controller manager ----------------------------------------------------------------------------------------
@@ -170,7 +183,7 @@ class ControlPlane(Access):
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        prepared.copy(prepared.prepare(self.binaries, self._definitions, self._make_data), self._data)
+        copy(prepare(self.binaries, self._definitions, self._make_data), self._data)
         self.start_etcd()
         self.start_apiserver()
         wait_told(self.admin, self._definitions)
@@ -256,3 +269,58 @@ def _renewed(kube: Kube, lease: HeldLease, since: dt.datetime) -> bool:
     except KubeError:
         return False
     return bool(spec.get("holderIdentity")) and dt.datetime.fromisoformat(spec["renewTime"]) >= since
+
+
+# -- the data with which planes start ----------------------------------------------------------------------------------
+
+
+def prepare(binaries: Path, definitions: Sequence[Json], make: Callable[[], Path]) -> Path:
+    """The directory with the data with which planes start; nothing changes it once it is there.
+
+    An API server that finds an empty etcd makes hundreds of objects before it is ready, and serves KubeVirt's kinds
+    only seconds after it gets their definitions, since it makes more of their schemas than of all else. So the first
+    plane of a kind leaves what its etcd then holds in the project's cache, and the others begin with a copy.
+
+    ``make`` runs a control plane with these definitions, ends it, and gives the directory of its data.
+    """
+    root = cache_root(os.environ) / "control-plane-data"
+    directory = root / digest(binaries, definitions)
+    if directory.is_dir():
+        return directory
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f"{directory.name}.lock"), tempfile.TemporaryDirectory(dir=root) as temporary:
+            if not directory.is_dir():  # else another process made it while this one waited
+                made = make()
+                copy(made, Path(temporary, "data")).rename(directory)
+                shutil.rmtree(made)
+    except OSError as error:
+        raise StartError(f"{root}: {error.strerror}; set KUBEVIRT_WEBHOOK_CACHE to another directory") from error
+    return directory
+
+
+def digest(binaries: Path, definitions: Sequence[Json]) -> str:
+    """Names the data by everything that it is made of."""
+    made_of = hashlib.sha256(json.dumps(list(definitions), sort_keys=True).encode())
+    for file in (binaries / name for name in BINARIES):
+        status = file.stat()
+        made_of.update(f"{file.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    for name in SOURCES:
+        made_of.update((HERE / name).read_bytes())
+    return made_of.hexdigest()[:16]
+
+
+def copy(source: Path, target: Path) -> Path:
+    """Copies a directory, zeros as holes: etcd reserves 64 MB, and fills less than one of them."""
+    shutil.copytree(source, target, copy_function=_copy_filled)
+    return target
+
+
+def _copy_filled(source: str, target: str) -> None:
+    with Path(source).open("rb") as reader, Path(target).open("wb") as writer:
+        while block := reader.read(BLOCK):
+            if block == bytes(len(block)):
+                writer.seek(len(block), os.SEEK_CUR)
+            else:
+                writer.write(block)
+        writer.truncate()

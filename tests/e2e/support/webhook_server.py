@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from . import manifests
 from .access import Access
 from .commands import LOOPBACK
-from .fetch import fetch
 from .kube import PATIENCE, Json, Kube, eventually
 from .objects import launcher_pod, obj
 from .pki import service_account
@@ -280,6 +282,24 @@ class WebhookServer:
             f"--ops-listen={LOOPBACK}:{self._ops_port}",
             f"--url=https://localhost:{self.port}",
         ]
+
+
+def fetch(port: int, path: str, token: str = "", *, tls: bool = True, body: str | None = None) -> tuple[int, str]:
+    """Status and text of a listener's answer, whose certificate is its own; with a body, to a POST."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    unverified = ssl._create_unverified_context()
+    connection = (
+        http.client.HTTPSConnection(LOOPBACK, port, timeout=PATIENCE, context=unverified)
+        if tls
+        else http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
+    )
+    with closing(connection):
+        if body is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            connection.request("POST", path, body, {**headers, "Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def _json_lines(file: Path) -> list[Json]:

@@ -29,7 +29,12 @@ from webhook.errors import InputError
 from webhook.facts import KubeVirtKey
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.releases.capabilities import parse_version
+from webhook.kubevirt.releases.fields import Definitions
+from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.resources import STORED_VMS
+from webhook.kubevirt.rules import rules_of
 from webhook.review.reviewer import Reviewer
 from webhook.server.ops import MetricsState
 from webhook.server.runtime import serve
@@ -64,7 +69,7 @@ def audit() -> Iterator[LineWriter]:
     os.close(sink)
 
 
-def scraped(audit: LineWriter, settings: Any, beside: Background) -> str:
+def scraped(audit: LineWriter, settings: Any, beside: Background, cluster: Any = CLUSTER) -> str:
     class Idle:
         in_flight = 0
         taken_bytes = 0
@@ -73,7 +78,7 @@ def scraped(audit: LineWriter, settings: Any, beside: Background) -> str:
     registry = CollectorRegistry()
     app: Any = Idle()
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
-    registry.register(serve.metrics_state(app, audit, settings, CLUSTER, beside, certificates, CLUSTER.waiting_for))
+    registry.register(serve.metrics_state(app, audit, settings, cluster, beside, certificates, cluster.waiting_for))
     return generate_latest(registry).decode()
 
 
@@ -156,6 +161,18 @@ async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
     assert "drift_objects{" not in metrics
     assert "kubevirt_webhook_build_info{" in metrics
+
+
+@pytest.mark.parametrize(("known_fields", "said"), [(None, "tables"), (Definitions(()), "definitions")])
+def test_the_metric_of_the_release_says_what_knows_its_fields(
+    audit: LineWriter, known_fields: Definitions | None, said: str
+) -> None:
+    version = parse_version("v1.8.1")
+    assert version
+    configuration = ClusterConfig.of(None, rules=rules_of(release_of(version, known_fields)))
+    cluster = MemoryCluster({KubeVirtKey(): installed(configuration)})
+    metrics = scraped(audit, Following(sample=0), Background(), cluster)
+    assert f'kubevirt_webhook_kubevirt_release{{fields="{said}",rules="known",version="1.8.1"}} 1.0' in metrics
 
 
 async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be_made(
