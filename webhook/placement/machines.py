@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook import names
@@ -332,9 +333,11 @@ class Devices(View, frozen=True):
     gpus: list[_HostDevice | None] | None = None
     host_devices: list[_HostDevice | None] | None = None
 
-    def by_resource(self) -> Counter[str]:
+    def by_resource(self) -> Mapping[str, int]:
         """How many devices of each resource the guest has; KubeVirt's ``permittedHostDevices`` name the resources."""
         devices = (*(self.gpus or ()), *(self.host_devices or ()))
+        if not devices:
+            return {}
         return Counter(each.device_name for each in devices if each and each.device_name and not each.claim_name)
 
     @property

@@ -347,7 +347,9 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
         possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
         if key in asked or not possible:
             doubtful.add(key)
-        asked[key] = [*asked.get(key, ()), (requirement, expression)]
+        asked.setdefault(key, []).append((requirement, expression))
+    if not doubtful and not affinities:
+        return ()
     conflicts = [conflict for key in asked if key in doubtful for conflict in _of_one_label(asked[key])]
     elsewhere = [each for each in requirements if type(each) is Elsewhere] if affinities else []
     names: list[_Asked] = [(each, Expression(NAME_FIELD, NOT_IN, (each.node,))) for each in elsewhere]

@@ -236,8 +236,14 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
         return None
     key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
     pods = read(facts, key, "the VM's pods") or ()
-    here = [pod for pod in pods if pod.node_name == node and not pod.is_over]
-    own = [pod for pod in here if (owner := pod.meta.controller_owner()) and owner.uid == vmi.meta.uid]
+    own = [
+        pod
+        for pod in pods
+        if pod.node_name == node
+        and not pod.is_over
+        and (owner := pod.meta.controller_owner())
+        and owner.uid == vmi.meta.uid
+    ]
     return max(own, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
