@@ -271,5 +271,5 @@ def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[st
             yield resource, shown, shown
         else:
             written = explicit.get(resource)
-            certain = devices[resource] if written is None else to_scheduler_units(resource, written)
+            certain = devices.get(resource, 0) if written is None else to_scheduler_units(resource, written)
             yield resource, shown, min(shown, certain + networks)
