@@ -282,7 +282,7 @@ async def test_a_connection_that_asks_for_health_again_and_again_waits(opened: O
 
 
 async def test_connections_end_after_a_while_whatever_they_do(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ops, "limits", Limits(abort_seconds=0.05))
+    monkeypatch.setattr("webhook.server.authorizer.Limits", lambda: Limits(abort_seconds=0.05))
     server, port = await opened()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metr")
