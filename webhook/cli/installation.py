@@ -61,9 +61,8 @@ _SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image o
 _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
 _WITH: Final = "scheduler"
-# Content and name of a settings file, and a change of the overlay's NetworkPolicy.
+# Content and name of a settings file.
 _Given: TypeAlias = tuple[str, str] | None
-_Change: TypeAlias = Callable[[Manifest], Manifest]
 
 
 def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callable[..., None]:
@@ -126,8 +125,8 @@ async def install(
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
         namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", given)
-        narrow = await _narrowing(api, installer, overlay, namespace, callers)
-        wanted = await _plan(installer, overlay, namespace, given, image, narrow)
+        blocks = await _caller_blocks(api, installer, overlay, namespace, callers)
+        wanted = await _plan(installer, overlay, namespace, given, image, blocks)
         by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
         deployment = await installer.get(by_kind["Deployment"])
         live = scheduler.of_live(deployment, await installer.get(by_kind["ConfigMap"]) if deployment else None)
@@ -191,24 +190,22 @@ async def _warn_if_unreachable(api: KubernetesTransport, wanted: Plan) -> None:
         write.line(f"warning: {what}; {REMEDY}", err=True)
 
 
-async def _narrowing(
+async def _caller_blocks(
     api: KubernetesTransport, installer: Installer, overlay: Overlay, namespace: str, callers: str | None
-) -> _Change:
-    """The change to the overlay's NetworkPolicy: by the option, otherwise as in the cluster's NetworkPolicy."""
+) -> list[str]:
+    """The blocks for the overlay's NetworkPolicy: by the option, otherwise as in the cluster's; empty: it is kept."""
     if callers == network.ANY:
-        blocks = []
-    elif callers == network.AUTO:
-        blocks = await network.discover_callers(api)
-    elif callers is not None:
-        blocks = network.parse(callers)
-    else:
-        policy = plan.network_policy(directory("manifests"), overlay, namespace)
-        blocks = network.blocks_of(await installer.get(policy))
-    return lambda policy: network.restrict_callers(policy, blocks) if blocks else policy
+        return []
+    if callers == network.AUTO:
+        return await network.discover_callers(api)
+    if callers is not None:
+        return network.parse(callers)
+    policy = plan.network_policy(directory("manifests"), overlay, namespace)
+    return network.blocks_of(await installer.get(policy))
 
 
 async def _plan(
-    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, narrow: _Change
+    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, blocks: list[str]
 ) -> Plan:
     """The plan, with the settings of the cluster, else of the overlay, and the cluster's image unless others are given.
 
@@ -220,15 +217,16 @@ async def _plan(
     stored = {} if given else (await installer.get(own) or own).get("data") or {}
     text, where = given or (stored.get(plan.SETTINGS_KEY) or "", title(own))
     text = plan.settings_in(text, where, namespace)
-    result = plan.of(manifests, overlay, text, where, image or "", narrow)
-    if image:
-        return result
-    running: Any = await installer.get(result.deployment)
-    if not running:
-        what = "no image is given, and kubevirt-webhook is not installed yet"
-        raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
-    image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-    return plan.of(manifests, overlay, text, where, str(image), narrow)
+    wanted = plan.of(manifests, overlay, text, where, image or "")
+    if not image:
+        running = await installer.get(wanted.deployment)
+        if not running:
+            what = "no image is given, and kubevirt-webhook is not installed yet"
+            raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
+        image = running["spec"]["template"]["spec"]["containers"][0]["image"]
+        wanted = plan.of(manifests, overlay, text, where, str(image))
+    before = [one if one["kind"] != "NetworkPolicy" else network.restrict_callers(one, blocks) for one in wanted.before]
+    return msgspec.structs.replace(wanted, before=tuple(before)) if blocks else wanted
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:

@@ -199,9 +199,7 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         "nodesWithoutVms": spread.empty,
     }
     findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
-    sizes: Counter[str] = Counter()
-    for host in hosts:
-        sizes.update(host.guests)
+    sizes = sum((host.guests for host in hosts), Counter[str]())
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     if len(ordered) > 1:
         findings.append(_count_namespaces(inventory, hosts, sizes, ordered))
