@@ -331,9 +331,9 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-    from webhook.cli.console import error_console
+    from webhook.cli.console import VisibleConsole
 
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
+    with Progress(*columns, console=VisibleConsole(stderr=True, highlight=False), transient=True) as bar:
         task = bar.add_task("review", total=total)
         yield lambda done: bar.advance(task, done)

@@ -250,21 +250,14 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
-    if image := await _own_image(api):
-        return image
-    what = "the cluster shows no pod of its own scheduler, whose image could be used"
-    raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
-
-
-async def _own_image(api: Requests) -> str:
-    """The image of the cluster's own scheduler; empty where no pod of it can be seen."""
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         answer = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
         containers = [container for pod in answer.items for container in pod.spec.containers or ()]
         if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
             return images[0]
-    return ""
+    what = "the cluster shows no pod of its own scheduler, whose image could be used"
+    raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
 
 
 async def _get(api: Requests, path: str, query: dict[str, str]) -> _Answer:
