@@ -17,7 +17,7 @@ from webhook.cli import write
 from webhook.cli.console import console
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
-from webhook.cli.options import Source, config_option, output_option, source_options, url_option
+from webhook.cli.options import Source, config_option, output_option, source_option, url_option
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
 from webhook.cluster.selection import require_single_source
@@ -32,7 +32,7 @@ _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", 
 
 
 @click.command()
-@source_options()
+@source_option()
 @config_option("those in the cluster")
 @url_option("Check the server at URL instead of the settings' Service.")
 @output_option("text", "json")

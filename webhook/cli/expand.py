@@ -17,7 +17,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
-from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_options
+from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
 from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
@@ -63,7 +63,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", type=_INPUT, help=_FILES)
-@source_options("none; only the files are read")
+@source_option("none; only the files are read")
 @kubevirt_version
 @click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")

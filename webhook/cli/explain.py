@@ -20,7 +20,7 @@ from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release
-from webhook.cli.options import Source, VmName, output_option, source_options, vm_argument
+from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import read_index
 from webhook.cluster.reader import Reader
@@ -149,7 +149,7 @@ async def read_answer(
 @vm_argument
 @click.option("--to", "selector", multiple=True, metavar="KEY=VALUE", help=_TO)
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
@@ -221,7 +221,7 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
 @click.option("--node-selector", "selector", multiple=True, metavar="KEY=VALUE", help=_SELECTED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def drain(
     *,
@@ -269,7 +269,7 @@ def drain(
 @click.option("--to-version", metavar="VERSION", help=_TO_RELEASE)
 @click.option("--outdated", is_flag=True, help=_OUTDATED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def update(
     *,

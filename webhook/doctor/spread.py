@@ -200,16 +200,12 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
     }
     findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
     sizes = sum((host.guests for host in hosts), Counter[str]())
-    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
-    if len(ordered) > 1:
-        findings.append(_count_namespaces(inventory, hosts, sizes, ordered))
-    return findings
+    return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
 
-def _count_namespaces(
-    inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]
-) -> Finding:
+def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str]) -> Finding:
     texts, figures = [], []
+    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     # CPU and memory that the VMs of each namespace request, by node.
     requests: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ordered}
     for guest in inventory.guests:
@@ -299,10 +295,8 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     cures = []
     some_list = 0 < inventory.listing < len(inventory.open)
     for key, title, todo, conditions in _changes(stock, owner, some_list=some_list):
-        is_for_few_devices = conditions.profile == estimate.SPREAD_BY_DEVICES
-        nodes = (
-            [replace(each, devices=min(each.devices, _FEW_DEVICES)) for each in hosts] if is_for_few_devices else hosts
-        )
+        few_devices = conditions.profile == estimate.SPREAD_BY_DEVICES
+        nodes = [replace(each, devices=min(each.devices, _FEW_DEVICES)) for each in hosts] if few_devices else hosts
         cures.append(Cure(key, title, todo, estimate.estimate(nodes, guests, conditions)))
     if len({guest.namespace for guest in guests}) == 1:
         cures.pop()  # it is for many namespaces

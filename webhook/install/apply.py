@@ -79,9 +79,8 @@ class Installer:
             return str(place)
         found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
         subjects = (found or {}).get("subjects") or ()
-        return next(
-            (str(one["namespace"]) for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one), ""
-        )
+        places = (one["namespace"] for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one)
+        return str(next(places, ""))
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""

@@ -192,10 +192,8 @@ def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mod
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
     for mode in modes:
         kind, selector = "ValidatingAdmissionPolicyBinding", namespace_selector(policy, settings, [mode])
-        matched = {"namespaceSelector": {"matchExpressions": selector}}
-        yield _manifest(
-            kind, f"{name}-{mode}", policyName=name, validationActions=actions[mode], matchResources=matched
-        )
+        within = {"namespaceSelector": {"matchExpressions": selector}}
+        yield _manifest(kind, f"{name}-{mode}", policyName=name, validationActions=actions[mode], matchResources=within)
 
 
 def _constraints(resource: str) -> Manifest:

@@ -22,15 +22,7 @@ import msgspec
 from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
-from webhook.cli.options import (
-    SHOW_SECRETS,
-    VALIDATION,
-    InputPath,
-    Source,
-    config_option,
-    output_option,
-    source_options,
-)
+from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
@@ -64,7 +56,7 @@ _LEAST_BYTES: Final = 1024 * 1024
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
-@source_options()
+@source_option()
 @kubevirt_version
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
