@@ -19,7 +19,7 @@ from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
-from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, View
+from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, Unstructured, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.settings.model import Settings
 
@@ -36,17 +36,22 @@ class Rule(View, frozen=True):
     resources: list[str] | None = None
 
 
-class ServiceReference(View, frozen=True):
-    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
+class Reference(View, frozen=True):
+    """What an object names: a webhook's Service, a binding's role or one of its subjects, or an object of a Plugin."""
 
+    kind: str = ""
+    name: str = ""
     namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 class ClientConfig(View, frozen=True):
     """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
 
     ca_bundle: str | None = None
-    service: ServiceReference | None = None
+    service: Reference | None = None
     url: str | None = None
 
 
@@ -129,18 +134,13 @@ class InstalledCaSecret(Object, frozen=True):
     data: CaData | None = None
 
 
-class AdmissionPolicy(Object, frozen=True):
-    """A ValidatingAdmissionPolicy, or a binding of one, as plain JSON: it is compared with what it should be."""
-
-    spec: dict[str, Any] | None = None
-
-
 CONFIGURATIONS: Final = {
     kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, InstalledWebhookConfiguration)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
+# As plain JSON: they are compared with what they should be.
 POLICIES: Final = {
-    kind: Resource(REGISTRATION, "v1", plural, kind, False, AdmissionPolicy)
+    kind: Resource(REGISTRATION, "v1", plural, kind, False, Unstructured)
     for kind, plural in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),

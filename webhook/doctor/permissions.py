@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.installation import NAME, Installation
+from webhook.doctor.installation import NAME, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
@@ -65,29 +65,11 @@ class Role(Object, frozen=True):
     aggregation_rule: AggregationRule | None = None
 
 
-class RoleRef(View, frozen=True):
-    """``roleRef`` of a ClusterRoleBinding or RoleBinding."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Subject(View, frozen=True):
-    """One of the ``subjects`` of a binding (rbac/v1 Subject)."""
-
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
-
-
 class Binding(Object, frozen=True):
     """A ClusterRoleBinding or RoleBinding (rbac/v1)."""
 
-    role_ref: RoleRef = RoleRef()
-    subjects: list[Subject] | None = None
+    role_ref: Reference = Reference()
+    subjects: list[Reference] | None = None
 
 
 CLUSTER_ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
@@ -177,7 +159,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     lacking = await installation.lacking_policies()
     is_denied = not isinstance(lacking, Unavailable) and not any(one.endswith(_LABEL_POLICY) for one in lacking)
     resources = _NAMESPACE if is_denied else _NAMESPACE | _SUBRESOURCES
-    everywhere: dict[str, Subject] = {}
+    everywhere: dict[str, Reference] = {}
     inside: dict[str, set[str]] = {}
     opted_in = {
         namespace.meta.name or ""
@@ -211,7 +193,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     return findings
 
 
-def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
+def _of_cluster(subjects: Mapping[str, Reference]) -> Finding:
     every_user = [text for text, subject in subjects.items() if subject.name.startswith(_EVERY_USER)]
     if every_user:
         what = f"every user may change namespace labels: {abbreviate(sorted(every_user), _MOST)}"
@@ -245,7 +227,7 @@ def _writes(rule: PolicyRule, resources: frozenset[str]) -> bool:
     return bool(groups and verbs and resources & set(rule.resources or ()))
 
 
-def _is_systems(subject: Subject) -> bool:
+def _is_systems(subject: Reference) -> bool:
     if subject.kind == "ServiceAccount":
         return subject.namespace == "kube-system"
     return subject.name.startswith("system:") and not subject.name.startswith(_EVERY_USER)
