@@ -23,7 +23,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
 from webhook.install import ownership, plan
-from webhook.install.apply import Installer, PlannedChange
+from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
 from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest
 from webhook.install.schedulers import render as scheduler
@@ -45,7 +45,6 @@ _TIMEOUT: Final = click.option(
 )
 _REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
 _NAMESPACE: Final = namespace_option(_REPLICAS)
-_OWN: Final = "kubevirt-webhook-install"
 _LABEL_KEY: Final = "app.kubernetes.io/name"
 _LABEL_VALUE: Final = "kubevirt-webhook"
 # What help says of options.
@@ -416,7 +415,7 @@ async def cleanup(
 
 @click.command("hand-over")
 @_KUBECONFIG
-@click.option("--from-manager", "source", default=_OWN, show_default=True, metavar="MANAGER", help=_FORMER)
+@click.option("--from-manager", "source", default=FIELD_MANAGER, show_default=True, metavar="MANAGER", help=_FORMER)
 @click.option("--to-manager", "target", required=True, metavar="MANAGER", help=_NEXT)
 @_DRY_RUN
 @_YES

@@ -20,13 +20,9 @@ _PREFIX: Final = f"{names.DOMAIN}/"
 _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
 _ANNOTATIONS: Final = (
-    names.SCHEDULER_NAME_ANNOTATION,
-    names.SPREAD_ANNOTATION,
-    names.DEFAULT_INSTANCETYPE_ANNOTATION,
-    names.DEFAULT_PREFERENCE_ANNOTATION,
-    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
-    names.ALLOWED_INSTANCETYPES_ANNOTATION,
-    names.EXPAND_INSTANCETYPES_ANNOTATION,
+    *(names.SCHEDULER_NAME_ANNOTATION, names.SPREAD_ANNOTATION, names.DEFAULT_INSTANCETYPE_ANNOTATION),
+    *(names.DEFAULT_PREFERENCE_ANNOTATION, names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION),
+    *(names.ALLOWED_INSTANCETYPES_ANNOTATION, names.EXPAND_INSTANCETYPES_ANNOTATION),
 )
 # The values of annotations that have a closed set of them.
 _CHOICES: Final = {

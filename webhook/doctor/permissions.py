@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.installation import NAME, Installation, Reference
+from webhook.doctor.installation import NAME, Installation, Reference, Rule
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
@@ -43,15 +43,6 @@ _MOST: Final = 100
 _REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
-class PolicyRule(View, frozen=True):
-    """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
-
-    verbs: list[str] | None = None
-    api_groups: list[str] | None = None
-    resources: list[str] | None = None
-    resource_names: list[str] | None = None
-
-
 class AggregationRule(View, frozen=True):
     """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
 
@@ -61,7 +52,7 @@ class AggregationRule(View, frozen=True):
 class Role(Object, frozen=True):
     """A ClusterRole or a Role (rbac/v1)."""
 
-    rules: list[PolicyRule] | None = None
+    rules: list[Rule] | None = None
     aggregation_rule: AggregationRule | None = None
 
 
@@ -78,7 +69,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = dict[tuple[str, str], list[PolicyRule]]
+_Rules = dict[tuple[str, str], list[Rule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -221,7 +212,7 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _writes(rule: PolicyRule, resources: frozenset[str]) -> bool:
+def _writes(rule: Rule, resources: frozenset[str]) -> bool:
     """Whether a rule lets its subjects write one of the resources."""
     groups, verbs = {"", "*"} & set(rule.api_groups or ()), {"patch", "update", "*"} & set(rule.verbs or ())
     return bool(groups and verbs and resources & set(rule.resources or ()))

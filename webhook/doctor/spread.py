@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -292,14 +292,25 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     hosts, guests = estimate.sample(inventory.open, inventory.guests)
     stock = estimate.Conditions(version, inventory.points)
     now = estimate.estimate(hosts, guests, stock)
-    cures = []
-    some_list = 0 < inventory.listing < len(inventory.open)
-    for key, title, todo, conditions in _changes(stock, owner, some_list=some_list):
-        few_devices = conditions.profile == estimate.SPREAD_BY_DEVICES
-        nodes = [replace(each, devices=min(each.devices, _FEW_DEVICES)) for each in hosts] if few_devices else hosts
-        cures.append(Cure(key, title, todo, estimate.estimate(nodes, guests, conditions)))
-    if len({guest.namespace for guest in guests}) == 1:
-        cures.pop()  # it is for many namespaces
+    profile, both = stock._replace(profile=estimate.SPREAD), f"{_ANNOTATION}; {_PROFILE}"
+    changes = [
+        ("constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)),
+        ("profile", "profile", f"{_PROFILE}, {_LINES}", profile),
+        ("constraintAndProfile", "constraint and profile", f"{both}, {_LINES}", profile._replace(is_spread=True)),
+    ]
+    if 0 < inventory.listing < len(inventory.open):
+        todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
+        changes.insert(0, ("nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)))
+    cures = [
+        Cure(key, title, todo, estimate.estimate(hosts, guests, conditions)) for key, title, todo, conditions in changes
+    ]
+    if len({guest.namespace for guest in guests}) != 1:
+        limit = f"{_DEVICES}: {_FEW_DEVICES}"
+        setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
+        nodes = [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
+        by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
+        key, title = "constraintAndProfileByDevices", f"constraint and profile with {limit}"
+        cures.append(Cure(key, title, f"{both}, and {setting}", estimate.estimate(nodes, guests, by_devices)))
     # Where nodes and VMs are so alike, the same number of VMs on each node is the even spread.
     free_memory = [host.memory - host.used.memory for host in inventory.open]
     free_cpu = [host.cpu - host.used.cpu for host in inventory.open]
@@ -307,25 +318,6 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     measure = "vms" if all(max(values) <= _ALIKE * min(values) for values in measured) else "memory"
     present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
-
-
-def _changes(
-    stock: estimate.Conditions, owner: HyperConverged | None, *, some_list: bool
-) -> Iterator[tuple[str, str, str, estimate.Conditions]]:
-    """All of them: key, title, what to do, and the conditions."""
-    profile = stock._replace(profile=estimate.SPREAD)
-    if some_list:
-        todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
-        yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)
-    yield "constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)
-    yield "profile", "profile", f"{_PROFILE}, {_LINES}", profile
-    todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
-    yield "constraintAndProfile", "constraint and profile", todo, profile._replace(is_spread=True)
-    limit = f"{_DEVICES}: {_FEW_DEVICES}"
-    setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
-    todo = f"{_ANNOTATION}; {_PROFILE}, and {setting}"
-    by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
-    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, by_devices
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
