@@ -64,10 +64,8 @@ def change_line(change: dict[str, Any]) -> str:
 
 def path_text(path: Iterable[str]) -> str:
     """A path for people: ``metadata.annotations[example.com/a]``."""
-    text = ""
-    for segment in path:
-        text += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
-    return text.removeprefix(".")
+    parts = (f"[{segment}]" if "." in segment or "/" in segment else f".{segment}" for segment in path)
+    return "".join(parts).removeprefix(".")
 
 
 class Paragraph(NamedTuple):

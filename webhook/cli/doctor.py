@@ -60,25 +60,21 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
     if output == "json":
         write.data(json.dumps(redact(report.as_json()), indent=2))
     else:
-        _print(report)
+        out = console()
+        width = max(len(check) for check, _ in report.groups)
+        for check, findings in report.groups:
+            for index, finding in enumerate(findings):
+                style = (f"{finding.verdict:8}", _STYLES[finding.verdict])
+                head = (f"{'' if index else check:{width}}  ", "bold")
+                out.print(Text.assemble(style, head, sanitize(f"{finding.subject}: {finding.found}")))
+                # Neighbors with the same advice share one line.
+                last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
+                if finding.todo and last:
+                    out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
+        shown = [(number, verdict) for verdict, number in report.counts.items() if number]
+        counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
+        out.print(f"\n{', '.join(counts)}")
     if report.verdict == "failure":
         sys.exit(1)
     if strict and report.verdict != "ok":
         sys.exit(3)
-
-
-def _print(report: Report) -> None:
-    out = console()
-    width = max(len(check) for check, _ in report.groups)
-    for check, findings in report.groups:
-        for index, finding in enumerate(findings):
-            style = (f"{finding.verdict:8}", _STYLES[finding.verdict])
-            head = (f"{'' if index else check:{width}}  ", "bold")
-            out.print(Text.assemble(style, head, sanitize(f"{finding.subject}: {finding.found}")))
-            # Neighbors with the same advice share one line.
-            last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
-            if finding.todo and last:
-                out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
-    shown = [(number, verdict) for verdict, number in report.counts.items() if number]
-    counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
-    out.print(f"\n{', '.join(counts)}")

@@ -435,7 +435,14 @@ def _vm_groups(
         yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
         width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
         for vm in found[:_MOST_VMS]:
-            yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where_to(vm)}", "", "  ", width + 4)
+            about = f"{vm.node}: {vm.reason} [{vm.code}]"
+            if vm.outcome == report.MOVES:
+                enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
+                nodes = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')}"
+                room = f"{format_request(MEMORY, vm.memory)}, {nodes} {enough.get(vm.code, 'with room')}"
+                packed = f"; {vm.reason} [{vm.code}]" if vm.reason else ""
+                about = f"{vm.node} -> {vm.to}  {room}{packed}"
+            yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
             yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
         if len(found) > _MOST_VMS:
             yield Paragraph(f"  and {pluralize(len(found) - _MOST_VMS, 'more VM')}; -o json shows all")
@@ -446,16 +453,6 @@ def _transfer(pod: PlannedTransfer) -> str:
     by_force = "; no controller owns it, so kubectl drain needs --force"
     work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
     return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
-
-
-def _where_to(vm: VmPlan) -> str:
-    reason = f"{vm.reason} [{vm.code}]"
-    if vm.outcome != report.MOVES:
-        return f"{vm.node}: {reason}"
-    enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
-    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough.get(vm.code, 'with room')}"
-    packed = f"; {reason}" if vm.reason else ""
-    return f"{vm.node} -> {vm.to}  {format_request(MEMORY, vm.memory)}, {room}{packed}"
 
 
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:

@@ -136,7 +136,7 @@ async def install(
             added = plan.in_order(await _with_permissions(installer, objects))
             wanted = msgspec.structs.replace(wanted, scheduler=tuple(added))
         changes = await installer.changes(wanted)
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         for change in changes:
             _show_change(change, whole=diff)
         if not changes and dry_run:
@@ -148,7 +148,7 @@ async def install(
             await _warn_if_unreachable(api, wanted)
         if not changes:
             write.line("no changes")
-        elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {visible(api.cluster)}?", yes=yes):
             await installer.install(wanted, wait=wait)
             if wait:
                 await _warn_if_unreachable(api, wanted)
@@ -238,11 +238,6 @@ def _show_change(change: PlannedChange, *, whole: bool) -> None:
         write.line(f"  {visible(line)}", color=_STYLES.get(line[0]))
 
 
-def _cluster(api: KubernetesTransport) -> str:
-    """The name of the cluster, on one line whatever the kubeconfig holds."""
-    return visible(api.cluster)
-
-
 def _confirm(question: str, *, yes: bool) -> bool:
     """Whether to go on: without a terminal, where no answer can come, always."""
     return yes or not is_on_terminal() or click.confirm(question)
@@ -306,14 +301,15 @@ async def uninstall(
         own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
         # The scheduler goes last: until then, what names it can still be placed.
         objects = [*await _removable_scheduler(api, installer), *own]
-        write.line(f"cluster: {_cluster(api)}")
+        number = pluralize(len(objects), "object")
+        write.line(f"cluster: {visible(api.cluster)}")
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
         if own:
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")
-        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')} from {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
@@ -392,7 +388,7 @@ async def cleanup(
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
         place = namespace or ""
         tasks = await cleaning.tasks(api, place, schedulers, allow_restart_required=allow_restart_required)
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         for task in tasks:
             for text in (*task.texts, *([task.left] if task.left else [])):
                 write.line(f"{task.title}: {text}")
@@ -400,7 +396,7 @@ async def cleanup(
         vms, failed = pluralize(len(todo), "VM"), 0
         if not todo:
             write.line("no VM to clean")
-        elif not dry_run and _confirm(f"Change {vms} in {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Change {vms} in {visible(api.cluster)}?", yes=yes):
             for task in todo:
                 if problem := await cleaning.clean(api, task):
                     failed += 1
@@ -429,7 +425,7 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
     if source == target:
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     async with connected(kubeconfig) as api:
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         namespace = await Installer(api, write.line).namespace() or NAMESPACE
         transfers = await ownership.transfers(api, everything(directory("manifests"), namespace), source, target)
         objects = pluralize(len(transfers), "object")
@@ -437,7 +433,7 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
             write.line(f"{one.title}: from {source} to {target}")
         if not transfers:
             write.line(f"{source} owns no field of the installation")
-        elif not dry_run and _confirm(f"Hand over {objects} in {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Hand over {objects} in {visible(api.cluster)}?", yes=yes):
             for one in transfers:
                 await ownership.transfer(api, one)
             write.line(f"handed over {objects}")

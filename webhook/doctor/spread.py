@@ -235,12 +235,8 @@ def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counte
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
-    return {
-        "least": min(values),
-        "most": max(values),
-        "mean": round(statistics.fmean(values), 3),
-        "standardDeviation": round(deviation(values), 3),
-    }
+    ends = {"least": min(values), "most": max(values), "mean": round(statistics.fmean(values), 3)}
+    return {**ends, "standardDeviation": round(deviation(values), 3)}
 
 
 def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:

@@ -123,7 +123,8 @@ class Installer:
         for manifest in plan.configurations if wait else ():
             live = await self.get(manifest)
             between = stage(manifest, live)
-            if live is None or _names(between) != _names(live):
+            has, wants = ([each["name"] for each in (one or {}).get("webhooks") or ()] for one in (live, between))
+            if live is None or has != wants:
                 await self._apply(between)
                 self.report(f"{title(manifest)}: prepared (not called yet)")
         is_new = await self._apply_and_report(plan.deployment)
@@ -254,10 +255,6 @@ def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputErr
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-
-
-def _names(manifest: Manifest) -> list[str]:
-    return [entry["name"] for entry in manifest.get("webhooks") or ()]
 
 
 def _comparable(manifest: Manifest | None) -> Manifest | None:

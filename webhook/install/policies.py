@@ -37,8 +37,7 @@ def policies(settings: Settings) -> list[Manifest]:
     Raises:
         InputError: a rule needs a setting that is missing.
     """
-    declares = bool(settings.scheduling.schedulers)
-    return [*(_scheduler(settings) if declares else ()), *_migrations(settings)]
+    return [*(_scheduler(settings) if settings.scheduling.schedulers else ()), *_migrations(settings)]
 
 
 def _scheduler(settings: Settings) -> list[Manifest]:

@@ -48,7 +48,6 @@ _CLUSTER: Final = """clientConnection:
 _DEFAULT_PROFILE: Final = """  # Without it, every pod in the cluster that names no scheduler stays Pending.
   - schedulerName: default-scheduler
 """
-_METRICS_SERVER: Final = "type: KubernetesMetricsServer"
 _PATH: Final = "/v1/layers"
 _is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
 # Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
@@ -124,7 +123,7 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
     is_url = prometheus.startswith(("http://", "https://"))
     if not is_url or any(each.isspace() or each in "\"'\\" for each in prometheus):
         raise InputError(f"{quote(prometheus)} is not a valid URL", "--prometheus", "start it with http:// or https://")
-    before, _, after = text.partition(_METRICS_SERVER)
+    before, _, after = text.partition("type: KubernetesMetricsServer")
     indent = before.rpartition("\n")[2]
     return f'{before}type: Prometheus\n{indent}address: "{prometheus}"{after}'
 
