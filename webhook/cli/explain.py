@@ -70,7 +70,6 @@ _MOST_REASONS: Final = 20
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
 _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
-_MOST_CHANGES: Final = 3
 _FROM: Final = "KubeVirt release of the launchers that run.  [default: that of the KubeVirt object]"
 _TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
 _OUTDATED: Final = "Only the VMs whose launchers are outdated now; else every VM that runs."
@@ -404,7 +403,7 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
 def _remedies(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan], title: str) -> Iterator[Paragraph]:
     if plan.changes:
         yield from (Paragraph(), Paragraph(title, "bold"))
-    for change in plan.changes[:_MOST_CHANGES]:
+    for change in plan.changes[:3]:
         yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
     for gap in dict.fromkeys((*plan.gaps, *(gap for vm in vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
