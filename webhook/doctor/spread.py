@@ -199,7 +199,7 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         "nodesWithoutVms": spread.empty,
     }
     findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
-    sizes = sum((host.guests for host in hosts), Counter[str]())
+    sizes = Counter(itertools.chain.from_iterable(host.guests.elements() for host in hosts))
     return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
 
