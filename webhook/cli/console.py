@@ -34,7 +34,7 @@ WIDTH: Final = 80
 _WIDEST: Final = 100
 
 
-class _VisibleConsole(Console):
+class VisibleConsole(Console):
     """Escapes control sequences in every text, so that only the program's own styles reach the terminal."""
 
     def on_broken_pipe(self) -> NoReturn:
@@ -49,13 +49,8 @@ class _VisibleConsole(Console):
 
 def console() -> Console:
     """Standard output; without wrapping if it is not a terminal, so that lines can be searched."""
-    result = _VisibleConsole(highlight=False)
-    return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
-
-
-def error_console() -> Console:
-    """Standard error, for what moves on a terminal."""
-    return _VisibleConsole(stderr=True, highlight=False)
+    result = VisibleConsole(highlight=False)
+    return result if result.is_terminal else VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
 
 
 def change_line(change: dict[str, Any]) -> str:
@@ -69,10 +64,8 @@ def change_line(change: dict[str, Any]) -> str:
 
 def path_text(path: Iterable[str]) -> str:
     """A path for people: ``metadata.annotations[example.com/a]``."""
-    text = ""
-    for segment in path:
-        text += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
-    return text.removeprefix(".")
+    parts = (f"[{segment}]" if "." in segment or "/" in segment else f".{segment}" for segment in path)
+    return "".join(parts).removeprefix(".")
 
 
 class Paragraph(NamedTuple):

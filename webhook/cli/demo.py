@@ -46,7 +46,6 @@ _AGAINST: Final = "Send the reviews to the server at URL, for example https://12
 _START_SECONDS: Final = 20.0
 _AUDIT_SECONDS: Final = 5.0
 _SLOW: Final = "run the command again when this machine has less to do"
-_LONGEST_ANSWER: Final = 200
 # What reading something else than an AdmissionReview, or applying its patch, may raise.
 _NO_ANSWER: Final = (
     *(ValueError, KeyError, TypeError, RecursionError),
@@ -115,7 +114,7 @@ class _Demo:
 
     def _response(self, status: int, body: bytes, path: Path, obj: Any) -> tuple[dict[str, Any], Any]:
         """The response in an AdmissionReview, and the object with its patch; an `InputError` for another answer."""
-        text = shorten(" ".join(body.decode(errors="replace").split()), _LONGEST_ANSWER)
+        text = shorten(" ".join(body.decode(errors="replace").split()), 200)
         kind = f"the server answered status {status}" if status != 200 else "answered no AdmissionReview"
         what = f"{kind}: {text}"
         if status == 200:

@@ -17,7 +17,7 @@ from webhook.cli import write
 from webhook.cli.console import console
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
-from webhook.cli.options import Source, config_option, output_option, source_options, url_option
+from webhook.cli.options import Source, config_option, output_option, source_option, url_option
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
 from webhook.cluster.selection import require_single_source
@@ -32,7 +32,7 @@ _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", 
 
 
 @click.command()
-@source_options()
+@source_option()
 @config_option("those in the cluster")
 @url_option("Check the server at URL instead of the settings' Service.")
 @output_option("text", "json")
@@ -60,25 +60,21 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
     if output == "json":
         write.data(json.dumps(redact(report.as_json()), indent=2))
     else:
-        _print(report)
+        out = console()
+        width = max(len(check) for check, _ in report.groups)
+        for check, findings in report.groups:
+            for index, finding in enumerate(findings):
+                style = (f"{finding.verdict:8}", _STYLES[finding.verdict])
+                head = (f"{'' if index else check:{width}}  ", "bold")
+                out.print(Text.assemble(style, head, sanitize(f"{finding.subject}: {finding.found}")))
+                # Neighbors with the same advice share one line.
+                last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
+                if finding.todo and last:
+                    out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
+        shown = [(number, verdict) for verdict, number in report.counts.items() if number]
+        counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
+        out.print(f"\n{', '.join(counts)}")
     if report.verdict == "failure":
         sys.exit(1)
     if strict and report.verdict != "ok":
         sys.exit(3)
-
-
-def _print(report: Report) -> None:
-    out = console()
-    width = max(len(check) for check, _ in report.groups)
-    for check, findings in report.groups:
-        for index, finding in enumerate(findings):
-            style = (f"{finding.verdict:8}", _STYLES[finding.verdict])
-            head = (f"{'' if index else check:{width}}  ", "bold")
-            out.print(Text.assemble(style, head, sanitize(f"{finding.subject}: {finding.found}")))
-            # Neighbors with the same advice share one line.
-            last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
-            if finding.todo and last:
-                out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
-    shown = [(number, verdict) for verdict, number in report.counts.items() if number]
-    counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
-    out.print(f"\n{', '.join(counts)}")

@@ -17,11 +17,11 @@ from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
-from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_options
+from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
 from webhook.cli.write import dump
 from webhook.cluster.selection import objects
 from webhook.errors import InputError
-from webhook.forecast.vm import Leaf, Search, StandInUuids, configuration_of, leaves_of
+from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
@@ -63,7 +63,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", type=_INPUT, help=_FILES)
-@source_options("none; only the files are read")
+@source_option("none; only the files are read")
 @kubevirt_version
 @click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
@@ -249,23 +249,22 @@ class Explanation:
             out.print(Text(visible(f"  {origin.value:<13} {named.name}, {named.kind}{volume}{revision}")))
         out.print(Text(visible(f"  {'settings':<13} {self.cluster}")))
         items = [*leaves_of(self.created, self.shown, self.stand_ins)]
-        for origin in _STYLES:
-            if group := [item for item in items if item.origin is origin and item.path not in _IN_HEADLINE]:
-                self._print_group(out, origin, group)
-
-    def _print_group(self, out: Console, origin: Origin, group: list[Leaf]) -> None:
-        of, count = self.created.named.get(origin), pluralize(len(group), "field")
-        label = self._own if origin is Origin.VM else f"{origin.value} {of.name}" if of else origin.value
-        out.print(Text.assemble("\n", (visible(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
-        own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
-        whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
-        rows = [*_rows(self.shown, own, whole)]
-        left = max(len(visible(path)) for path, _ in rows)
-        right = max((len(text) for _, text in rows if len(text) <= _WIDEST), default=0)
-        for path, text in rows:
-            line = Text.assemble("  ", f"{visible(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
-            line.append(visible(f"  ← {label}"), style=f"dim {_STYLES[origin]}")
-            out.print(line)
+        for origin, style in _STYLES.items():
+            group = [item for item in items if item.origin is origin and item.path not in _IN_HEADLINE]
+            if not group:
+                continue
+            of, count = self.created.named.get(origin), pluralize(len(group), "field")
+            label = self._own if origin is Origin.VM else f"{origin.value} {of.name}" if of else origin.value
+            out.print(Text.assemble("\n", (visible(label), f"bold {style}"), (f"  {count}", "dim")))
+            own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
+            whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
+            rows = [*_rows(self.shown, own, whole)]
+            left = max(len(visible(path)) for path, _ in rows)
+            right = max((len(text) for _, text in rows if len(text) <= _WIDEST), default=0)
+            for path, text in rows:
+                line = Text.assemble("  ", f"{visible(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
+                line.append(visible(f"  ← {label}"), style=f"dim {style}")
+                out.print(line)
 
 
 def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str = "") -> Iterator[tuple[str, str]]:

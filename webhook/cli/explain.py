@@ -20,7 +20,7 @@ from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release
-from webhook.cli.options import Source, VmName, output_option, source_options, vm_argument
+from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import read_index
 from webhook.cluster.reader import Reader
@@ -70,7 +70,6 @@ _MOST_REASONS: Final = 20
 # In text output; a rolling upgrade of a large cluster has thousands.
 _MOST_VMS: Final = 50
 _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
-_MOST_CHANGES: Final = 3
 _FROM: Final = "KubeVirt release of the launchers that run.  [default: that of the KubeVirt object]"
 _TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
 _OUTDATED: Final = "Only the VMs whose launchers are outdated now; else every VM that runs."
@@ -149,7 +148,7 @@ async def read_answer(
 @vm_argument
 @click.option("--to", "selector", multiple=True, metavar="KEY=VALUE", help=_TO)
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
@@ -221,7 +220,7 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
 @click.option("--node-selector", "selector", multiple=True, metavar="KEY=VALUE", help=_SELECTED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
 @click.option("--external-blocks", is_flag=True, help=_EXTERNAL)
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def drain(
     *,
@@ -269,7 +268,7 @@ def drain(
 @click.option("--to-version", metavar="VERSION", help=_TO_RELEASE)
 @click.option("--outdated", is_flag=True, help=_OUTDATED)
 @click.option("--bandwidth", metavar="QUANTITY", help=_BANDWIDTH)
-@source_options()
+@source_option()
 @output_option("text", "json", "yaml")
 def update(
     *,
@@ -404,7 +403,7 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
 def _remedies(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan], title: str) -> Iterator[Paragraph]:
     if plan.changes:
         yield from (Paragraph(), Paragraph(title, "bold"))
-    for change in plan.changes[:_MOST_CHANGES]:
+    for change in plan.changes[:3]:
         yield Paragraph(f"{change.change} ({few(change.vms)})", "", "  - ")
     for gap in dict.fromkeys((*plan.gaps, *(gap for vm in vms for gap in vm.gaps))):
         yield Paragraph(f"Not evaluated: {gap}.", "yellow")
@@ -435,7 +434,14 @@ def _vm_groups(
         yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
         width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
         for vm in found[:_MOST_VMS]:
-            yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {_where_to(vm)}", "", "  ", width + 4)
+            about = f"{vm.node}: {vm.reason} [{vm.code}]"
+            if vm.outcome == report.MOVES:
+                enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
+                nodes = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')}"
+                room = f"{format_request(MEMORY, vm.memory)}, {nodes} {enough.get(vm.code, 'with room')}"
+                packed = f"; {vm.reason} [{vm.code}]" if vm.reason else ""
+                about = f"{vm.node} -> {vm.to}  {room}{packed}"
+            yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
             yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
         if len(found) > _MOST_VMS:
             yield Paragraph(f"  and {pluralize(len(found) - _MOST_VMS, 'more VM')}; -o json shows all")
@@ -446,16 +452,6 @@ def _transfer(pod: PlannedTransfer) -> str:
     by_force = "; no controller owns it, so kubectl drain needs --force"
     work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
     return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
-
-
-def _where_to(vm: VmPlan) -> str:
-    reason = f"{vm.reason} [{vm.code}]"
-    if vm.outcome != report.MOVES:
-        return f"{vm.node}: {reason}"
-    enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
-    room = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')} {enough.get(vm.code, 'with room')}"
-    packed = f"; {reason}" if vm.reason else ""
-    return f"{vm.node} -> {vm.to}  {format_request(MEMORY, vm.memory)}, {room}{packed}"
 
 
 def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:

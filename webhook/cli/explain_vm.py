@@ -17,7 +17,7 @@ from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.inputs import connected
-from webhook.cli.options import Source, VmName, config_option, output_option, source_options, vm_argument
+from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
@@ -45,7 +45,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 
 @click.command()
 @vm_argument
-@source_options()
+@source_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def spread(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:
@@ -80,7 +80,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
 
 @click.command()
 @vm_argument
-@source_options()
+@source_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:

@@ -23,7 +23,7 @@ from webhook.errors import InputError, Unavailable
 from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
 from webhook.install import ownership, plan
-from webhook.install.apply import Installer, PlannedChange
+from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
 from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest
 from webhook.install.schedulers import render as scheduler
@@ -45,7 +45,6 @@ _TIMEOUT: Final = click.option(
 )
 _REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
 _NAMESPACE: Final = namespace_option(_REPLICAS)
-_OWN: Final = "kubevirt-webhook-install"
 _LABEL_KEY: Final = "app.kubernetes.io/name"
 _LABEL_VALUE: Final = "kubevirt-webhook"
 # What help says of options.
@@ -61,9 +60,8 @@ _SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image o
 _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
 _WITH: Final = "scheduler"
-# Content and name of a settings file, and a change of the overlay's NetworkPolicy.
+# Content and name of a settings file.
 _Given: TypeAlias = tuple[str, str] | None
-_Change: TypeAlias = Callable[[Manifest], Manifest]
 
 
 def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callable[..., None]:
@@ -126,8 +124,8 @@ async def install(
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
         namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", given)
-        narrow = await _narrowing(api, installer, overlay, namespace, callers)
-        wanted = await _plan(installer, overlay, namespace, given, image, narrow)
+        blocks = await _caller_blocks(api, installer, overlay, namespace, callers)
+        wanted = await _plan(installer, overlay, namespace, given, image, blocks)
         by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
         deployment = await installer.get(by_kind["Deployment"])
         live = scheduler.of_live(deployment, await installer.get(by_kind["ConfigMap"]) if deployment else None)
@@ -138,7 +136,7 @@ async def install(
             added = plan.in_order(await _with_permissions(installer, objects))
             wanted = msgspec.structs.replace(wanted, scheduler=tuple(added))
         changes = await installer.changes(wanted)
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         for change in changes:
             _show_change(change, whole=diff)
         if not changes and dry_run:
@@ -150,7 +148,7 @@ async def install(
             await _warn_if_unreachable(api, wanted)
         if not changes:
             write.line("no changes")
-        elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {visible(api.cluster)}?", yes=yes):
             await installer.install(wanted, wait=wait)
             if wait:
                 await _warn_if_unreachable(api, wanted)
@@ -191,24 +189,22 @@ async def _warn_if_unreachable(api: KubernetesTransport, wanted: Plan) -> None:
         write.line(f"warning: {what}; {REMEDY}", err=True)
 
 
-async def _narrowing(
+async def _caller_blocks(
     api: KubernetesTransport, installer: Installer, overlay: Overlay, namespace: str, callers: str | None
-) -> _Change:
-    """The change to the overlay's NetworkPolicy: by the option, otherwise as in the cluster's NetworkPolicy."""
+) -> list[str]:
+    """The blocks for the overlay's NetworkPolicy: by the option, otherwise as in the cluster's; empty: it is kept."""
     if callers == network.ANY:
-        blocks = []
-    elif callers == network.AUTO:
-        blocks = await network.discover_callers(api)
-    elif callers is not None:
-        blocks = network.parse(callers)
-    else:
-        policy = plan.network_policy(directory("manifests"), overlay, namespace)
-        blocks = network.blocks_of(await installer.get(policy))
-    return lambda policy: network.restrict_callers(policy, blocks) if blocks else policy
+        return []
+    if callers == network.AUTO:
+        return await network.discover_callers(api)
+    if callers is not None:
+        return network.parse(callers)
+    policy = plan.network_policy(directory("manifests"), overlay, namespace)
+    return network.blocks_of(await installer.get(policy))
 
 
 async def _plan(
-    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, narrow: _Change
+    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, blocks: list[str]
 ) -> Plan:
     """The plan, with the settings of the cluster, else of the overlay, and the cluster's image unless others are given.
 
@@ -220,15 +216,16 @@ async def _plan(
     stored = {} if given else (await installer.get(own) or own).get("data") or {}
     text, where = given or (stored.get(plan.SETTINGS_KEY) or "", title(own))
     text = plan.settings_in(text, where, namespace)
-    result = plan.of(manifests, overlay, text, where, image or "", narrow)
-    if image:
-        return result
-    running: Any = await installer.get(result.deployment)
-    if not running:
-        what = "no image is given, and kubevirt-webhook is not installed yet"
-        raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
-    image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-    return plan.of(manifests, overlay, text, where, str(image), narrow)
+    wanted = plan.of(manifests, overlay, text, where, image or "")
+    if not image:
+        running = await installer.get(wanted.deployment)
+        if not running:
+            what = "no image is given, and kubevirt-webhook is not installed yet"
+            raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
+        image = running["spec"]["template"]["spec"]["containers"][0]["image"]
+        wanted = plan.of(manifests, overlay, text, where, str(image))
+    before = [one if one["kind"] != "NetworkPolicy" else network.restrict_callers(one, blocks) for one in wanted.before]
+    return msgspec.structs.replace(wanted, before=tuple(before)) if blocks else wanted
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:
@@ -239,11 +236,6 @@ def _show_change(change: PlannedChange, *, whole: bool) -> None:
     before, after = ([] if one is None else write.dump([one]).splitlines() for one in (change.before, change.after))
     for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
         write.line(f"  {visible(line)}", color=_STYLES.get(line[0]))
-
-
-def _cluster(api: KubernetesTransport) -> str:
-    """The name of the cluster, on one line whatever the kubeconfig holds."""
-    return visible(api.cluster)
 
 
 def _confirm(question: str, *, yes: bool) -> bool:
@@ -309,14 +301,15 @@ async def uninstall(
         own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
         # The scheduler goes last: until then, what names it can still be placed.
         objects = [*await _removable_scheduler(api, installer), *own]
-        write.line(f"cluster: {_cluster(api)}")
+        number = pluralize(len(objects), "object")
+        write.line(f"cluster: {visible(api.cluster)}")
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
         if own:
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")
-        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')} from {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
@@ -395,7 +388,7 @@ async def cleanup(
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
         place = namespace or ""
         tasks = await cleaning.tasks(api, place, schedulers, allow_restart_required=allow_restart_required)
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         for task in tasks:
             for text in (*task.texts, *([task.left] if task.left else [])):
                 write.line(f"{task.title}: {text}")
@@ -403,7 +396,7 @@ async def cleanup(
         vms, failed = pluralize(len(todo), "VM"), 0
         if not todo:
             write.line("no VM to clean")
-        elif not dry_run and _confirm(f"Change {vms} in {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Change {vms} in {visible(api.cluster)}?", yes=yes):
             for task in todo:
                 if problem := await cleaning.clean(api, task):
                     failed += 1
@@ -418,7 +411,7 @@ async def cleanup(
 
 @click.command("hand-over")
 @_KUBECONFIG
-@click.option("--from-manager", "source", default=_OWN, show_default=True, metavar="MANAGER", help=_FORMER)
+@click.option("--from-manager", "source", default=FIELD_MANAGER, show_default=True, metavar="MANAGER", help=_FORMER)
 @click.option("--to-manager", "target", required=True, metavar="MANAGER", help=_NEXT)
 @_DRY_RUN
 @_YES
@@ -432,7 +425,7 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
     if source == target:
         raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     async with connected(kubeconfig) as api:
-        write.line(f"cluster: {_cluster(api)}")
+        write.line(f"cluster: {visible(api.cluster)}")
         namespace = await Installer(api, write.line).namespace() or NAMESPACE
         transfers = await ownership.transfers(api, everything(directory("manifests"), namespace), source, target)
         objects = pluralize(len(transfers), "object")
@@ -440,7 +433,7 @@ async def hand_over(*, kubeconfig: Kubeconfig | None, source: str, target: str, 
             write.line(f"{one.title}: from {source} to {target}")
         if not transfers:
             write.line(f"{source} owns no field of the installation")
-        elif not dry_run and _confirm(f"Hand over {objects} in {_cluster(api)}?", yes=yes):
+        elif not dry_run and _confirm(f"Hand over {objects} in {visible(api.cluster)}?", yes=yes):
             for one in transfers:
                 await ownership.transfer(api, one)
             write.line(f"handed over {objects}")

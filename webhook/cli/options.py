@@ -161,7 +161,7 @@ class Source(NamedTuple):
     kubeconfig: Kubeconfig | None
 
 
-def source_options(default: str = "as kubectl") -> _Decorator:
+def source_option(default: str = "as kubectl") -> _Decorator:
     """``--cluster-from`` and the options of `kubeconfig_option`, passed together as ``source``, a `Source`."""
 
     def decorate(command: Callable[..., Any]) -> Any:

@@ -52,7 +52,6 @@ _ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}
 # Every VM looks at every node; a larger cluster is estimated by a part of it.
 MOST_LOOKS: Final = 60_000
 _MOST_AT_ONCE: Final = 1000
-_SEED: Final = 1
 
 
 class GuestDemand(NamedTuple):
@@ -399,7 +398,7 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
     Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
     was measured to place equal VMs one after the other (docs/spread.md). The nodes, without these VMs, stay the same.
     """
-    chance = random.Random(_SEED)  # noqa: S311 - not for secrets
+    chance = random.Random(1)  # noqa: S311 - not for secrets
     copies = [host.copy() for host in hosts]
     last: Host | None = None
     unplaced = 0

@@ -18,8 +18,8 @@ from webhook.install.registration import Manifest, RegistrationTarget, configura
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
-from webhook.k8s.types.core import PodSpec
-from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, View
+from webhook.k8s.types.core import Pod
+from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, Unstructured, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.settings.model import Settings
 
@@ -29,24 +29,31 @@ NAME: Final = "kubevirt-webhook"
 
 
 class Rule(View, frozen=True):
-    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
+    """One of the ``rules`` of a webhook entry (RuleWithOperations), which has operations, or of a role (PolicyRule)."""
 
-    api_groups: list[str] | None = None
     operations: list[str] | None = None
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
     resources: list[str] | None = None
+    resource_names: list[str] | None = None
 
 
-class ServiceReference(View, frozen=True):
-    """``service`` of a webhook's client configuration (admissionregistration/v1)."""
+class Reference(View, frozen=True):
+    """What an object names: a webhook's Service, a binding's role or one of its subjects, or an object of a Plugin."""
 
+    kind: str = ""
+    name: str = ""
     namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 class ClientConfig(View, frozen=True):
     """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
 
     ca_bundle: str | None = None
-    service: ServiceReference | None = None
+    service: Reference | None = None
     url: str | None = None
 
 
@@ -82,17 +89,11 @@ class InstalledWebhookConfiguration(Object, frozen=True):
         return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 
 
-class Template(View, frozen=True):
-    """``spec.template`` of a Deployment."""
-
-    spec: PodSpec = PodSpec()
-
-
 class DeploymentSpec(View, frozen=True):
     """``spec`` of a Deployment."""
 
     replicas: int | None = None
-    template: Template = Template()
+    template: Pod = Pod()
 
 
 class DeploymentStatus(View, frozen=True):
@@ -129,18 +130,13 @@ class InstalledCaSecret(Object, frozen=True):
     data: CaData | None = None
 
 
-class AdmissionPolicy(Object, frozen=True):
-    """A ValidatingAdmissionPolicy, or a binding of one, as plain JSON: it is compared with what it should be."""
-
-    spec: dict[str, Any] | None = None
-
-
 CONFIGURATIONS: Final = {
     kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, InstalledWebhookConfiguration)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
+# As plain JSON: they are compared with what they should be.
 POLICIES: Final = {
-    kind: Resource(REGISTRATION, "v1", plural, kind, False, AdmissionPolicy)
+    kind: Resource(REGISTRATION, "v1", plural, kind, False, Unstructured)
     for kind, plural in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
@@ -217,11 +213,8 @@ class Installation:
         deployment = await self.deployment()
         containers = deployment.spec.template.spec.containers if isinstance(deployment, Deployment) else None
         arguments = [argument for container in containers or () for argument in container.args or ()]
-        for index, argument in enumerate(arguments):
-            option, _, value = argument.partition("=")
-            if option == "--tls":
-                return value or "".join(arguments[index + 1 : index + 2])
-        return self.settings.tls.mode
+        found = re.search(r"(?:^| )--tls(?:[= ](\S*))?(?= |$)", " ".join(arguments))
+        return (found[1] or "") if found else self.settings.tls.mode
 
     async def manages_certificates(self) -> bool:
         """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
-from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, title
+from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, Reference, title
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import shipped
@@ -34,18 +34,12 @@ _MAX_IMAGES: Final = 50
 _GATE: Final = "Plugins"
 
 
-class AdmissionReference(View, frozen=True):
-    """One of the objects that a Plugin names."""
-
-    name: str = ""
-
-
 class PluginSpec(View, frozen=True):
     """``spec`` of a Plugin, as far as it names objects of admission."""
 
-    mutating_admission_webhooks: list[AdmissionReference] | None = None
-    validating_admission_policies: list[AdmissionReference] | None = None
-    validating_admission_webhooks: list[AdmissionReference] | None = None
+    mutating_admission_webhooks: list[Reference] | None = None
+    validating_admission_policies: list[Reference] | None = None
+    validating_admission_webhooks: list[Reference] | None = None
 
 
 class Plugin(Object, frozen=True):

@@ -12,7 +12,6 @@ from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warning
 from webhook.errors import InputError, quote
 from webhook.k8s.resources import NAMESPACES
-from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
 from webhook.text import pluralize
 
@@ -20,13 +19,9 @@ _PREFIX: Final = f"{names.DOMAIN}/"
 _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
 _ANNOTATIONS: Final = (
-    names.SCHEDULER_NAME_ANNOTATION,
-    names.SPREAD_ANNOTATION,
-    names.DEFAULT_INSTANCETYPE_ANNOTATION,
-    names.DEFAULT_PREFERENCE_ANNOTATION,
-    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
-    names.ALLOWED_INSTANCETYPES_ANNOTATION,
-    names.EXPAND_INSTANCETYPES_ANNOTATION,
+    *(names.SCHEDULER_NAME_ANNOTATION, names.SPREAD_ANNOTATION, names.DEFAULT_INSTANCETYPE_ANNOTATION),
+    *(names.DEFAULT_PREFERENCE_ANNOTATION, names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION),
+    *(names.ALLOWED_INSTANCETYPES_ANNOTATION, names.EXPAND_INSTANCETYPES_ANNOTATION),
 )
 # The values of annotations that have a closed set of them.
 _CHOICES: Final = {
@@ -40,7 +35,17 @@ _CHOICES: Final = {
 async def check_opt_in(installation: Installation) -> list[Finding]:
     """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
-    findings = [_count_modes(installation, namespaces)]
+    texts, is_any = [], False
+    for policy in get_args(names.Policy):
+        modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
+        counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
+        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
+        wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
+        texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
+    what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
+    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
+    none_opted_in = warning("none-opted-in", "coverage", f"0 of {what}", todo)
+    findings = [ok("opted-in", "coverage", what) if is_any else none_opted_in]
     for namespace in namespaces:
         subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""
         for key, value in (namespace.meta.labels or {}).items():
@@ -62,21 +67,6 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     ):
         findings += await _check_default(installation, "settings", place, matcher, text, "")
     return findings
-
-
-def _count_modes(installation: Installation, namespaces: tuple[Namespace, ...]) -> Finding:
-    texts, is_any = [], False
-    for policy in get_args(names.Policy):
-        modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
-        counts = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
-        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
-        wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
-        texts.append(f"{policy}{wide}: {', '.join(counts) or 'none'}")
-    what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
-    if is_any:
-        return ok("opted-in", "coverage", what)
-    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
-    return warning("none-opted-in", "coverage", f"0 of {what}", todo)
 
 
 def _label_problem(installation: Installation, namespace: str, key: str, value: str) -> tuple[str, str, str] | None:

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.installation import NAME, Installation
+from webhook.doctor.installation import NAME, Installation, Reference, Rule
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
@@ -43,15 +43,6 @@ _MOST: Final = 100
 _REQUIRE_RIGHT: Final = "migration.requireRight"
 
 
-class PolicyRule(View, frozen=True):
-    """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
-
-    verbs: list[str] | None = None
-    api_groups: list[str] | None = None
-    resources: list[str] | None = None
-    resource_names: list[str] | None = None
-
-
 class AggregationRule(View, frozen=True):
     """``aggregationRule`` of a ClusterRole: which other ones it adds up."""
 
@@ -61,33 +52,15 @@ class AggregationRule(View, frozen=True):
 class Role(Object, frozen=True):
     """A ClusterRole or a Role (rbac/v1)."""
 
-    rules: list[PolicyRule] | None = None
+    rules: list[Rule] | None = None
     aggregation_rule: AggregationRule | None = None
-
-
-class RoleRef(View, frozen=True):
-    """``roleRef`` of a ClusterRoleBinding or RoleBinding."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Subject(View, frozen=True):
-    """One of the ``subjects`` of a binding (rbac/v1 Subject)."""
-
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 class Binding(Object, frozen=True):
     """A ClusterRoleBinding or RoleBinding (rbac/v1)."""
 
-    role_ref: RoleRef = RoleRef()
-    subjects: list[Subject] | None = None
+    role_ref: Reference = Reference()
+    subjects: list[Reference] | None = None
 
 
 CLUSTER_ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
@@ -96,7 +69,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = dict[tuple[str, str], list[PolicyRule]]
+_Rules = dict[tuple[str, str], list[Rule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -177,7 +150,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     lacking = await installation.lacking_policies()
     is_denied = not isinstance(lacking, Unavailable) and not any(one.endswith(_LABEL_POLICY) for one in lacking)
     resources = _NAMESPACE if is_denied else _NAMESPACE | _SUBRESOURCES
-    everywhere: dict[str, Subject] = {}
+    everywhere: dict[str, Reference] = {}
     inside: dict[str, set[str]] = {}
     opted_in = {
         namespace.meta.name or ""
@@ -211,7 +184,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     return findings
 
 
-def _of_cluster(subjects: Mapping[str, Subject]) -> Finding:
+def _of_cluster(subjects: Mapping[str, Reference]) -> Finding:
     every_user = [text for text, subject in subjects.items() if subject.name.startswith(_EVERY_USER)]
     if every_user:
         what = f"every user may change namespace labels: {abbreviate(sorted(every_user), _MOST)}"
@@ -239,13 +212,13 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _writes(rule: PolicyRule, resources: frozenset[str]) -> bool:
+def _writes(rule: Rule, resources: frozenset[str]) -> bool:
     """Whether a rule lets its subjects write one of the resources."""
     groups, verbs = {"", "*"} & set(rule.api_groups or ()), {"patch", "update", "*"} & set(rule.verbs or ())
     return bool(groups and verbs and resources & set(rule.resources or ()))
 
 
-def _is_systems(subject: Subject) -> bool:
+def _is_systems(subject: Reference) -> bool:
     if subject.kind == "ServiceAccount":
         return subject.namespace == "kube-system"
     return subject.name.startswith("system:") and not subject.name.startswith(_EVERY_USER)

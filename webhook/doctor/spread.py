@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -199,19 +199,13 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         "nodesWithoutVms": spread.empty,
     }
     findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
-    sizes: Counter[str] = Counter()
-    for host in hosts:
-        sizes.update(host.guests)
-    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
-    if len(ordered) > 1:
-        findings.append(_count_namespaces(inventory, hosts, sizes, ordered))
-    return findings
+    sizes = Counter(itertools.chain.from_iterable(host.guests.elements() for host in hosts))
+    return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
 
-def _count_namespaces(
-    inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]
-) -> Finding:
+def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str]) -> Finding:
     texts, figures = [], []
+    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     # CPU and memory that the VMs of each namespace request, by node.
     requests: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ordered}
     for guest in inventory.guests:
@@ -241,12 +235,8 @@ def _count_namespaces(
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
-    return {
-        "least": min(values),
-        "most": max(values),
-        "mean": round(statistics.fmean(values), 3),
-        "standardDeviation": round(deviation(values), 3),
-    }
+    ends = {"least": min(values), "most": max(values), "mean": round(statistics.fmean(values), 3)}
+    return {**ends, "standardDeviation": round(deviation(values), 3)}
 
 
 def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:
@@ -298,16 +288,25 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     hosts, guests = estimate.sample(inventory.open, inventory.guests)
     stock = estimate.Conditions(version, inventory.points)
     now = estimate.estimate(hosts, guests, stock)
-    cures = []
-    some_list = 0 < inventory.listing < len(inventory.open)
-    for key, title, todo, conditions in _changes(stock, owner, some_list=some_list):
-        is_for_few_devices = conditions.profile == estimate.SPREAD_BY_DEVICES
-        nodes = (
-            [replace(each, devices=min(each.devices, _FEW_DEVICES)) for each in hosts] if is_for_few_devices else hosts
-        )
-        cures.append(Cure(key, title, todo, estimate.estimate(nodes, guests, conditions)))
-    if len({guest.namespace for guest in guests}) == 1:
-        cures.pop()  # it is for many namespaces
+    profile, both = stock._replace(profile=estimate.SPREAD), f"{_ANNOTATION}; {_PROFILE}"
+    changes = [
+        ("constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)),
+        ("profile", "profile", f"{_PROFILE}, {_LINES}", profile),
+        ("constraintAndProfile", "constraint and profile", f"{both}, {_LINES}", profile._replace(is_spread=True)),
+    ]
+    if 0 < inventory.listing < len(inventory.open):
+        todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
+        changes.insert(0, ("nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)))
+    cures = [
+        Cure(key, title, todo, estimate.estimate(hosts, guests, conditions)) for key, title, todo, conditions in changes
+    ]
+    if len({guest.namespace for guest in guests}) != 1:
+        limit = f"{_DEVICES}: {_FEW_DEVICES}"
+        setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
+        nodes = [replace(host, devices=min(host.devices, _FEW_DEVICES)) for host in hosts]
+        by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
+        key, title = "constraintAndProfileByDevices", f"constraint and profile with {limit}"
+        cures.append(Cure(key, title, f"{both}, and {setting}", estimate.estimate(nodes, guests, by_devices)))
     # Where nodes and VMs are so alike, the same number of VMs on each node is the even spread.
     free_memory = [host.memory - host.used.memory for host in inventory.open]
     free_cpu = [host.cpu - host.used.cpu for host in inventory.open]
@@ -315,25 +314,6 @@ def estimate_cures(inventory: Inventory, version: Version, owner: HyperConverged
     measure = "vms" if all(max(values) <= _ALIKE * min(values) for values in measured) else "memory"
     present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
-
-
-def _changes(
-    stock: estimate.Conditions, owner: HyperConverged | None, *, some_list: bool
-) -> Iterator[tuple[str, str, str, estimate.Conditions]]:
-    """All of them: key, title, what to do, and the conditions."""
-    profile = stock._replace(profile=estimate.SPREAD)
-    if some_list:
-        todo = "set nodeStatusMaxImages: -1 in the configuration of every kubelet"
-        yield "nodeStatusMaxImages", "nodeStatusMaxImages", todo, stock._replace(points=0)
-    yield "constraint", "constraint", _ANNOTATION, stock._replace(is_spread=True)
-    yield "profile", "profile", f"{_PROFILE}, {_LINES}", profile
-    todo = f"{_ANNOTATION}; {_PROFILE}, {_LINES}"
-    yield "constraintAndProfile", "constraint and profile", todo, profile._replace(is_spread=True)
-    limit = f"{_DEVICES}: {_FEW_DEVICES}"
-    setting = owner.set(_DEVICES, _FEW_DEVICES) if owner else f"set {limit} in the KubeVirt CR"
-    todo = f"{_ANNOTATION}; {_PROFILE}, and {setting}"
-    by_devices = stock._replace(profile=estimate.SPREAD_BY_DEVICES, is_spread=True)
-    yield "constraintAndProfileByDevices", f"constraint and profile with {limit}", todo, by_devices
 
 
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:

@@ -137,10 +137,8 @@ def _changed_fields(subject: str, pairs: list[tuple[str, _Entry, _Entry]]) -> It
         for name, *both in pairs:
             desired, live = (_normalize(field, entry.get(field)) for entry in both)
             if desired != live:
-                is_short = field in _SCALARS
-                difference = (
-                    f"is {live} but the settings require {desired}" if is_short else "differs from the settings"
-                )
+                short = field in _SCALARS
+                difference = f"is {live} but the settings require {desired}" if short else "differs from the settings"
                 by_difference.setdefault(difference, []).append(name)
         for difference, entries in by_difference.items():
             what = f"{field} {difference}: {_list_entries(entries)}"

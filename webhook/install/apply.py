@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -39,12 +40,13 @@ class PlannedChange(msgspec.Struct, frozen=True):
     after: Manifest | None
 
 
+@dataclass(frozen=True)
 class Installer:
     """Creates, updates and deletes the objects of an installation.
 
     Every method raises `InputError` where the API server gives no answer, or denies a request.
 
-    Args:
+    Attributes:
         api: the connection to the API server.
         report: receives a line for each change.
         force: take over fields that another field manager set to something else.
@@ -52,24 +54,16 @@ class Installer:
         clock: the source of monotonic time, and of sleep.
     """
 
-    def __init__(
-        self,
-        api: Requests,
-        report: Callable[[str], None],
-        *,
-        force: bool = False,
-        seconds: float = 180.0,
-        clock: Clock = REAL_TIME,
-    ) -> None:
-        self._api: Final = api
-        self._report: Final = report
-        self._force: Final = force
-        self._seconds: Final = seconds
-        self._clock: Final = clock
+    api: Requests
+    report: Callable[[str], None]
+    _: KW_ONLY
+    force: bool = False
+    seconds: float = 180.0
+    clock: Clock = REAL_TIME
 
     async def get(self, manifest: Manifest) -> Manifest | None:
         """The live object; None if it does not exist."""
-        status, body = await answered(self._api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
+        status, body = await answered(self.api.request("GET", path(manifest), seconds=_SECONDS), title(manifest))
         return None if status == 404 else _object(manifest, "get", status, body)
 
     async def namespace(self) -> str:
@@ -85,13 +79,12 @@ class Installer:
             return str(place)
         found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
         subjects = (found or {}).get("subjects") or ()
-        return next(
-            (str(one["namespace"]) for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one), ""
-        )
+        places = (one["namespace"] for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one)
+        return str(next(places, ""))
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
-        found = self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        found = self.api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         return (await answered(found, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
@@ -130,9 +123,10 @@ class Installer:
         for manifest in plan.configurations if wait else ():
             live = await self.get(manifest)
             between = stage(manifest, live)
-            if live is None or _names(between) != _names(live):
+            has, wants = ([each["name"] for each in (one or {}).get("webhooks") or ()] for one in (live, between))
+            if live is None or has != wants:
                 await self._apply(between)
-                self._report(f"{title(manifest)}: prepared (not called yet)")
+                self.report(f"{title(manifest)}: prepared (not called yet)")
         is_new = await self._apply_and_report(plan.deployment)
         if wait:
             await self._wait_for((plan.deployment, *plan.configurations), is_changed=is_new)
@@ -188,7 +182,7 @@ class Installer:
         after = await self._apply(manifest)
         is_changed = live is None or _comparable(live) != _comparable(after)
         if is_changed:
-            self._report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
+            self.report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
         return is_changed
 
     async def _delete(self, manifest: Manifest) -> None:
@@ -197,18 +191,18 @@ class Installer:
             return
         # The precondition protects an object that was recreated in the meantime.
         options = {"preconditions": {"uid": live["metadata"]["uid"]}, "propagationPolicy": "Background"}
-        deletion = self._api.request("DELETE", path(manifest), body=options, seconds=_SECONDS)
+        deletion = self.api.request("DELETE", path(manifest), body=options, seconds=_SECONDS)
         status, body = await answered(deletion, title(manifest))
         if status not in (200, 202, 404):
             raise _denial(manifest, "delete", status, body)
-        self._report(f"{title(manifest)}: deleted")
+        self.report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        force = "true" if self._force else "false"
+        force = "true" if self.force else "false"
         query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
         kind = "application/apply-patch+yaml"
-        patch = self._api.request("PATCH", path(manifest), query, manifest, kind, seconds=_SECONDS)
+        patch = self.api.request("PATCH", path(manifest), query, manifest, kind, seconds=_SECONDS)
         status, body = await answered(patch, title(manifest))
         if dry_run and status == 404:
             # Its namespace does not exist yet.
@@ -226,20 +220,20 @@ class Installer:
             return shortage.caller_shortage(manifest, live)
         if not shortage.replica_shortage(manifest, live, None):
             return None
-        return shortage.replica_shortage(manifest, live, await shortage.start_problem(self._api, manifest))
+        return shortage.replica_shortage(manifest, live, await shortage.start_problem(self.api, manifest))
 
     async def _until(self, lack: _Lack, manifest: Manifest, *, is_changed: bool = True) -> None:
         """Poll until nothing is lacking. A roll-out that this run has not begun may be late by what was repaired."""
-        deadline, reported = self._clock.now() + self._seconds, set[str]()
+        deadline, reported = self.clock.now() + self.seconds, set[str]()
         while lacking := await lack(manifest):
             if lacking.failed or (lacking.late and is_changed):
                 raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
-            if self._clock.now() >= deadline:
-                raise InputError(f"timed out after {self._seconds:.0f}s: {lacking.what}", fix=lacking.fix)
+            if self.clock.now() >= deadline:
+                raise InputError(f"timed out after {self.seconds:.0f}s: {lacking.what}", fix=lacking.fix)
             if lacking.what not in reported:
-                self._report(f"waiting: {lacking.what}")
+                self.report(f"waiting: {lacking.what}")
                 reported.add(lacking.what)
-            await self._clock.sleep(_POLL_SECONDS)
+            await self.clock.sleep(_POLL_SECONDS)
 
 
 def _object(manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
@@ -261,10 +255,6 @@ def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputErr
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-
-
-def _names(manifest: Manifest) -> list[str]:
-    return [entry["name"] for entry in manifest.get("webhooks") or ()]
 
 
 def _comparable(manifest: Manifest | None) -> Manifest | None:

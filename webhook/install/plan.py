@@ -144,28 +144,15 @@ def settings_in(text: str, where: str, namespace: str) -> str:
     raise InputError(what, where, f"set webhooks.service.namespace to {namespace}, or change --namespace")
 
 
-def of(
-    directory: Path,
-    overlay: Overlay,
-    text: str,
-    where: str,
-    image: str,
-    narrow: Callable[[Manifest], Manifest] = lambda policy: policy,
-) -> Plan:
+def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> Plan:
     """The plan for a settings file, which messages call ``where``, with the manifests of a directory's overlay.
-
-    ``narrow`` changes the overlay's NetworkPolicy; by default it is kept.
 
     Raises:
         InputError: the settings are invalid, or do not match the manifests.
     """
     settings = parse(text.encode(), where)
     namespace = settings.webhooks.service.namespace
-    found = [
-        narrow(one) if one["kind"] == "NetworkPolicy" else one
-        for one in _render(directory, overlay, namespace)
-        if one["kind"] not in CONFIGURATIONS
-    ]
+    found = [one for one in _render(directory, overlay, namespace) if one["kind"] not in CONFIGURATIONS]
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)

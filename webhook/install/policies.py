@@ -37,8 +37,7 @@ def policies(settings: Settings) -> list[Manifest]:
     Raises:
         InputError: a rule needs a setting that is missing.
     """
-    declares = bool(settings.scheduling.schedulers)
-    return [*(_scheduler(settings) if declares else ()), *_migrations(settings)]
+    return [*(_scheduler(settings) if settings.scheduling.schedulers else ()), *_migrations(settings)]
 
 
 def _scheduler(settings: Settings) -> list[Manifest]:
@@ -192,10 +191,8 @@ def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mod
     actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
     for mode in modes:
         kind, selector = "ValidatingAdmissionPolicyBinding", namespace_selector(policy, settings, [mode])
-        matched = {"namespaceSelector": {"matchExpressions": selector}}
-        yield _manifest(
-            kind, f"{name}-{mode}", policyName=name, validationActions=actions[mode], matchResources=matched
-        )
+        within = {"namespaceSelector": {"matchExpressions": selector}}
+        yield _manifest(kind, f"{name}-{mode}", policyName=name, validationActions=actions[mode], matchResources=within)
 
 
 def _constraints(resource: str) -> Manifest:

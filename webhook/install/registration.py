@@ -29,7 +29,7 @@ from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.model import SchedulingSettings, Settings, is_host
 
-_AGAIN: Final = "run the command again to continue"
+AGAIN: Final = "run the command again to continue"
 _INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
 _SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
 
@@ -204,7 +204,7 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
     }
 
 
-async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = _AGAIN) -> tuple[int, bytes]:
+async def answered(answer: Awaitable[tuple[int, bytes]], where: str, fix: str = AGAIN) -> tuple[int, bytes]:
     """The status and the body of an answer of the API server.
 
     Raises:

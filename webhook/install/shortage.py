@@ -11,22 +11,19 @@ import msgspec
 
 from webhook.errors import Unavailable
 from webhook.install.plan import path, title
-from webhook.install.registration import Manifest, uncallable
+from webhook.install.registration import AGAIN, Manifest, uncallable
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, NoAnswerInTimeError, Requests
 from webhook.k8s.types.core import ContainerState, Pod
 from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
 
-_AGAIN: Final = "run the command again to continue"
 # Where the API server gives no answer to the first question of a run.
 CHECK_SERVER: Final = "check the server in the kubeconfig and its CA, and run the command again once it answers"
 _MESSAGE_CHARACTERS: Final = 300
 # The conditions of a Namespace by which its deletion is explained.
 _REMAINING: Final = (
-    "NamespaceFinalizersRemaining",
-    "NamespaceContentRemaining",
-    "NamespaceDeletionContentFailure",
-    "NamespaceDeletionDiscoveryFailure",
+    *("NamespaceFinalizersRemaining", "NamespaceContentRemaining"),
+    *("NamespaceDeletionContentFailure", "NamespaceDeletionDiscoveryFailure"),
 )
 
 
@@ -48,12 +45,12 @@ def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartPr
     """What a Deployment's roll-out lacks; None: all replicas are new and ready."""
     name = title(manifest)
     if live is None:
-        return Shortage(f"{name} does not exist", _AGAIN)
+        return Shortage(f"{name} does not exist", AGAIN)
     status = live.get("status") or {}
     look = f"kubectl -n {manifest['metadata']['namespace']} describe deployment {manifest['metadata']['name']}"
     if status.get("observedGeneration", 0) < live.get("metadata", {}).get("generation", 0):
         what = f"{name}: the rollout has not started"
-        return Shortage(what, f'check the kube-controller-manager with "{look}", and {_AGAIN}')
+        return Shortage(what, f'check the kube-controller-manager with "{look}", and {AGAIN}')
     replicas = live.get("spec", {}).get("replicas", 0)
     counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
     if counts == [replicas] * 3:
@@ -68,7 +65,7 @@ def replica_shortage(manifest: Manifest, live: Manifest | None, problem: StartPr
         what = f"{what}; {denied}"
     meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
     late = any(condition.reason == "ProgressDeadlineExceeded" for condition in conditions)
-    fix = f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}'
+    fix = f'"{command}" shows more; repair the cause, and {AGAIN}{meanwhile}'
     return Shortage(what, fix, failed=bool(problem and problem.final), late=late)
 
 
@@ -79,7 +76,7 @@ def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | Non
         return None
     entries = pluralize(len(missing), "entry", "entries")
     what = f"{title(manifest)}: {entries} without caBundle, first {missing[0]}"
-    return Shortage(what, f"check the log of the pods for why they do not write it, and {_AGAIN}")
+    return Shortage(what, f"check the log of the pods for why they do not write it, and {AGAIN}")
 
 
 def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
@@ -92,7 +89,7 @@ def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | N
     held = f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
     why = "; ".join(filter(None, (_short("; ".join(filter(None, left))), held)))
     what = f"{title(manifest)} is still being deleted" + (f": {why}" if why else "")
-    return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {_AGAIN}')
+    return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {AGAIN}')
 
 
 def describe_termination(namespace: Manifest) -> tuple[str, str]:

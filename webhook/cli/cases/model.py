@@ -24,7 +24,6 @@ KIND: Final = "ReviewTest"
 # Of a path, as msgspec writes it.
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _FIX: Final = "kubevirt-webhook test --record FILE OBJECTS writes a valid test"
-_UNKNOWN: Final = re.compile("Object contains unknown field `(.*)`")
 _SEGMENT: Final = re.compile(r'\.?([^.\[\]]+)|\[(?:"([^"]*)"|([^\]]*))\]')
 _NOTHING: Final = object()
 
@@ -122,7 +121,7 @@ def read(document: Document) -> TestFile:
         what, _, place = str(error).partition(" - at `$")
         path = [name or int(index) for name, index in _STEP.findall(place)]
         # The error stands at the mapping; the field that it names has a line of its own.
-        if unknown := _UNKNOWN.fullmatch(what):
+        if unknown := re.fullmatch("Object contains unknown field `(.*)`", what):
             path.append(unknown[1])
         where = f"{document.where(path)}: {format_path(path)}" if path else document.where()
         raise InputError(what[0].lower() + what[1:].replace("`", '"'), where, _FIX) from None

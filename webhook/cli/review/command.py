@@ -22,15 +22,7 @@ import msgspec
 from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
-from webhook.cli.options import (
-    SHOW_SECRETS,
-    VALIDATION,
-    InputPath,
-    Source,
-    config_option,
-    output_option,
-    source_options,
-)
+from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
 from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
@@ -64,7 +56,7 @@ _LEAST_BYTES: Final = 1024 * 1024
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
-@source_options()
+@source_option()
 @kubevirt_version
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
@@ -331,9 +323,9 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-    from webhook.cli.console import error_console
+    from webhook.cli.console import VisibleConsole
 
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
+    with Progress(*columns, console=VisibleConsole(stderr=True, highlight=False), transient=True) as bar:
         task = bar.add_task("review", total=total)
         yield lambda done: bar.advance(task, done)

@@ -48,7 +48,6 @@ _CLUSTER: Final = """clientConnection:
 _DEFAULT_PROFILE: Final = """  # Without it, every pod in the cluster that names no scheduler stays Pending.
   - schedulerName: default-scheduler
 """
-_METRICS_SERVER: Final = "type: KubernetesMetricsServer"
 _PATH: Final = "/v1/layers"
 _is_place: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]+|\[[0-9A-Fa-f:.]+\]:[0-9]+").fullmatch
 # Where the Secrets with the certificates are mounted in the scheduler's pod; see docs/layers.md.
@@ -124,7 +123,7 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
     is_url = prometheus.startswith(("http://", "https://"))
     if not is_url or any(each.isspace() or each in "\"'\\" for each in prometheus):
         raise InputError(f"{quote(prometheus)} is not a valid URL", "--prometheus", "start it with http:// or https://")
-    before, _, after = text.partition(_METRICS_SERVER)
+    before, _, after = text.partition("type: KubernetesMetricsServer")
     indent = before.rpartition("\n")[2]
     return f'{before}type: Prometheus\n{indent}address: "{prometheus}"{after}'
 
@@ -250,21 +249,14 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
-    if image := await _own_image(api):
-        return image
-    what = "the cluster shows no pod of its own scheduler, whose image could be used"
-    raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
-
-
-async def _own_image(api: Requests) -> str:
-    """The image of the cluster's own scheduler; empty where no pod of it can be seen."""
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
         answer = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
         containers = [container for pod in answer.items for container in pod.spec.containers or ()]
         if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
             return images[0]
-    return ""
+    what = "the cluster shows no pod of its own scheduler, whose image could be used"
+    raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
 
 
 async def _get(api: Requests, path: str, query: dict[str, str]) -> _Answer:
