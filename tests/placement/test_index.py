@@ -43,10 +43,6 @@ def test_which_nodes_have_less(changes: list[tuple[int, int | None]], asked: lis
     levels = NumberIndex()
     has: dict[int, int] = {}
     for turn, (position, amount) in enumerate(changes):
-        if position in has and amount is not None and turn % 2:
-            levels.move(has[position], amount, 1 << position)
-            has[position] = amount
-            continue
         if position in has:
             levels.flip(has.pop(position), 1 << position)
         if amount is not None:

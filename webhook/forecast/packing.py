@@ -191,7 +191,8 @@ class Packer:
             before = free.get(resource)
             if before is not None:
                 after = free[resource] = before - number * amount
-                self._levels[resource].move(before, after, bit)
+                self._levels[resource].flip(before, bit)
+                self._levels[resource].flip(after, bit)
 
     def choose(self, candidates: int, requests: Mapping[str, int], *, tightly: bool) -> int:
         """The position of a candidate for a pod.

@@ -228,18 +228,14 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     resource, which report why they do nothing.
     """
     resource = request.get("resource") or {}
+    place = resource.get("group", ""), resource.get("resource"), request.get("subResource") or ""
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
     matching, opted_in = [], []
     for endpoint in ENDPOINTS:
         label = found.meta.label(names.policy_label(endpoint.policy)) if isinstance(found, Namespace) else None
         stage = names.OBSERVE if label in (names.WARN, names.AUDIT) else names.ENFORCE
-        if (
-            endpoint.stage == stage
-            and endpoint.group == resource.get("group", "")
-            and endpoint.resource == resource.get("resource")
-            and endpoint.sub_resource == (request.get("subResource") or "")
-            and request.get("operation") in endpoint.operations
-        ):
+        own = (endpoint.stage, endpoint.group, endpoint.resource, endpoint.sub_resource)
+        if own == (stage, *place) and request.get("operation") in endpoint.operations:
             matching.append(endpoint)
             if label is not None or settings.policy(endpoint.policy).cluster_wide:
                 opted_in.append(endpoint)

@@ -164,11 +164,8 @@ def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> 
     """
     departing = [f"{node.name} {node.departure.clause(now)}" for node in eligible if node.departure]
     more = len(departing) - _MOST_DEPARTURES
-    return (
-        *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
-        *departing[:_MOST_DEPARTURES],
-        *([f"{more} more eligible nodes are or will be emptied"] if more > 0 else ()),
-    )
+    rest = [f"{more} more eligible nodes are or will be emptied"] if more > 0 else []
+    return (*_unevaluated_rules(vmi.spec or PlacedVmiSpec()), *departing[:_MOST_DEPARTURES], *rest)
 
 
 def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:

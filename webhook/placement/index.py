@@ -69,14 +69,6 @@ class NumberIndex:
     def flip(self, number: int, bit: int) -> None:
         """Add a node with a number, or remove it where it has this number."""
         self.nodes ^= bit
-        self._flip(number, bit)
-
-    def move(self, before: int, after: int, bit: int) -> None:
-        """Give a node another number than it has."""
-        self._flip(before, bit)
-        self._flip(after, bit)
-
-    def _flip(self, number: int, bit: int) -> None:
         before = self._nodes.get(number, 0)
         after = before ^ bit
         if not before:

@@ -428,18 +428,18 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
     if failure.taint:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
     said = str(required.expression) if isinstance(required, Label) else ""
+    offer = f"{required.amount_text} {required.resource}" if isinstance(required, Allocatable) else ""
+    setting = f"remove {said} from KubeVirt's configuration"
+    if owner:
+        setting = owner.remove("developerConfiguration.nodeSelectors", said)
     return {
         Origin.ADDED: f"remove {said} from addedNodeSelector",
         Origin.VM: f"remove {said} from the VM's nodeSelector",
         Origin.AFFINITY: "change the VM's node affinity",
-        Origin.CLUSTER: owner.remove("developerConfiguration.nodeSelectors", said)
-        if owner
-        else f"remove {said} from KubeVirt's configuration",
+        Origin.CLUSTER: setting,
         Origin.SCHEDULABLE: "get virt-handler working",
         Origin.CORDONED: "uncordon",
-        Origin.RESOURCES: f"offer {required.amount_text} {required.resource} on more nodes"
-        if isinstance(required, Allocatable)
-        else None,
+        Origin.RESOURCES: f"offer {offer} on more nodes",
         Origin.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
         Origin.NAMESPACE: f"remove {said} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",

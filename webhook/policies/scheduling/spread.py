@@ -32,6 +32,7 @@ from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
+from webhook.placement.nodes import HOSTNAME
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
@@ -39,11 +40,7 @@ from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
 _ZONE: Final = "topology.kubernetes.io/zone"
-_TOPOLOGY_KEYS: Final = {
-    "hostname": ("kubernetes.io/hostname",),
-    "zone": (_ZONE,),
-    "both": (_ZONE, "kubernetes.io/hostname"),
-}
+_TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (_ZONE,), "both": (_ZONE, HOSTNAME)}
 # What the pods of all VMs require of nodes.
 EVERY_VM: Final = (Label(Origin.SCHEDULABLE, Expression.equals("kubevirt.io/schedulable", "true")),)
 # The CRDs' x-kubernetes-list-map-keys.
