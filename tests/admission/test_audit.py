@@ -43,16 +43,9 @@ def test_the_kinds_of_records_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"decision": "perhaps"},
-        {"mode": "strict"},
-        {"time": "yesterday"},
-        {"schema": "kubevirt-webhook.github.io/audit/v9"},
-        {"durationMs": -1},
-        {"reasons": []},
-        {"reasons": [{"code": "Two Words", "text": ""}]},
-        {"freshness": {"namespaces": "old"}},
-        {"extra": 1},
-        {"kind": "other"},
+        *({"decision": "perhaps"}, {"mode": "strict"}, {"time": "yesterday"}, {"durationMs": -1}, {"kind": "other"}),
+        *({"reasons": []}, {"reasons": [{"code": "Two Words", "text": ""}]}, {"freshness": {"namespaces": "old"}}),
+        *({"schema": "kubevirt-webhook.github.io/audit/v9"}, {"extra": 1}),
         *({missing: ...} for missing in ("time", "uid", "durationMs", "user")),
     ],
 )

@@ -150,24 +150,8 @@ def test_what_others_may_read_of_repeated_changes_is_made_once() -> None:
 
 # Parts of secrets, of places for them, and of what divides words.
 PIECES = [
-    *(
-        "basic",
-        "Bearer",
-        "'",
-        "`",
-        " ",
-        "\\",
-        "\n",
-        "é",
-        ":",
-        "=",
-        "-",
-        "--token",
-        "password",
-        "?",
-        "://u:p@h",
-        "$6$a$b",
-    ),
+    *("basic", "Bearer", "--token", "password", "://u:p@h", "$6$a$b"),
+    *("'", "`", " ", "\\", "\n", "é", ":", "=", "-", "?"),
     *("hf_aaaaaaaaaaaaaaaa", "glpat-bbbbbbbbbbbbbbbb", "eyJhbGciOiJI.e30.x", "AKIAIOSFODNN7EXAMPLE", "4Gi"),
     *("ya29.aaaaaaaaaaaaaaaa", "cm9vdDogeA", "virtio"),
     *(b64encode(text).decode() for text in (b"password: hunter2", b"nothing to see here")),

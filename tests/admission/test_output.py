@@ -60,14 +60,6 @@ def lost_of(output: Any, lines: list[bytes]) -> int:
 # -- a descriptor ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_loses_all_lines() -> None:
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    with pytest.raises(Lost) as lost:
-        Descriptor(descriptor).write([b"one", b"two"])
-    os.close(descriptor)
-    assert (lost.value.lines, lost.value.why) == (2, os.strerror(errno.ENOSPC))
-
-
 @given(st.integers(0, 30), st.integers(1, 3))
 def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
     reader, writer = os.pipe()

@@ -11,23 +11,10 @@ from typing import Any
 
 from cryptography import x509
 
+from certs import rotation
 from certs.authority import Authority, bundle, parse_bundle, verifies
 from certs.pem import Pair
-from certs.rotation import (
-    CA_CRT,
-    CA_KEY,
-    GRACE_SECONDS,
-    NEXT_KEY,
-    RETIRED,
-    ROTATED,
-    NotNow,
-    Plan,
-    Rotation,
-    Situation,
-    StoredSecret,
-    Terms,
-    WebhookConfiguration,
-)
+from certs.rotation import CA_CRT, CA_KEY, NotNow, Plan, Rotation, Situation, StoredSecret, Terms, WebhookConfiguration
 from certs.source import self_signed
 from certs.state import CaState, plan
 
@@ -191,7 +178,7 @@ async def settled(replicas: int = 1) -> CertsWorld:
         world.start()
     await world.settle()
     assert all(replica.leaf for replica in world.replicas)
-    world.clock.advance(GRACE_SECONDS)
+    world.clock.advance(rotation.GRACE_SECONDS)
     return world
 
 
@@ -313,7 +300,7 @@ def _self_signed() -> dict[str, bytes]:
 
 # Secrets of a CA as an admin edits them by hand: what is written into them; "emptied" removes all, None one value.
 EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
-    "garbage": lambda: {CA_CRT: b"\xff\x00", CA_KEY: b"no", RETIRED: b"{", ROTATED: b"yesterday"},
+    "garbage": lambda: {CA_CRT: b"\xff\x00", CA_KEY: b"no", rotation.RETIRED: b"{", rotation.ROTATED: b"yesterday"},
     "without key": lambda: {CA_KEY: None},
     "mismatch": lambda: {CA_KEY: _pem(HOST, 1)[CA_KEY]},
     "expired CA": lambda: _pem(HOST, 1, since=9),
@@ -321,7 +308,7 @@ EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "other hosts": lambda: _pem("elsewhere.svc", 300),
     "no authority": _self_signed,
     "emptied": dict,
-    "half next": lambda: {NEXT_KEY: b"?"},
+    "half next": lambda: {rotation.NEXT_KEY: b"?"},
 }
 
 

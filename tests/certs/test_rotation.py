@@ -87,6 +87,7 @@ async def test_order_of_a_rotation() -> None:
     assert [retired.certificate for retired in world.state.retired] == [old.certificate]
     assert all(old.pem in each for each in world.trusted), "others may still serve with it"
     assert world.secret and not world.secret.is_rotation_requested
+    assert replica.rotation.authority_end == world.issuer.certificate.not_valid_after_utc
 
 
 async def test_the_old_ca_goes_after_the_overlap() -> None:
@@ -110,17 +111,6 @@ async def test_a_leaf_is_renewed_at_two_thirds_of_its_life_and_never_served_expi
         assert len(replica.pairs) == pairs
         world.clock.advance(1)
     assert replica.leaf_end == world.clock.date - timedelta(seconds=1) + memory.TERMS.leaf
-
-
-async def test_a_ca_is_renewed_at_two_thirds_of_its_life() -> None:
-    world = await settled(2)
-    first = world.issuer
-    await world.wait(242)
-    assert world.issuer == first
-    await world.wait(3)
-    assert world.issuer != first
-    ends = [replica.rotation.authority_end for replica in world.replicas]
-    assert all(end and end > memory.START + timedelta(days=500) for end in ends)
 
 
 @pytest.mark.parametrize("jump", [-400 * DAY, -2 * DAY, -600.0, 5 * DAY, 8 * DAY, 370 * DAY, 4000 * DAY])
@@ -278,17 +268,6 @@ class TestRepairs:
             world.clock.advance(GRACE_SECONDS)
             await world.settle(6)
         assert all(len(each) <= MOST_RETIRED + 2 for each in world.trusted)
-
-    async def test_the_ca_of_another_way_of_serving_is_kept_for_an_overlap(self) -> None:
-        """In a rollout from mounted certificates the old replicas serve with a CA that is not kubevirt-webhook's."""
-        world = CertsWorld()
-        for name in NAMES:
-            world.overwrite(name, dict.fromkeys(memory.ENTRIES, SELF_SIGNED))
-        world.start()
-        await world.settle()
-        assert all(SELF_SIGNED in each for each in world.trusted)
-        await world.wait(8)
-        assert not any(SELF_SIGNED in each for each in world.trusted)
 
     async def test_bundles_that_mean_the_same_stay_and_those_taken_away_come_back(self) -> None:
         world = await settled()

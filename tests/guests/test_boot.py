@@ -30,8 +30,7 @@ def test_a_vm_boots_with_the_default_instancetype_inside(guests: Guests) -> None
     assert inside.cpus == CPUS
     assert MEMORY_KIB - KEPT_KIB < inside.memory_kib <= MEMORY_KIB
     (pod,) = guests.launchers("web")
-    assert pod["spec"]["schedulerName"] == "kubevirt"
-    assert pod["spec"]["nodeName"] == guests.node_of("web")
+    assert (pod["spec"]["schedulerName"], pod["spec"]["nodeName"]) == ("kubevirt", guests.node_of("web"))
     assert guests.scheduler_of(pod) == "kubevirt"
     assert guests.admin.get(VMS, "web", NAMESPACE)["spec"]["instancetype"]["name"] == INSTANCETYPE
     counts = guests.count_on("web", 5)

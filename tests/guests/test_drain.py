@@ -41,8 +41,7 @@ def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
         assert {vm["outcome"] for vm in foretold.values()} == {"moves"}
         for name in NAMES:
             after = guests.count_on(name)
-            assert gaps(after) == []
-            assert after[: len(before[name])] == before[name]
+            assert (gaps(after), after[: len(before[name])]) == ([], before[name])
             assert guests.told(name).count("guest: booted") == 1
     finally:
         guests.kubectl("uncordon", NODE)

@@ -56,8 +56,7 @@ def test_an_eviction_by_the_descheduler_becomes_a_migration_unless_it_is_denied(
     assert [each["spec"]["vmiName"] for each in guests.migrations()] == ["free"]
     assert "evacuationNodeName" not in guests.vmi("stuck")["status"]
     for name, node in (("free", OTHER[source]), ("stuck", "node-1")):
-        assert gaps(guests.count_on(name)) == []
-        assert guests.told(name).count("guest: booted") == 1
+        assert (gaps(guests.count_on(name)), guests.told(name).count("guest: booted")) == ([], 1)
         assert guests.node_of(name) == node
 
 
@@ -76,6 +75,5 @@ def test_the_real_descheduler_moves_a_guest_once(guests: Guests, descheduler: Pr
     wait_evacuated(guests, "free", source)
     eventually(lambda: descheduler.log.read_text().count(COOL_DOWN) >= 2, what="further evictions to be denied")
 
-    assert len(guests.migrations("free")) == 1
-    assert guests.node_of("free") == OTHER[source]
+    assert (len(guests.migrations("free")), guests.node_of("free")) == (1, OTHER[source])
     assert gaps(guests.count_on("free")) == []

@@ -7,13 +7,128 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.monitoring.cases import CASES, promtool_tests
 from tests.monitoring.rules import ALERTS, GROUPS, RECORDS, ROOT, metrics
 from tests.test_docs import anchors, unknown
+
+NAME = 'name="pods.scheduling.enforce.kubevirt-webhook.github.io",type="admit"'
+OTHER = 'name="pods.example.com",type="admit"'
+FAIL_OPEN = "apiserver_admission_webhook_fail_open_count"
+REJECTIONS = "apiserver_admission_webhook_rejection_count"
+DURATIONS = "apiserver_admission_webhook_admission_duration_seconds_bucket"
+OURS = 'namespace="kubevirt-webhook",pod="a"'
+CALLED = {"name": "pods.scheduling.enforce.kubevirt-webhook.github.io", "type": "admit"}
+IN = {"namespace": "kubevirt-webhook"}
+Series = dict[str, str]
+
+
+class AlertCase(NamedTuple):
+    """The series under which an alert fires, its labels then, and the series under which it does not, at a time."""
+
+    fires: Series
+    labels: dict[str, str]
+    quiet: list[Series]
+    at: str = "30m"
+
+
+def _ours(metric: str, values: str, **labels: str) -> Series:
+    text = "".join(f',{label}="{value}"' for label, value in labels.items())
+    return {f"kubevirt_webhook_{metric}{{{OURS}{text}}}": values}
+
+
+def _of_label(metric: str, fires: str, quiet: str, **labels: str) -> AlertCase:
+    """The case of an alert for each value of a label, which the alert carries."""
+    return AlertCase(_ours(metric, fires, **labels), {**IN, **labels}, [_ours(metric, quiet, **labels)])
+
+
+def _of_value(metric: str, label: str, bad: str, good: str, fires: str = "0+1x40") -> AlertCase:
+    """The case of an alert about one value of a label, which does not care about another."""
+    return AlertCase(_ours(metric, fires, **{label: bad}), IN, [_ours(metric, "0+1x40", **{label: good})])
+
+
+def _scans(failed: str, finished: str) -> Series:
+    return _ours("drift_scans_total", failed, result="failed") | _ours("drift_scans_total", finished, result="finished")
+
+
+def _slow(**buckets: str) -> Series:
+    return {f'{DURATIONS}{{{NAME},le="{le}"}}': values for le, values in buckets.items()}
+
+
+CASES: dict[str, AlertCase] = {
+    "KubevirtWebhookFailsOpen": AlertCase(
+        {f"{FAIL_OPEN}{{{NAME}}}": "0+1x40"},
+        CALLED,
+        [
+            {f"{FAIL_OPEN}{{{NAME}}}": "7x40"},
+            {f"{FAIL_OPEN}{{{OTHER}}}": "0+1x40"},
+            {f"{FAIL_OPEN}{{{NAME}}}": "0x27 1x13"},
+        ],
+    ),
+    "KubevirtWebhookCallsFail": AlertCase(
+        {f'{REJECTIONS}{{{NAME},error_type="calling_webhook_error"}}': "0+1x40"},
+        {**CALLED, "error_type": "calling_webhook_error"},
+        # Denials by a policy are what it is for.
+        [{f'{REJECTIONS}{{{NAME},error_type="no_error"}}': "0+9x40"}],
+    ),
+    "KubevirtWebhookSlow": AlertCase(
+        _slow(**{"1": "0+1x40", "2.5": "0+9x40", "+Inf": "0+9x40"}),
+        CALLED,
+        [_slow(**{"0.1": "0+9x40", "+Inf": "0+9x40"})],
+    ),
+    "KubevirtWebhookDown": AlertCase(
+        _ours("ready", "0x40"), IN, [_ours("ready", values) for values in ("1x40", "1x27 0x13")]
+    ),
+    "KubevirtWebhookCertificateExpires": _of_label(
+        "certificate_expiry_timestamp_seconds", "3600x40", "600000x40", certificate="serving"
+    ),
+    "KubevirtWebhookBundleMismatch": _of_label("ca_bundle_match", "0x40", "1x40", configuration="a"),
+    "KubevirtWebhookStale": _of_label("staleness_seconds", "0+60x40", "60x40", watch="nodes"),
+    "KubevirtWebhookSchedulerDown": _of_label("scheduler_available", "0x40", "1x40", scheduler="kubevirt"),
+    "KubevirtWebhookErrors": _of_value("decisions_total", "decision", "error", "denied"),
+    "KubevirtWebhookOverloaded": _of_value("requests_total", "code", "429", "200"),
+    "KubevirtWebhookAuditDropped": AlertCase(
+        _ours("audit_dropped_total", "0+1x40"), IN, [_ours("audit_dropped_total", "5x40")]
+    ),
+    "KubevirtWebhookSettingsInvalid": _of_value(
+        "settings_reloads_total", "result", "rejected", "applied", fires="0x25 1x15"
+    ),
+    "KubevirtWebhookDrift": _of_label(
+        "drift_objects", "3x90", "3x30 0x60", policy="scheduling", resource="pods"
+    )._replace(at="80m"),
+    # One that failed among others that did not is quiet.
+    "KubevirtWebhookScanFails": AlertCase(_scans("0+1x90", "0x90"), IN, [_scans("0x10 1x80", "0+1x90")], "80m"),
+    "KubevirtWebhookFidelity": AlertCase(
+        _ours("fidelity_differences_total", "0x20 2x20"), IN, [_ours("fidelity_differences_total", "0x40")]
+    ),
+    "KubevirtWebhookEventsLost": _of_value("events_total", "result", "failed", "written"),
+}
+
+
+def promtool_tests(severities: dict[str, str]) -> list[dict[str, Any]]:
+    """The cases as promtool's unit tests, with the severity of each alert."""
+    made = []
+    for alert, case in CASES.items():
+        labels = {"alertname": alert, "alertstate": "firing", "severity": severities[alert], **case.labels}
+        text = ", ".join(f'{key}="{value}"' for key, value in labels.items())
+        made.append(_test(f"{alert} fires", alert, case.fires, case.at, [{"labels": f"ALERTS{{{text}}}", "value": 1}]))
+        for number, series in enumerate(case.quiet):
+            made.append(_test(f"{alert} stays quiet {number}", alert, series, case.at, []))
+    return made
+
+
+def _test(name: str, alert: str, series: Series, at: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "interval": "1m",
+        "input_series": [{"series": key, "values": values} for key, values in series.items()],
+        "promql_expr_test": [
+            {"expr": f'ALERTS{{alertname="{alert}",alertstate="firing"}}', "eval_time": at, "exp_samples": expected}
+        ],
+    }
+
 
 RUNBOOKS = "docs/runbooks.md"
 BASE = "https://kubevirt-webhook.github.io/runbooks"

@@ -40,6 +40,7 @@ def short_lived(request: pytest.FixtureRequest, node: NodeInstallation) -> Itera
 def installed(node: NodeInstallation) -> NodeInstallation:
     """A complete installation of the image, and a namespace whose VMs are given the scheduler kubevirt."""
     node.install()
+    node.wait_ready()
     node.offer_namespace()
     return node
 

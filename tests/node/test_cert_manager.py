@@ -68,8 +68,7 @@ def follow(node: NodeInstallation, before: bytes) -> None:
 
 def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: NodeInstallation) -> None:
     node = certified
-    assert bundles(node) == {content(node)["ca.crt"]}
-    assert served(node) == {leaf(node)}
+    assert (bundles(node), served(node)) == ({content(node)["ca.crt"]}, {leaf(node)})
     # The replicas need, and have, no permission for Secrets.
     account = f"--as=system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
     for verb in ("get", "list", "create"):

@@ -97,6 +97,5 @@ def test_labels_user_and_command(image: BuiltImage) -> None:
 
     assert {"title", "description", "licenses", "version", "revision", "base.name"} <= labels.keys()
     assert labels["version"] == "e2e"
-    assert config["User"] == "65532:65532"
-    assert config["Entrypoint"] == ["/app/bin/kubevirt-webhook"]
+    assert (config["User"], config["Entrypoint"]) == ("65532:65532", ["/app/bin/kubevirt-webhook"])
     assert config["Cmd"] == ["serve"]

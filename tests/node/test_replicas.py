@@ -18,14 +18,12 @@ LOST = 30
 
 
 def test_they_run_as_nobody_and_need_no_dns_no_tmp_and_no_writing(installed: NodeInstallation) -> None:
-    installed.wait_ready()
     assert len(servers()) == 2
     for process in servers():
         status = status_of(process)
         assert {*status["Uid"].split(), *status["Gid"].split()} == {str(USER)}
         assert "0" not in status["Groups"].split()
-        assert int(status["CapEff"], 16) == 0
-        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert (int(status["CapEff"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
         root = Path(f"/proc/{process}/root")
         # Without a DNS service, the kubelet names an address where no DNS server runs.
         resolver = (root / "etc" / "resolv.conf").read_text().split()
@@ -37,7 +35,6 @@ def test_they_run_as_nobody_and_need_no_dns_no_tmp_and_no_writing(installed: Nod
 
 
 def test_their_memory_has_a_limit(installed: NodeInstallation) -> None:
-    installed.wait_ready()
     place = Path(os.environ["NODE_DIRECTORY"]).name
     names = ("memory.limit_in_bytes", "memory.max")
     root = Path("/sys/fs/cgroup")
@@ -57,7 +54,6 @@ def test_deleted_pods_are_not_felt(installed: NodeInstallation, load: NodeReview
 
 
 def test_a_drain_moves_a_replica_and_is_not_felt(installed: NodeInstallation, load: NodeReviews) -> None:
-    installed.wait_ready()
     try:
         installed.kubectl("drain", "node-2", "--ignore-daemonsets", "--timeout=90s", timeout=100)
         installed.wait_ready()
@@ -72,7 +68,6 @@ def test_a_drain_moves_a_replica_and_is_not_felt(installed: NodeInstallation, lo
 
 
 def test_a_killed_replica_is_started_again_and_denies_nothing(installed: NodeInstallation, load: NodeReviews) -> None:
-    installed.wait_ready()
     victim, _ = sorted(servers())
     os.kill(victim, signal.SIGKILL)
     eventually(lambda: len(servers()) == 2 and victim not in servers(), what="another process", timeout=90)
@@ -85,7 +80,6 @@ def test_a_killed_replica_is_started_again_and_denies_nothing(installed: NodeIns
 
 
 def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: NodeInstallation, load: NodeReviews) -> None:
-    installed.wait_ready()
     victim = min(servers())
     os.kill(victim, signal.SIGSTOP)
     try:
@@ -110,7 +104,6 @@ def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(ins
         """Change the packet filter of the nodes' network namespace."""
         subprocess.run(["nft", *words], check=True)
 
-    installed.wait_ready()
     assert reach() == {("reachable", "ok")}
     replicas = ", ".join(pod["status"]["podIP"] for pod in installed.ready_pods())
     # As a NetworkPolicy of theirs would that denies all but the kubelets' probes: other tests' replicas stay reachable.
@@ -126,7 +119,6 @@ def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(ins
 
 
 def test_doctor_outside_and_inside(installed: NodeInstallation) -> None:
-    installed.wait_ready()
     outside = installed.run("doctor", check=False)
     assert "2/2 replicas are ready" in outside.stdout
     assert "rollout-stuck" not in outside.stdout

@@ -6,7 +6,14 @@ that skipped them all must not look like a success.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +21,79 @@ from typing import Any
 
 import msgspec
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from certs.source import self_signed
+from hack.controlplane.build import cache_root
 from tests.cli.runner import EXAMPLES
 from tests.cli.test_serve import FILES, Serving, serving, tls
-from tests.page import chromium
 from webhook.cli import data
 from webhook.k8s.yaml_documents import read_documents
 from webhook.review.endpoints import ENDPOINTS
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+AXE = "4.14.1"
+# As the package registry states it; what is fetched is held to it.
+AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+_SCRIPT = "package/axe.min.js"
+# Of rules whose violations keep people out.
+SERIOUS = ("serious", "critical")
+
+
+class BrowserMissingError(Exception):
+    """There is no browser, or no axe-core, on this machine."""
+
+
+def browser_path() -> str:
+    """The path of Chromium, or a `BrowserMissingError`."""
+    found = os.environ.get("CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), "")
+    if not found:
+        raise BrowserMissingError("Chromium is missing; on Debian install chromium, or set CHROMIUM=PATH")
+    return found
+
+
+def axe_source() -> str:
+    """The source of axe-core, from the cache or the package registry; or a `BrowserMissingError`."""
+    folder = cache_root(os.environ) / "axe-core"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / f"axe-{AXE}.min.js"
+    with FileLock(folder / ".lock"):
+        if not script.exists():
+            script.write_text(_fetch())
+    return script.read_text()
+
+
+def _fetch() -> str:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise BrowserMissingError("npm is missing, which fetches axe-core")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [npm, "pack", "--silent", f"axe-core@{AXE}", "--pack-destination", folder], capture_output=True, text=True
+        )
+        archives = [*Path(folder).glob("*.tgz")]
+        if done.returncode or not archives:
+            raise BrowserMissingError(f"axe-core cannot be fetched: {done.stderr.strip()[-300:]}")
+        packed = archives[0].read_bytes()
+    if base64.b64encode(hashlib.sha512(packed).digest()).decode() != AXE_SHA512:
+        raise AssertionError("the archive of axe-core is not the one that is expected")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        member = archive.extractfile(_SCRIPT)
+        assert member
+        return member.read().decode()
+
+
+def violations(page: Any, source: str) -> list[str]:
+    """What axe-core finds on a page: rule, and where."""
+    page.evaluate(source)
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']} ({each['impact']}): {', '.join(node['html'][:120] for node in each['nodes'][:3])}"
+        for each in found["violations"]
+        if each["impact"] in SERIOUS
+    ]
+
 
 _REQUIRED = "PAGE_REQUIRED"
 _WIDTH, _HEIGHT = 1280, 900
@@ -84,8 +155,8 @@ def examples() -> Iterator[Any]:
 def window() -> Iterator[Browser]:
     """Chromium, one for all files here: it ends before a test elsewhere begins."""
     try:
-        path = chromium.browser()
-    except chromium.BrowserMissingError as error:
+        path = browser_path()
+    except BrowserMissingError as error:
         if os.environ.get(_REQUIRED):
             raise
         pytest.skip(str(error))
@@ -100,12 +171,12 @@ def window() -> Iterator[Browser]:
 def axe() -> Callable[[Page], list[str]]:
     """Finds what keeps people out of a page."""
     try:
-        source = chromium.axe()
-    except chromium.BrowserMissingError as error:
+        source = axe_source()
+    except BrowserMissingError as error:
         if os.environ.get(_REQUIRED):
             raise
         pytest.skip(str(error))
-    return lambda page: chromium.violations(page, source)
+    return lambda page: violations(page, source)
 
 
 @pytest.fixture(scope="module")

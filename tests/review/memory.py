@@ -13,14 +13,11 @@ import msgspec
 
 from tests import builders
 from tests.admission.audit_schema import valid
-from tests.builders import Json, known, review, vmi
-from webhook import names
+from tests.builders import Json, known, vmi
 from webhook.admission.audit import Record
-from webhook.admission.decision import Decision
 from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
-from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey
-from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
@@ -28,8 +25,6 @@ from webhook.settings.model import InstancetypeSettings, MigrationSettings, Sett
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
 VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
-MIGRATION_PATH = "/validate/migration/virtualmachineinstancemigrations/"
-VM_RULES_PATH = "/validate/instancetypes/virtualmachines/"
 
 
 class MemoryCluster(Cluster):
@@ -124,26 +119,3 @@ def _settings(failure_policy: Any) -> Settings:
         instancetypes=InstancetypeSettings(failure_policy=failure_policy),
         migration=MigrationSettings(failure_policy=failure_policy),
     )
-
-
-def with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") -> Endpoint:
-    return msgspec.structs.replace(PODS, handler=policy, on_error=on_error, stage=stage)
-
-
-def raise_bug(*_: object) -> Decision:
-    raise ZeroDivisionError
-
-
-def facts_under(policy: str, mode: str | None, annotations: Json | None = None) -> dict[Key[Any], object]:
-    there = Namespace(
-        ObjectMeta(name="demo", labels={names.policy_label(policy): mode} if mode else {}, annotations=annotations)
-    )
-    return known() | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-
-
-def review_of(endpoint: Endpoint, obj: Any, **request: Any) -> Json:
-    """A review of an endpoint's kind, about anything."""
-    kind = {"group": endpoint.codec.group, "version": "v1", "kind": endpoint.kind}
-    asked = review({"kind": "Pod"}, kind=kind, subResource=endpoint.sub_resource or None)
-    asked["request"] |= {"object": obj} | request
-    return asked

@@ -12,16 +12,11 @@ def test_paths_are_unique_and_say_what_they_are() -> None:
     assert set(BY_PATH) == {
         f"/{place}/{stage}"
         for place in (
-            "mutate/scheduling/pods",
-            "mutate/scheduling/virtualmachines",
-            "mutate/scheduling/virtualmachineinstances",
-            "mutate/instancetypes/virtualmachines",
-            "mutate/instancetypes/virtualmachineinstances",
+            *("mutate/scheduling/pods", "mutate/migration/pods", "mutate/eviction/pods"),
+            *("mutate/scheduling/virtualmachines", "mutate/scheduling/virtualmachineinstances"),
+            *("mutate/instancetypes/virtualmachines", "mutate/instancetypes/virtualmachineinstances"),
             "validate/instancetypes/virtualmachines",
-            "mutate/migration/pods",
-            "mutate/eviction/pods",
-            "mutate/migration/virtualmachineinstancemigrations",
-            "validate/migration/virtualmachineinstancemigrations",
+            *(f"{verb}/migration/virtualmachineinstancemigrations" for verb in ("mutate", "validate")),
         )
         for stage in ("enforce", "observe")
     }

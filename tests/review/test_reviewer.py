@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -21,27 +22,14 @@ from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
-from tests.review.memory import (
-    MIGRATION_PATH,
-    PODS,
-    PODS_OBSERVED,
-    VM_RULES_PATH,
-    VMS,
-    KeptInMemory,
-    MemoryCluster,
-    evaluate,
-    facts_under,
-    raise_bug,
-    review_of,
-    with_policy,
-)
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
-from webhook.errors import InputError, Unavailable
+from webhook.errors import Unavailable
 from webhook.facts import (
     Facts,
     Key,
@@ -62,6 +50,32 @@ from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.replay import MAX_ROUNDS
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import InstancetypeSettings, Settings
+
+MIGRATION_PATH = "/validate/migration/virtualmachineinstancemigrations/"
+VM_RULES_PATH = "/validate/instancetypes/virtualmachines/"
+
+
+def with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") -> Endpoint:
+    return msgspec.structs.replace(PODS, handler=policy, on_error=on_error, stage=stage)
+
+
+def raise_bug(*_: object) -> Decision:
+    raise ZeroDivisionError
+
+
+def facts_under(policy: str, mode: str | None, annotations: Json | None = None) -> dict[Key[Any], object]:
+    there = Namespace(
+        ObjectMeta(name="demo", labels={names.policy_label(policy): mode} if mode else {}, annotations=annotations)
+    )
+    return known() | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+
+
+def review_of(endpoint: Endpoint, obj: Any, **request: Any) -> Json:
+    """A review of an endpoint's kind, about anything."""
+    kind = {"group": endpoint.codec.group, "version": "v1", "kind": endpoint.kind}
+    asked = review({"kind": "Pod"}, kind=kind, subResource=endpoint.sub_resource or None)
+    asked["request"] |= {"object": obj} | request
+    return asked
 
 
 def patched(body: Json, response: Json) -> Any:
@@ -193,23 +207,6 @@ def test_what_was_read_for_the_review_has_no_age() -> None:
     kept = KeptInMemory()
     evaluate(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
     assert kept.records[0].freshness == {"NamespaceKey": 1.235}
-
-
-def test_no_review_is_the_senders_mistake() -> None:
-    with pytest.raises(InputError):
-        evaluate(review(vm()), endpoint=PODS)
-
-
-def test_missing_facts_are_read_together() -> None:
-    def policy(view: object, request: object, facts: Facts, section: object) -> Decision:
-        facts.need(NamespaceKey("a"), NamespaceKey("b"))
-        return skip(Reason("done", "done"))
-
-    facts: Any = {NamespaceKey("a"): None, NamespaceKey("b"): None}
-    cluster = MemoryCluster(known(vmi()) | facts, set(known(vmi())))
-    verdict, _ = evaluate(review(launcher_pod()), endpoint=with_policy(policy), cluster=cluster)
-
-    assert (verdict.decision.code, cluster.reads[:2]) == ("done", [NamespaceKey("a"), NamespaceKey("b")])
 
 
 def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
@@ -450,10 +447,83 @@ async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
         assert sorted(answers) == answers
 
 
-def test_cloud_init_is_in_no_record() -> None:
-    kept = KeptInMemory()
-    secretive = vm()
-    secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
-    _, response = evaluate(review(secretive), known(), VMS, kept=kept)
+# Objects that cannot be read, by depth or by bytes, at every endpoint.
+_DEEP = "@deep@"
+_OBJECTS = {
+    # Values that the API server stores in spec.template.metadata, which has no schema.
+    "deeper than we read": b"[" * 300 + b"]" * 300,
+    "deeper than Python walks": b'{"a":' * 1100 + b"1" + b"}" * 1100,
+    "as deep as the API server takes": b"[" * 9_990 + b"]" * 9_990,
+    "of more brackets than are counted": b"[" + b"[1]," * 60_000 + b'{"a":' * 1100 + b"1" + b"}" * 1100 + b"]",
+    # Bodies that no API server sends, but other clients might.
+    "invalid UTF-8": b'"\xff"',
+    "a lone surrogate": b'"\\ud800"',
+    "a control character": b'"\x01"',
+    "no JSON": b"NaN",
+    "a number out of range": b"1e999999",
+}
 
-    assert b"hunter2" not in msgspec.json.encode(kept.records) + msgspec.json.encode(response)
+
+@pytest.mark.repeats
+@pytest.mark.parametrize(
+    ("number", "path", "mode"),
+    [
+        (at // 2 + (mode == "audit"), path, mode)
+        for at, path in enumerate(sorted(BY_PATH))
+        for mode in (("enforce",) if BY_PATH[path].stage == "enforce" else ("warn", "audit"))
+    ],
+)
+def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_of_elsewhere(
+    number: int, path: str, mode: str
+) -> None:
+    """With every object, the new and the old one in turn; every other endpoint begins with the old one."""
+    endpoint, places = BY_PATH[path], ("object", "oldObject")
+    for place, (what, value) in zip(itertools.cycle(places[:: 1 - 2 * (number % 2)]), _OBJECTS.items(), strict=False):
+        # In the metadata, which every view reads.
+        asked = review_of(endpoint, {"kind": endpoint.kind}, **{place: {"metadata": {"labels": _DEEP}}})
+        body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), value)
+        kept = KeptInMemory()
+
+        verdict, response = evaluate(asked, facts_under(endpoint.policy, mode), endpoint, kept=kept, body=body)
+
+        refused = endpoint.verb == "validate" and mode == "enforce"
+        assert verdict.decision.code == common.INVALID_OBJECT, (what, place)
+        assert response["allowed"] is not refused, (what, place)
+        assert response.get("status", {}).get("code") == (422 if refused else None)
+        assert bool(response.get("warnings")) is (mode != "audit" and not refused)
+        assert "patch" not in response
+        assert kept.errors == []
+        assert (kept.records[0].user, kept.records[0].object.namespace) == (builders.CONTROLLER, "demo")
+
+
+@pytest.mark.parametrize("levels", [300, 1100, 9_990])
+def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
+    endpoint, what = BY_PATH[f"{VM_RULES_PATH}enforce"], {"kind": "VirtualMachineInstancetype", "name": "huge"}
+    asked = review(vm(instancetype=what))
+    asked["request"]["object"]["spec"]["template"]["metadata"] = _DEEP
+    body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
+    facts = facts_under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
+    verdict, response = evaluate(asked, facts, endpoint, body=body)
+    assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
+    assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
+
+
+def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
+    asked = review(launcher_pod() | {"metadata": _DEEP})
+    many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
+    few = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["deeper than Python walks"])
+    assert evaluate(asked, body=many)[0].request.dry_run is True
+    assert evaluate(asked, body=few)[0].request.dry_run is False
+
+
+def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
+    def walk(value: Any) -> Any:
+        return walk([value])
+
+    endpoint = msgspec.structs.replace(BY_PATH[f"{VM_RULES_PATH}enforce"], handler=lambda *_: walk(1))
+    kept = KeptInMemory()
+
+    verdict, response = evaluate(review(vm()), facts_under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
+
+    assert (verdict.decision.code, response["status"]["code"]) == (common.INVALID_OBJECT, 422)
+    assert kept.errors == []

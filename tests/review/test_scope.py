@@ -50,9 +50,8 @@ def test_mode_by_label_and_path(label: str | None, stage: Stage, mode: Mode) -> 
 
 
 def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
-    assert scope(cluster_wide=True, mode=None).mode == "enforce"
-    assert scope(cluster_wide=True, mode="off").mode == "off"
-    assert scope(cluster_wide=True, mode="warn").mode == "warn"
+    for label, mode in ((None, "enforce"), ("off", "off"), ("warn", "warn")):
+        assert scope(cluster_wide=True, mode=label).mode == mode
 
 
 def test_parameters_are_the_annotations() -> None:

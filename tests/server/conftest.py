@@ -19,14 +19,16 @@ from certs.source import self_signed
 from tests import builders
 from tests.builders import known, vmi
 from tests.review.memory import KeptInMemory, MemoryCluster
+from tests.server.raw_requests import BODY
 from tests.waiting import break_off, until
 from webhook.facts import Key, TokenKey
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
-from webhook.server.app import App
+from webhook.server.app import LIMITS, App
 from webhook.server.authorizer import MAX_QUESTIONS
-from webhook.server.edge import Server
+from webhook.server.edge import Application, Connection, Server
+from webhook.server.request import Answer, HttpRequest
 
 
 @dataclass
@@ -153,3 +155,87 @@ async def start() -> AsyncIterator[Start]:
     for end in ends:
         await end()
     await break_off()
+
+
+@pytest.fixture
+async def server(start: Start) -> ServedApp:
+    """A server over a cluster in which one VMI is known."""
+    return await start()
+
+
+class PieceTransport(asyncio.Transport):
+    """A transport that keeps all written bytes, and counts the writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.reads = True
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    @property
+    def answers(self) -> int:
+        return self.written.count(b"HTTP/1.1 200 OK\r\n")
+
+
+class PieceCase(Application):
+    """A connection, and what answers."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.slow: list[HttpRequest] = []
+        self.at_once = True
+        self.refusals = 0
+        self.server = Server(self, LIMITS)
+        self.connection: Connection = Connection(self.server)
+        self.transport = PieceTransport()
+        self.connection.connection_made(self.transport)
+
+    def receive(self, data: bytes, connection: Connection | None = None) -> None:
+        """Bytes come, on a connection or on the one, as a transport brings them."""
+        one = connection or self.connection
+        while data:
+            place = one.get_buffer(-1)
+            count = min(len(place), len(data))
+            place[:count], data = data[:count], data[count:]
+            one.buffer_updated(count)
+
+    def refuse(self, request: HttpRequest) -> Answer | None:
+        self.refusals += 1
+        return Answer(403, b"{}") if request.head.path == "/refused" else None
+
+    def patience(self, request: HttpRequest) -> float:
+        return 10.0
+
+    async def answer(self, request: HttpRequest) -> Answer:
+        self.slow.append(request)
+        await self.release.wait()
+        return Answer(200, b"{}")
+
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
+        assert request.body in (BODY, b"")
+        return Answer(200, b"{}") if self.at_once else None
+
+
+@pytest.fixture
+async def case() -> PieceCase:
+    return PieceCase()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -26,8 +26,6 @@ ATTACKER: Final = "127.0.0.2"
 FLOOD_BYTES: Final = 4 * 1024 * 1024
 PIECE: Final = 64 * 1024
 
-Bytes = Callable[[str], tuple[bytes, bytes]]
-
 
 @asynccontextmanager
 async def connected(
@@ -42,67 +40,33 @@ async def connected(
         writer.transport.abort()
 
 
-def bad_head(path: str) -> tuple[bytes, bytes]:
-    return b"\x00 bad\r\n\r\n", os.urandom(1) * PIECE
+def _floods(path: str) -> dict[str, tuple[bytes, bytes]]:
+    """What a client begins with, and what it sends after that without an end, by the kind of flood."""
+    get = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+    chunked = head(0, path).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    large, blanks, headers = 7 * 1024 * 1024, b" " * PIECE, b"A: b\r\n" * (PIECE // 6)
+    return {
+        "bad head": (b"\x00 bad\r\n\r\n", os.urandom(1) * PIECE),
+        "endless head": (get, headers),
+        "endless line": (get + b"A: ", b"a" * PIECE),
+        "endless chunk extension": (chunked + b"5;", b"a" * PIECE),
+        "endless trailers": (chunked + b"0\r\n", headers),
+        "tiny chunks": (chunked, b"1\r\na\r\n" * (PIECE // 6)),
+        "large chunks": (chunked, b"10000\r\n" + b"a" * 65536 + b"\r\n"),
+        "large body": (head(large, path), blanks),
+        "body beyond all limits": (head(10**12, path), blanks),
+        "pipelining": (b"", (get + b"\r\n") * 500),
+        "expectations": (head(large, path, "Expect: 100-continue\r\n"), blanks),
+        "informational": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    }
 
 
-def endless_head(path: str) -> tuple[bytes, bytes]:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode(), b"A: b\r\n" * (PIECE // 6)
+FLOODS: Final = tuple(_floods("/"))
 
 
-def endless_line(path: str) -> tuple[bytes, bytes]:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nA: ".encode(), b"a" * PIECE
-
-
-def _chunked(path: str) -> bytes:
-    return head(0, path).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-
-
-def endless_chunk_extension(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path) + b"5;", b"a" * PIECE
-
-
-def endless_trailers(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path) + b"0\r\n", b"A: b\r\n" * (PIECE // 6)
-
-
-def tiny_chunks(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path), b"1\r\na\r\n" * (PIECE // 6)
-
-
-def large_chunks(path: str) -> tuple[bytes, bytes]:
-    return _chunked(path), b"10000\r\n" + b"a" * 65536 + b"\r\n"
-
-
-def large_body(path: str) -> tuple[bytes, bytes]:
-    return head(7 * 1024 * 1024, path), b" " * PIECE
-
-
-def body_beyond_all_limits(path: str) -> tuple[bytes, bytes]:
-    return head(10**12, path), b" " * PIECE
-
-
-def pipelining(path: str) -> tuple[bytes, bytes]:
-    return b"", f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode() * 500
-
-
-def expectations(path: str) -> tuple[bytes, bytes]:
-    return head(7 * 1024 * 1024, path, "Expect: 100-continue\r\n"), b" " * PIECE
-
-
-def informational(path: str) -> tuple[bytes, bytes]:
-    return b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000
-
-
-FLOODS: Final[tuple[Bytes, ...]] = (
-    *(bad_head, endless_head, endless_line, endless_chunk_extension, endless_trailers, tiny_chunks, large_chunks),
-    *(large_body, body_beyond_all_limits, pipelining, expectations, informational),
-)
-
-
-async def flood(port: int, path: str, kind: Bytes, *, tls: bool, source: str = ATTACKER) -> None:
+async def flood(port: int, path: str, kind: str, *, tls: bool, source: str = ATTACKER) -> None:
     """Send without an end, never read, until the server reads no more or has read `FLOOD_BYTES`."""
-    begin, more = kind(path)
+    begin, more = _floods(path)[kind]
     with suppress(OSError, TimeoutError):
         async with connected(port, tls=tls, source=source) as (_, writer):
             writer.write(begin)

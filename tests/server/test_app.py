@@ -1,4 +1,7 @@
-"""The request path over real TLS sockets: its answers, its limits, its errors, and what it never discloses."""
+"""The request path over real TLS sockets: its answers, its limits, its errors, and what it never discloses.
+
+Overload is no way around a policy: its part shows what each endpoint answers where a review has no memory or time.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,36 @@ import asyncio
 import json
 import ssl
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vmi
+from tests import builders
+from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
+from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.clients import LAST, REQUEST, connect, everything
-from tests.server.conftest import SlowCluster, Start
+from tests.server.conftest import PieceTransport, ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
-from tests.waiting import until
-from webhook.admission.reasons import common
+from tests.waiting import PATIENCE, until
+from webhook import names
+from webhook.admission.audit import Record
+from webhook.admission.reasons import common, instancetypes
+from webhook.admission.wire import begun_request
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
-from webhook.review.endpoints import BY_PATH
-from webhook.server.app import DEFAULT_TIMEOUT, timeout_of
+from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
+from webhook.review.reviewer import Reviewer
+from webhook.server import app, edge
+from webhook.server.app import DEFAULT_TIMEOUT, MAX_BODY, timeout_of
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Connection
+from webhook.server.request import HttpRequest, Overload, parse_head
+from webhook.settings.model import InstancetypeSettings
 
 
-async def test_a_review_is_answered(start: Start) -> None:
-    server = await start()
+async def test_a_review_is_answered(server: ServedApp) -> None:
     status, text = await server.post(PODS + "?timeout=3s", BODY)
     response = json.loads(text)["response"]
     assert (status, response["allowed"], response["patchType"]) == (200, True, "JSONPatch")
@@ -46,8 +60,7 @@ async def test_a_review_is_answered(start: Start) -> None:
     ],
     ids=["empty", "text", "utf-8", "truncated", "deep", "uid", "kind", "object", "8MiB"],
 )
-async def test_bad_bodies_get_one_sentence(start: Start, body: bytes, status: int, golden: Golden) -> None:
-    server = await start()
+async def test_bad_bodies_get_one_sentence(server: ServedApp, body: bytes, status: int, golden: Golden) -> None:
     answer = await server.post(PODS, body)
     assert answer[0] == status
     golden(answer[1])
@@ -56,16 +69,14 @@ async def test_bad_bodies_get_one_sentence(start: Start, body: bytes, status: in
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "", "application/json2"])
-async def test_wrong_content_type(start: Start, content_type: str) -> None:
-    server = await start()
+async def test_wrong_content_type(server: ServedApp, content_type: str) -> None:
     status, text = await server.post(PODS, BODY, **{"Content-Type": content_type})
     assert status == 415
     assert "send application/json" in text
     assert (await server.post(PODS, BODY, **{"Content-Type": "application/json; charset=utf-8"}))[0] == 200
 
 
-async def test_wrong_method_and_path(start: Start) -> None:
-    server = await start()
+async def test_wrong_method_and_path(server: ServedApp) -> None:
     async with server.client.get(f"https://{server.address}{PODS}") as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     status, text = await server.post("/mutate/nothing", BODY)
@@ -74,8 +85,7 @@ async def test_wrong_method_and_path(start: Start) -> None:
     assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
 
 
-async def test_old_tls_is_refused(start: Start) -> None:
-    server = await start()
+async def test_old_tls_is_refused(server: ServedApp) -> None:
     old = ssl.create_default_context(cadata=server.pair.authority.decode())
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     old.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -112,7 +122,13 @@ def about(namespace: str, **request: Any) -> bytes:
     return msgspec.json.encode(review(launcher_pod(), namespace=namespace, **request))
 
 
-async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start) -> None:
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reviews wait for their turn as long as the client says, also on a machine that does other things."""
+    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 30.0)
+
+
+async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start, patient: None) -> None:
     """Its look-ups never end; another's reviews, and those of a third, are answered while all of them wait."""
     facts = known(vmi())
     for name in ("shop", "bank"):
@@ -132,7 +148,7 @@ async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start) -> No
     assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
-async def test_namespaces_that_do_not_exist_share_their_turns(start: Start) -> None:
+async def test_namespaces_that_do_not_exist_share_their_turns(start: Start, patient: None) -> None:
     facts = known(vmi()) | {NamespaceKey(f"made-up-{number}"): None for number in range(40)}
     cluster = SlowCluster(facts, peeked={*known(vmi())})
     server = await start(cluster, max_in_flight=16)
@@ -145,9 +161,7 @@ async def test_namespaces_that_do_not_exist_share_their_turns(start: Start) -> N
     assert len(cluster.reads) == 40, "a GET each"
 
 
-async def test_no_exception_escapes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = await start()
-
+async def test_no_exception_escapes(server: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: object, body: bytes) -> object:
         raise ZeroDivisionError
 
@@ -204,8 +218,7 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
     assert all(10 < left <= 18 for left in deadlines)
 
 
-async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
-    server = await start()
+async def test_pipelined_requests_are_answered_in_order(server: ServedApp) -> None:
     other = BODY.replace(b"705ab4f5", b"00000000")
     said = await everything(server, REQUEST + head(len(other)) + other + LAST)
     assert said.count(b" 200 OK\r\n") == 3
@@ -215,11 +228,233 @@ async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
     assert (await everything(server, REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"))).count(b" 200 OK\r\n") == 1
 
 
-async def test_chunked_body(start: Start) -> None:
-    server = await start()
+async def test_chunked_body(server: ServedApp) -> None:
     chunked = head(0, extra="Transfer-Encoding: chunked\r\nConnection: close\r\n").replace(
         b"Content-Length: 0\r\n", b""
     )
     said = await everything(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
     assert said.count(b" 200 OK\r\n") == 1
     assert b'"patchType":"JSONPatch"' in said
+
+
+# -- overload ----------------------------------------------------------------------------------------------------------
+
+
+VMS = "/validate/instancetypes/virtualmachines/enforce"
+ENFORCED = {names.policy_label(endpoint.policy): names.ENFORCE for endpoint in ENDPOINTS}
+ATTACKERS = 8
+# Of another client than the API server's; or of one that cannot be distinguished from it.
+SOURCES = ("127.0.0.2", "127.0.0.1")
+
+
+def forbidden(size: int, **request: Any) -> bytes:
+    """A review of a VM that names an instancetype which is not on the list."""
+    obj = vm(instancetype={"name": "huge"})
+    obj["metadata"]["annotations"] = {"padding": "x" * size}
+    return msgspec.json.encode(review(obj, **request))
+
+
+LISTED = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(allowed=("small",)))
+
+
+@pytest.fixture
+async def listed(start: Start, monkeypatch: pytest.MonkeyPatch) -> ServedApp:
+    """A server whose settings allow other instancetypes only."""
+    monkeypatch.setattr(builders, "settings", lambda: LISTED)
+    return await start(MemoryCluster(facts_of(ENFORCED)))
+
+
+def facts_of(labels: dict[str, str]) -> dict[Key[Any], object]:
+    """The facts of a cluster whose namespace has these labels."""
+    return known(vmi()) | {NamespaceKey("demo"): Namespace(ObjectMeta(name="demo", labels=labels))}
+
+
+async def response(server: ServedApp, path: str, body: bytes) -> dict[str, Any]:
+    """The response in the AdmissionReview that answers a review."""
+    status, text = await server.post(path, body)
+    assert status == 200, text
+    answer: dict[str, Any] = json.loads(text)["response"]
+    assert answer["uid"] == "705ab4f5-6393-11e8-b7cc-42010a800002"
+    return answer
+
+
+async def trickle(server: ServedApp, source: str) -> None:
+    """Announce the largest body, send as little of it as possible, and come back."""
+    while True:
+        with suppress(OSError, ssl.SSLError):
+            reader, writer = await connect(server, source=source)
+            try:
+                # Less than this gets no room at all.
+                writer.write(head(MAX_BODY, VMS + "?timeout=10s") + b" " * PREFIX_BYTES)
+                ended = asyncio.ensure_future(reader.read())
+                while not ended.done():
+                    writer.write(b" ")
+                    await asyncio.sleep(0.05)
+            finally:
+                writer.transport.abort()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed: ServedApp, source: str) -> None:
+    attack = [asyncio.create_task(trickle(listed, source)) for _ in range(ATTACKERS)]
+    await until(lambda: listed.app.taken_bytes >= MAX_BODY, "the attack to begin")
+    answers = [await response(listed, VMS + "?timeout=3s", forbidden(300_000)) for _ in range(6)]
+    for task in attack:
+        task.cancel()
+    await asyncio.gather(*attack, return_exceptions=True)
+
+    assert [answer["allowed"] for answer in answers] == [False] * 6
+    reasons = {answer["auditAnnotations"]["reason"] for answer in answers}
+    # Another client has room of its own.
+    assert (
+        reasons == {instancetypes.NOT_ALLOWED}
+        if source != "127.0.0.1"
+        else reasons <= {instancetypes.NOT_ALLOWED, common.OVERLOADED}
+    )
+
+
+async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
+    async def allowed(size: int, **request: Any) -> bool:
+        return bool((await response(listed, VMS + "?timeout=3s", forbidden(size, **request)))["allowed"])
+
+    dry_runs, others = (allowed(1_400_000, dryRun=True) for _ in range(16)), (allowed(300_000) for _ in range(16))
+    results = await asyncio.gather(*dry_runs, *others)
+
+    assert results == [False] * 32
+
+
+def overloaded(endpoint: Endpoint, labels: dict[str, str], why: str, status: int) -> tuple[Any, list[Record]]:
+    """The response to a review of a forbidden VM for which there is no memory or time, and what is recorded."""
+    kept = KeptInMemory()
+    reviewer = Reviewer(MemoryCluster(facts_of(labels)), lambda: LISTED, kept, kept)
+    answer = reviewer.overloaded(endpoint, forbidden(0)[:4096], why, status)
+    return json.loads(answer or b"{}")["response"], kept.records
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("overload", list(Overload), ids=lambda overload: overload.name)
+def test_each_endpoint_and_each_overload(endpoint: Endpoint, overload: Overload) -> None:
+    answer, (record,) = overloaded(endpoint, ENFORCED, overload.clause, overload.denial)
+
+    denies = endpoint.stage == "enforce" and (
+        endpoint.verb == "validate"
+        or (endpoint.policy, endpoint.resource) in (("eviction", "pods"), ("instancetypes", "virtualmachineinstances"))
+    )
+    assert answer["uid"] == "705ab4f5-6393-11e8-b7cc-42010a800002"
+    assert answer["allowed"] is not denies
+    assert "patch" not in answer
+    if denies:
+        assert answer["status"]["code"] == (413 if overload is Overload.TOO_LARGE else 429)
+        assert answer["status"]["message"].endswith(f"[{common.OVERLOADED}]")
+    elif endpoint.stage == "enforce":
+        assert answer["warnings"][0].endswith(f"[{common.OVERLOADED}]")
+    assert (record.object.namespace, record.reasons[0].code) == ("demo", common.OVERLOADED)
+
+
+def test_a_namespace_that_has_not_opted_in_is_not_denied() -> None:
+    answer, _ = overloaded(BY_PATH[VMS], {}, "why", 429)
+    assert answer["allowed"] is True
+
+
+@pytest.mark.parametrize("length", [100_000, EVERYDAY_BYTES + 1], ids=["everyday", "large"])
+async def test_a_late_body(listed: ServedApp, length: int) -> None:
+    reader, writer = await connect(listed)
+    writer.write(head(length, VMS + "?timeout=10s") + forbidden(0)[:1000])
+    async with asyncio.timeout(PATIENCE):
+        answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
+    writer.transport.abort()
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 429)
+
+
+async def test_no_room(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Requests wait for a fifth of a second; what is remembered of timeouts does not count.
+    monkeypatch.setattr(app, "DEFAULT_TIMEOUT", 0.3)
+    monkeypatch.setattr(app, "timeout_of", app.timeout_of.__wrapped__)
+    assert listed.server.room.taken == 0
+    await listed.server.room.take("127.0.0.1", 1e9, 2 * MAX_BODY)
+    answer = await response(listed, VMS, forbidden(300_000))
+    assert (answer["allowed"], answer["auditAnnotations"]["reason"]) == (False, common.OVERLOADED)
+
+
+async def test_a_body_that_is_too_large(listed: ServedApp) -> None:
+    answer = await response(listed, VMS, forbidden(MAX_BODY))
+    assert (answer["allowed"], answer["status"]["code"]) == (False, 413)
+
+
+@pytest.mark.parametrize("path", [VMS, "/nowhere"])
+async def test_what_waits_for_a_client_that_does_not_read_denies_no_other(
+    listed: ServedApp, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client's requests take all of the memory; a review of another comes in pieces."""
+    body = forbidden(EVERYDAY_BYTES // 4)
+    limits = msgspec.structs.replace(listed.server.limits, kept_bytes=2 * len(body))
+    monkeypatch.setattr(listed.server, "limits", limits)
+
+    def connection(client: str) -> tuple[Connection, PieceTransport]:
+        made, transport = Connection(listed.server, client), PieceTransport()
+        made.connection_made(transport)
+        return made, transport
+
+    waiting = [connection("192.0.2.1") for _ in range(2)]
+    for made, _ in waiting:
+        made.pause_writing()
+        made.data_received(head(len(body), path) + body)
+    honest, transport = connection("192.0.2.2")
+    honest.data_received(head(len(body), VMS) + body[:-1])
+    honest.data_received(body[-1:])
+
+    assert transport.answers == 1
+    status = b"200 OK" if path == VMS else b"404 Not Found"
+    assert [transport.written.startswith(b"HTTP/1.1 " + status) for _, transport in waiting] == [True, False]
+
+
+@pytest.mark.parametrize("begin", [b"", b'{"request": {"uid": 5', b" " * 5000], ids=["nothing", "no-uid", "blanks"])
+async def test_without_a_uid_there_is_an_http_error(
+    listed: ServedApp, begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "GRACE_SECONDS", 0.1)
+    reader, writer = await connect(listed)
+    writer.write(head(100_000, VMS) + begin)
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.readline()).split()[1] == b"408"
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(("length", "share"), [(EVERYDAY_BYTES, 0.72), (EVERYDAY_BYTES + 1, 0.45), (None, 0.45)])
+@pytest.mark.parametrize(("query", "seconds"), [("timeout=1s", 1.0), ("timeout=30s", 3.0)])
+async def test_how_long_a_review_may_wait(
+    server: ServedApp, length: int | None, share: float, query: str, seconds: float
+) -> None:
+    """The rest is for its evaluation, and for the way back before the API server gives up."""
+    request = HttpRequest(msgspec.structs.replace(parse_head(head(0, VMS))[0], query=query), length, None, 0.0)
+    assert server.app.patience(request) == pytest.approx(seconds * share)
+
+
+AS_GO_WRITES_IT = (
+    b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1","kind":{"group":"kubevirt.io",'
+    b'"version":"v1","kind":"VirtualMachine"},"resource":{"group":"kubevirt.io","version":"v1","resource":'
+    b'"virtualmachines"},"name":"web","namespace":"demo","operation":"CREATE","userInfo":{"username":"alice"},"object":'
+    b'{"metadata":{"name":"other","namespace":"victim"}'
+)
+
+
+def test_what_the_beginning_of_a_review_says() -> None:
+    found = begun_request(AS_GO_WRITES_IT)
+    assert found
+    version, request = found
+    assert version == "admission.k8s.io/v1"
+    assert (request.uid, request.name, request.namespace, request.operation) == ("u1", "web", "demo", "CREATE")
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        *(AS_GO_WRITES_IT[:cut] for cut in (0, 10, 40, 76)),
+        b'{"kind":"AdmissionReview","apiVersion":"v2","request":{"uid":"u1"',
+        b'{"kind":"Other","apiVersion":"admission.k8s.io/v1","request":{"uid":"u1"',
+        b'{"kind":"AdmissionReview","kind":"AdmissionReview","request":{"uid":"u1"',
+        b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"object":{"uid":"u1"',
+    ],
+)
+def test_what_is_not_the_beginning_of_a_review(begin: bytes) -> None:
+    assert begun_request(begin) is None

@@ -1,4 +1,4 @@
-"""How long connections last, and who may use them."""
+"""How long connections last, who may use them, and which requests need no task, and which of their bytes are kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import json
 import random
 import shutil
+import socket
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 
 from certs.authority import Authority
 from certs.pem import Pair
@@ -24,9 +27,9 @@ from tests.golden_files import Golden
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
 from tests.server.clients import LAST, REQUEST, ask, connect, everything, status, unharmed
-from tests.server.conftest import ServedApp, Start
+from tests.server.conftest import PieceCase, PieceTransport, ServedApp, Start
 from tests.server.listening import Unanswering
-from tests.server.raw_requests import head
+from tests.server.raw_requests import BODY, PODS, head
 from tests.server.test_senders import KEY, OWN, URL, KeyTransport, following
 from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
@@ -34,8 +37,10 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.server import edge
 from webhook.server.app import LIMITS
-from webhook.server.edge import JITTER, Client, ConnectionLimiter, Limits, split_address
+from webhook.server.edge import Client, Connection, ConnectionLimiter, Limits, split_address
+from webhook.server.request import Overload
 from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
 
@@ -43,8 +48,7 @@ MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
 OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
 
 
-async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) -> None:
-    server = await start()
+async def test_an_old_connection_ends_with_an_answer_that_says_so(server: ServedApp) -> None:
     old, failing = await connect(server), await connect(server)
     for _ in range(2):
         assert not (await ask(old)).is_last
@@ -58,23 +62,21 @@ async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) 
         writer.close()
 
 
-async def test_ages_differ(start: Start) -> None:
+async def test_ages_differ(server: ServedApp) -> None:
     assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
-    server = await start()
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
     now = asyncio.get_running_loop().time()
     ages = {connection.closes_at - now for connection in server.server.open}
     assert len(ages) == 8
-    least, most = LIMITS.lifetime_seconds * (1 - JITTER) - 10, LIMITS.lifetime_seconds * (1 + JITTER)
+    least, most = LIMITS.lifetime_seconds * (1 - edge.JITTER) - 10, LIMITS.lifetime_seconds * (1 + edge.JITTER)
     assert all(least < age <= most for age in ages)
     for _, writer in streams:
         writer.close()
 
 
-async def test_while_draining_every_answer_is_the_last_on_its_connection(start: Start) -> None:
-    server = await start()
+async def test_while_draining_every_answer_is_the_last_on_its_connection(server: ServedApp) -> None:
     before = await connect(server)
     await ask(before)
     begin = asyncio.get_running_loop().time()
@@ -275,24 +277,22 @@ def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",))
     return outgoing.read()
 
 
-async def plain(server: ServedApp, data: bytes, *, eof: bool = False) -> bytes:
-    """What a client gets that sends bytes other than TLS; with ``eof`` it ends its stream."""
+async def plain(server: ServedApp, data: bytes) -> bytes:
+    """What a client gets that sends bytes other than TLS, and ends its stream."""
     host, port = split_address(server.address)
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(data)
-    if eof:
-        writer.write_eof()
+    writer.write_eof()
     try:
-        async with asyncio.timeout(0.05 if not eof else PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             return await reader.read()
-    except (TimeoutError, ConnectionError):
+    except ConnectionError:
         return b""
     finally:
         writer.transport.abort()
 
 
-async def test_handshakes_that_are_none(start: Start) -> None:
-    server = await start()
+async def test_handshakes_that_are_none(server: ServedApp) -> None:
     dice = random.Random(1)
     hello = client_hello()
     truncated = [hello[: len(hello) * n // 12] for n in range(12)]
@@ -308,11 +308,11 @@ async def test_handshakes_that_are_none(start: Start) -> None:
         b"\x80\x2e\x01\x00\x02",
     ]
     for data in [*truncated, *changed, *records, *(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30))]:
-        answer = await plain(server, data, eof=True)
+        answer = await plain(server, data)
         # An alert, or the server's own hello if the client's still makes sense; never output of the application.
         assert answer[:1] in (b"", b"\x15", b"\x16")
         assert b"HTTP" not in answer
-    assert await plain(server, REQUEST, eof=True) in (
+    assert await plain(server, REQUEST) in (
         b"",
         b"\x15\x03\x01\x00\x02\x02\x46",
         b"\x15\x03\x01\x00\x02\x02\x50",
@@ -321,8 +321,7 @@ async def test_handshakes_that_are_none(start: Start) -> None:
     await unharmed(server)
 
 
-async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
-    server = await start()
+async def test_names_and_protocols_that_we_do_not_have(server: ServedApp) -> None:
     server.trust.check_hostname = False
     host, port = split_address(server.address)
     for name in ("a" * 63 + "." + "b" * 63, "xn--80ak6aa92e.com", "192.0.2.1", "*.example", "-", "a b", None):
@@ -339,12 +338,11 @@ async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
     await unharmed(server)
 
 
-async def test_renegotiation_is_refused(start: Start) -> None:
+async def test_renegotiation_is_refused(server: ServedApp) -> None:
     assert context().options & ssl.OP_NO_RENEGOTIATION
     client = shutil.which("openssl")
     if not client:
         pytest.skip("no openssl on this machine, and Python's client can't ask for it")
-    server = await start()
     asking = await asyncio.create_subprocess_exec(
         *(client, "s_client", "-connect", server.address, "-tls1_2"),
         stdin=asyncio.subprocess.PIPE,
@@ -436,3 +434,254 @@ async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypat
     assert turns[:39] == [True] * 39
     assert sum(turns) < 50
     assert await server.wait(other.client)
+
+
+# -- what comes in pieces, or several at once --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096])
+async def test_a_body_in_pieces_takes_no_task(case: PieceCase, size: int) -> None:
+    for start in range(0, len(REQUEST), size):
+        assert case.transport.answers == 0
+        case.receive(REQUEST[start : start + size])
+    assert (case.transport.answers, case.connection.task, case.slow) == (1, None, [])
+
+
+@pytest.mark.parametrize("length", [len(BODY), edge.EVERYDAY_BYTES + 1])
+async def test_a_body_that_does_not_come_is_given_up(
+    case: PieceCase, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
+    case.receive(head(length) + BODY[:-1])
+    await until(lambda: case.transport.written)
+    assert b"HTTP/1.1 408 Request Timeout\r\n" in case.transport.written
+    assert b"Connection: close\r\n" in case.transport.written
+    assert case.server.taken_bytes == 0
+    assert not case.transport.closed, "the rest is still read, or the client would not see the answer"
+    case.receive(b" " * length)
+    assert case.transport.closed
+    assert case.slow == []
+
+
+async def test_a_head_waits_for_the_first_byte_of_its_body(case: PieceCase) -> None:
+    """An API server without a processor leaves half a second between the two; an answer without a uid is none to it."""
+    case.receive(head(len(BODY)))
+    for _ in range(20):
+        case.connection.check(time.monotonic())
+    assert case.transport.written == b""
+    case.receive(BODY)
+    assert case.transport.answers == 1
+
+
+async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other(case: PieceCase) -> None:
+    case.receive(REQUEST + b"POST / HTTP/1.1\r\n")
+    case.receive(b"Host: x\r\n")
+    case.connection.check(time.monotonic() + edge.HEAD_SECONDS - 1)
+    assert not case.transport.closed
+    case.connection.check(time.monotonic() + edge.HEAD_SECONDS)
+    assert case.transport.answers == 1
+    assert case.transport.closed
+
+
+async def test_a_body_in_pieces_has_the_length_of_its_own_head(case: PieceCase) -> None:
+    """The head is that of the request before, but for the length."""
+    case.receive(head(0))
+    case.receive(REQUEST[:-1])
+    case.receive(REQUEST[-1:] + REQUEST)
+    await until(lambda: case.transport.answers == 2)
+    case.release.set()
+    await until(lambda: case.transport.answers == 3)
+    assert [request.body for request in case.slow] == [BODY]
+
+
+async def test_the_same_head_is_not_judged_again(case: PieceCase) -> None:
+    """Go sends nearly every review in two pieces."""
+    for _ in range(3):
+        case.receive(REQUEST[:-1])
+        case.receive(REQUEST[-1:])
+    assert (case.transport.answers, case.refusals) == (3, 1)
+    case.receive(head(len(BODY), "/refused"))
+    assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
+    assert case.refusals == 2
+
+
+async def test_of_requests_sent_ahead_one_at_a_time_is_taken(case: PieceCase) -> None:
+    case.at_once = False
+    case.receive(REQUEST * 3)
+    await asyncio.sleep(0)
+    assert len(case.slow) == 1
+
+    for _ in range(2):
+        case.receive(REQUEST)
+        assert not case.transport.reads
+    case.release.set()
+    async with asyncio.timeout(PATIENCE):
+        while case.transport.answers < 5:
+            # As long as one is left, no more are read.
+            assert not case.transport.reads
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert case.transport.reads
+    assert len(case.slow) == 5
+
+
+async def test_after_the_last_answer_nothing_is_taken(case: PieceCase) -> None:
+    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
+    case.receive(REQUEST)
+    assert case.transport.answers == 1
+    assert case.transport.closed
+    assert b"Connection: close\r\n" in case.transport.written
+
+
+async def test_who_was_in_a_handshake_is_recycled_too(case: PieceCase) -> None:
+    shaking_hands = Connection(case.server)
+    case.server.recycle()
+    shaking_hands.connection_made(transport := PieceTransport())
+    shaking_hands.data_received(REQUEST)
+    assert transport.closed
+    assert b"Connection: close\r\n" in transport.written
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_chunks_that_are_none_end_their_request(case: PieceCase, at: int) -> None:
+    chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    pieces = (b"5\r\nabcde\r\n", b"zz\r\n")
+    case.receive(chunked + b"".join(pieces[: 1 - at]))
+    await asyncio.sleep(0)
+    case.receive(b"".join(pieces[1 - at :]))
+    await asyncio.sleep(0)
+    assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
+    assert case.transport.closed
+    assert (case.server.taken_bytes, case.slow) == (0, [])
+
+
+async def test_the_end_of_a_server_waits_for_what_has_begun(case: PieceCase) -> None:
+    Connection(case.server).connection_made(transport := PieceTransport())
+    case.receive(REQUEST[:-1])
+    assert case.server.in_flight == 1
+    ending = asyncio.create_task(case.server.shutdown(PATIENCE))
+    await asyncio.sleep(0.01)
+    assert transport.closed
+    assert not case.transport.closed
+    case.release.set()
+    case.receive(REQUEST[-1:])
+    await ending
+
+    assert case.transport.answers == 1
+    assert case.transport.closed
+
+
+async def test_the_end_of_a_server_ends_what_does_not_end(case: PieceCase) -> None:
+    case.at_once = False
+    case.receive(REQUEST)
+    await asyncio.sleep(0)
+    task = case.connection.task
+    await case.server.shutdown(0.01)
+    assert task
+    assert task.cancelled()
+    assert case.transport.closed
+
+
+async def test_a_handshake_does_not_outlive_its_server() -> None:
+    case, pair = PieceCase(), self_signed(["localhost"])
+    await case.server.listen("127.0.0.1:0", context(pair.certificate, pair.key), "--listen")
+    reader, writer = await asyncio.open_connection(*split_address(case.server.address))
+    await until(lambda: case.server.limiter.count, "the connection to be accepted")
+    await case.server.shutdown(0.0)
+    assert case.server.limiter.count == 0
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("turns", range(5))
+def test_a_connection_that_ends_as_it_begins_is_forgotten(
+    loop: Callable[[], asyncio.AbstractEventLoop], turns: int
+) -> None:
+    """Whatever has been done of its beginning when it must make room for others: uvloop has a way of its own."""
+
+    async def run() -> None:
+        case = PieceCase()
+        accepted, limiter = list[Connection](), case.server.limiter
+        add = limiter.add
+
+        def end(connection: Connection, left: int) -> None:
+            if left:
+                asyncio.get_running_loop().call_soon(end, connection, left - 1)
+            else:
+                connection.abort()
+
+        def added(connection: Connection) -> None:
+            add(connection)
+            accepted.append(connection)
+            end(connection, turns)
+
+        limiter.add = added  # type: ignore[method-assign]
+        await case.server.listen("127.0.0.1:0", None, "--listen")
+        reader, writer = await asyncio.open_connection(*split_address(case.server.address))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
+        await until(lambda: accepted and not accepted[0].opening)
+        await until(lambda: not limiter.count, "it to be forgotten")
+        assert [*case.server.open] == [case.connection], "which was there before"
+        await case.server.shutdown(0.0)
+        writer.transport.abort()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+async def test_a_request_outlives_a_client_that_leaves_with_its_handshake(case: PieceCase) -> None:
+    """Its evaluation is waited for, as any other."""
+    case.at_once = False
+    case.receive(REQUEST)
+    opening: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
+    await opening
+    case.connection.connection_lost(None)
+    accepted = socket.socket()
+    case.server._opened(case.connection, accepted, opening)
+    assert (accepted.fileno(), case.server.in_flight) == (-1, 1)
+    case.release.set()
+    await until(lambda: not case.server.open, "the evaluation to end")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_is_given_up_before_its_task_begins_is_answered_once(case: PieceCase, *, paused: bool) -> None:
+    if paused:
+        case.connection.pause_writing()
+    case.receive(head(edge.EVERYDAY_BYTES + 1) + b" " * edge.PREFIX_BYTES)
+    task = case.connection.task
+    assert task
+    if paused:
+        await asyncio.sleep(0)
+    case.connection.give_up(Overload.NO_ROOM)
+    if paused:
+        case.connection.resume_writing()
+    case.release.set()
+    await task
+
+    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+    assert (case.transport.written.count(b"HTTP/1.1 "), case.slow, case.server.taken_bytes) == (1, [], 0)
+
+
+async def test_a_task_that_never_began_holds_no_connection(case: PieceCase) -> None:
+    """Memory may be short in the turn of the loop in which a request has come whole."""
+    case.at_once = False
+    case.receive(REQUEST)
+    case.connection.give_up(Overload.NO_ROOM)
+    await asyncio.sleep(0)
+    case.connection.connection_lost(None)
+    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+    assert case.slow == []
+    assert not case.server.open
+
+
+async def test_a_head_has_no_body(case: PieceCase) -> None:
+    case.release.set()
+    case.receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+    case.receive(b"")
+    await until(lambda: case.transport.written)
+    assert case.transport.written.endswith(b"Content-Length: 2\r\n\r\n")

@@ -41,20 +41,24 @@ class TurnTaker:
             self.given.append(key)
         return taken
 
-    def ask(self, key: str, count: int = 1, until: float | None = None) -> list[asyncio.Task[bool]]:
+    async def ask(self, key: str, count: int = 1, until: float | None = None) -> list[asyncio.Task[bool]]:
+        """Ask for turns; returns once those that can be given are given."""
         asking = [asyncio.create_task(self._take(key, until or soon())) for _ in range(count)]
         self.tasks += asking
+        await settled()
         return asking
+
+    async def give(self, key: str) -> None:
+        self.turns.give(key)
+        await settled()
 
 
 async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
     asker = TurnTaker()
-    asker.ask("slow", 1000)
-    await settled()
+    await asker.ask("slow", 1000)
     assert Counter(asker.given) == {"slow": 32}
     for number in range(5):
-        asker.ask(f"other-{number}")
-        await settled()
+        await asker.ask(f"other-{number}")
         assert asker.given[-1] == f"other-{number}"
 
 
@@ -63,85 +67,66 @@ async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> 
     """Each holds as many turns as it can for as long as it likes."""
     asker = TurnTaker()
     for number in range(hostile):
-        asker.ask(f"hostile-{number}", 100)
-    await settled()
+        await asker.ask(f"hostile-{number}", 100)
     for name in ("shop", "bank"):
-        asker.ask(name)
-        await settled()
+        await asker.ask(name)
         assert asker.given[-1] == name
 
 
 async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
     asker = TurnTaker()
     for number in range(40):
-        asker.ask(f"hostile-{number % 20}", 100)
-    await settled()
+        await asker.ask(f"hostile-{number % 20}", 100)
     held = Counter(asker.given)
     assert held.total() == TOTAL
-    (newcomer,) = asker.ask("shop")
-    await settled()
+    (newcomer,) = await asker.ask("shop")
     # Those that came too late for the last turn hold none either: they are before the newcomer.
     without = 20 - len(held)
     for _ in range(without + 1):
         assert not newcomer.done()
-        asker.turns.give("hostile-0")
-        await settled()
+        await asker.give("hostile-0")
 
     assert newcomer.done()
 
 
 async def test_returned_turns_go_round() -> None:
     asker = TurnTaker(2)
-    first = asker.ask("a", 3) + asker.ask("b", 2) + asker.ask("c", 2)
-    await settled()
+    first = [task for key, count in (("a", 3), ("b", 2), ("c", 2)) for task in await asker.ask(key, count)]
     # One turn each, as long as there are others.
     assert asker.given == ["a", "b"]
     for key in ("a", "b", "a", "b", "c"):
-        asker.turns.give(key)
-        await settled()
+        await asker.give(key)
     assert asker.given == ["a", "b", "a", "b", "c", "a", "c"]
     assert all(task.done() for task in first)
 
 
 async def test_who_gives_up_leaves_nothing_behind() -> None:
     asker = TurnTaker(1)
-    asker.ask("a")
-    await settled()
-    late = asker.ask("b", 3, asyncio.get_running_loop().time() - 1)
-    (gone,) = asker.ask("c")
-    await settled()
+    await asker.ask("a")
+    late = await asker.ask("b", 3, asyncio.get_running_loop().time() - 1)
+    (gone,) = await asker.ask("c")
     gone.cancel()
     assert await asyncio.gather(*late) == [False] * 3
-    await settled()
-    (next_one,) = asker.ask("d")
+    (next_one,) = await asker.ask("d")
 
     asker.turns.give("a")
     assert await next_one
     assert asker.given == ["a", "d"]
 
 
-async def test_a_turn_given_in_the_moment_of_giving_up_goes_on() -> None:
+@pytest.mark.parametrize("given_before", [True, False])
+async def test_a_turn_returned_in_the_moment_of_giving_up_goes_on(given_before: bool) -> None:
     asker = TurnTaker(1)
-    asker.ask("a")
-    await settled()
-    (gone,), (patient,) = asker.ask("b"), asker.ask("c")
-    await settled()
-    asker.turns.give("a")
+    await asker.ask("a")
+    (gone,), (patient,) = await asker.ask("b"), await asker.ask("c")
+    if given_before:
+        asker.turns.give("a")
     gone.cancel()
+    if not given_before:
+        asker.turns.give("a")
     assert await patient
     with pytest.raises(asyncio.CancelledError):
         await gone
-
-
-async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> None:
-    asker = TurnTaker(1)
-    asker.ask("a")
-    await settled()
-    (gone,), (patient,) = asker.ask("b"), asker.ask("c")
-    await settled()
-    gone.cancel()
-    asker.turns.give("a")
-    assert await patient
 
 
 # The turn that c gives back goes to a, and there is still one left, which c may have.

@@ -9,11 +9,11 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.e2e.support.kube import eventually
 from tests.e2e.support.processes import free_port
 from tests.server.raw_requests import BODY, head
 from tests.waiting import PATIENCE
@@ -58,19 +58,12 @@ def ask(port: int, body: bytes = BODY) -> int:
         return 0
 
 
-def eventually(check: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not (done := check()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return done
-
-
 def test_full_disks_and_files_that_run_out_stop_nothing() -> None:
     """Standard output and error on a full disk; more connections than files, whose limit the server raises itself."""
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         with process(120, full, full) as (running, port):
-            assert eventually(lambda: ask(port) == 200)
+            eventually(lambda: ask(port) == 200, what="the first answer")
             assert all(ask(port) == 200 for _ in range(20))
             # More than the 40 that it was started with.
             idle = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(60)]
@@ -79,7 +72,7 @@ def test_full_disks_and_files_that_run_out_stop_nothing() -> None:
             assert running.poll() is None
             for each in idle:
                 each.close()
-            assert eventually(lambda: ask(port) == 200), "served again as soon as there are files"
+            eventually(lambda: ask(port) == 200, what="reviews to be served again, as soon as there are files")
             assert running.poll() is None
     finally:
         os.close(full)
@@ -89,10 +82,10 @@ def test_a_reader_of_audit_lines_that_hangs_stops_nothing() -> None:
     reading, writing = os.pipe()
     try:
         with process(1000, writing, subprocess.DEVNULL) as (running, port):
-            assert eventually(lambda: ask(port) == 200)
+            eventually(lambda: ask(port) == 200, what="the first answer")
             # Far more than a pipe holds.
             assert all(ask(port) == 200 for _ in range(150))
-            assert eventually(lambda: not select.select((), (writing,), (), 0)[1]), "a thread fills the pipe"
+            eventually(lambda: not select.select((), (writing,), (), 0)[1], what="a thread to fill the pipe")
             assert running.poll() is None
     finally:
         os.close(reading)

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final
 
 import pytest
 
 from tests.e2e.support.processes import free_port
-from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, Bytes, connected, flood, trickle
+from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, connected, flood, trickle
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE
 
@@ -36,13 +36,6 @@ asyncio.run(main())
 """
 
 
-class Target(TypedDict):
-    """How a listener is reached."""
-
-    port: int
-    tls: bool
-
-
 class Attacked:
     """A server process, and where it listens."""
 
@@ -58,8 +51,8 @@ class Attacked:
         assert found
         return int(found[1]) / 1024
 
-    def attacked(self, listener: str) -> Target:
-        """Where a listener is."""
+    def attacked(self, listener: str) -> dict[str, Any]:
+        """How a listener is reached."""
         return {"port": self.ports[listener], "tls": listener == "webhooks"}
 
 
@@ -111,7 +104,7 @@ async def ready(server: Attacked, listener: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def floods(server: Attacked, listener: str, kind: Bytes) -> None:
+async def floods(server: Attacked, listener: str, kind: str) -> None:
     """Several clients at a time, which come back."""
 
     async def one() -> None:
@@ -155,8 +148,8 @@ async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, s
     peaks: dict[str, float] = {}
     for kind in FLOODS:
         statuses = await beside(server, listener, floods(server, listener, kind))
-        assert set(statuses) == {200}, kind.__name__
-        peaks[kind.__name__] = round(server.peak_mib)
+        assert set(statuses) == {200}, kind
+        peaks[kind] = round(server.peak_mib)
     for data in (b"GET / HT", head(200_000, PATHS[listener]) + b" " * 190_000):
         trickles = asyncio.gather(*(trickle(data=data, **server.attacked(listener)) for _ in range(100)))
         statuses = await beside(server, listener, trickles)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.clients import REQUEST
+from tests.server.conftest import PieceCase, PieceTransport
 from tests.server.raw_requests import BODY, head
-from tests.server.test_pieces import REQUEST, PieceCase, PieceTransport
 from tests.waiting import until
 from webhook.server import edge
 from webhook.server.edge import Connection
@@ -120,16 +121,14 @@ def heads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-async def test_a_head_that_comes_again_is_parsed_once(heads: list[bytes]) -> None:
-    case = PieceCase()
+async def test_a_head_that_comes_again_is_parsed_once(case: PieceCase, heads: list[bytes]) -> None:
     for request in (REQUEST, REQUEST, head(0), REQUEST, head(0, "/other"), REQUEST):
         case.receive(request)
     assert case.transport.answers == 6
     assert heads == [head(len(BODY)), head(0, "/other"), head(len(BODY))]
 
 
-async def test_a_head_that_comes_on_another_connection_is_parsed_once(heads: list[bytes]) -> None:
-    case = PieceCase()
+async def test_a_head_that_comes_on_another_connection_is_parsed_once(case: PieceCase, heads: list[bytes]) -> None:
     for connection in (case.connection, Connection(case.server), Connection(case.server)):
         connection.connection_made(transport := PieceTransport())
         case.receive(REQUEST[:-1], connection)
@@ -141,15 +140,12 @@ async def test_a_head_that_comes_on_another_connection_is_parsed_once(heads: lis
     assert case.refusals == 3
 
 
-async def test_a_head_with_a_token_is_forgotten_with_its_connection() -> None:
-    case = PieceCase()
+async def test_a_head_with_a_token_is_forgotten_with_its_connection(case: PieceCase) -> None:
     case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nAuthorization: Bearer canary"))
-    assert case.transport.answers == 1
-    assert case.server.head is None
+    assert (case.transport.answers, case.server.head) == (1, None)
 
 
-async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
-    case = PieceCase()
+async def test_nothing_is_known_of_a_head_that_was_rejected(case: PieceCase) -> None:
     case.receive(REQUEST)
     case.receive(head(len(BODY)).replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n") + BODY)
     case.receive(REQUEST)
@@ -159,8 +155,7 @@ async def test_nothing_is_known_of_a_head_that_was_rejected() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4 * MAX_HEAD_BYTES])
-async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
-    case = PieceCase()
+async def test_a_head_without_an_end_has_a_limit(case: PieceCase, size: int) -> None:
     endless = b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_HEAD_BYTES
     taken = 0
     for start in range(0, 2 * MAX_HEAD_BYTES, size):
@@ -173,9 +168,8 @@ async def test_a_head_without_an_end_has_a_limit(size: int) -> None:
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
 
 
-async def test_a_body_that_nobody_wants_to_read_does_not_stop_the_next_request() -> None:
+async def test_a_body_that_nobody_wants_to_read_does_not_stop_the_next_request(case: PieceCase) -> None:
     """What is behind its flow control is read on, however much of it there is."""
-    case = PieceCase()
     case.at_once = False
     case.release.set()
     body = b" " * 1_000_000

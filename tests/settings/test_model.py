@@ -14,21 +14,29 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.golden_files import Golden
-from tests.settings.parsing import mistakes, snapshot
 from webhook import names
 from webhook.errors import InputErrors
+from webhook.settings import model as settings_model
 from webhook.settings.file import default_settings, effective, parse
-from webhook.settings.model import (
-    LayersSettings,
-    RegistrySettings,
-    SchedulerHealthSettings,
-    SchedulerSettings,
-    Settings,
-    is_address,
-    is_host,
-    is_loopback,
-)
-from webhook.settings.validation import Section, model_of, read
+from webhook.settings.model import LayersSettings, RegistrySettings, SchedulerHealthSettings, Settings
+from webhook.settings.validation import OWN_ERROR, Section, model_of, read
+
+
+def snapshot(value: dict[str, Any]) -> Settings:
+    settings = read(model_of(Settings).model_validate(value))
+    assert isinstance(settings, Settings)
+    return settings.completed("digest")
+
+
+def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
+    with pytest.raises(ValidationError) as refused:
+        model_of(Settings).model_validate(value)
+    found = refused.value.errors(include_url=False)
+    return [
+        (details["ctx"]["code"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
+        for details in found
+    ]
+
 
 DEFAULTS = """
 server: {listen: "0.0.0.0:8443", opsListen: "0.0.0.0:8080", maxInFlight: 64, shutdownSeconds: 10}
@@ -336,18 +344,8 @@ HOSTS = ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 
 NO_HOSTS = ["", "-a", "a_b", "10.0.0", "1.2.3.400", "[::1]", "::g", "a" * 64, "héllo", "a..b", "a b"]
 ADDRESSES = ["localhost:0", "0.0.0.0:8443", "[::]:8443", "a.b:65535", "[fe80::1]:80", "a-b.Example.com:80"]
 NO_ADDRESSES = ["", "a", "80", ":8443", "a:", "a:65536", "a:a", "::1:80", "[::1]", "[10.0.0.1]:80", "[a]:80", "[]:80"]
-NO_ADDRESSES += [
-    "a:-1",
-    "1.2.3:80",
-    "1.2.3.256:80",
-    "a b:80",
-    "a_b:80",
-    "a:80 ",
-    "tcp://a:80",
-    "a:123456",
-    "a:٣",
-    "-a:80",
-]
+NO_ADDRESSES += ["a:-1", "1.2.3:80", "1.2.3.256:80", "tcp://a:80", "a:123456"]
+NO_ADDRESSES += ["a b:80", "a_b:80", "a:80 ", "a:٣", "-a:80"]
 LOOPBACK = ["127.0.0.1:0", "[::1]:8090", "localhost:80"]
 NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.example:1", "", "::1"]
 
@@ -357,9 +355,9 @@ NO_LOOPBACK = ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.exam
     [
         (predicate, text, texts is good)
         for predicate, good, bad in (
-            (is_host, HOSTS, NO_HOSTS),
-            (is_address, ADDRESSES, NO_ADDRESSES),
-            (is_loopback, LOOPBACK, NO_LOOPBACK),
+            (settings_model.is_host, HOSTS, NO_HOSTS),
+            (settings_model.is_address, ADDRESSES, NO_ADDRESSES),
+            (settings_model.is_loopback, LOOPBACK, NO_LOOPBACK),
         )
         for texts in (good, bad)
         for text in texts
@@ -371,7 +369,7 @@ def test_hosts_and_addresses(predicate: Callable[[str], bool], text: str, is_tru
 
 @given(st.text(max_size=70))
 def test_what_is_a_host_can_be_looked_up(text: str) -> None:
-    if is_host(text):
+    if settings_model.is_host(text):
         text.encode("idna")
 
 
@@ -483,7 +481,7 @@ def test_on_loopback_no_certificate_is_needed() -> None:
 )
 def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
     settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
-    assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
+    assert settings.scheduling.schedulers["kubevirt"] == settings_model.SchedulerSettings("kubevirt", read)
 
 
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])

@@ -6,10 +6,16 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests import builders
+from tests.builders import Json
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from webhook import names
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.k8s.client.transport import connect
+from webhook.settings.model import DriftSettings, Settings
 
 ServedApi = tuple[FakeApiServer, Any]
 
@@ -35,3 +41,20 @@ async def working(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+# A decision that becomes an Event.
+DENIED = Decision((Reason("no", "it cannot be"),), denial=Denial(403, "it cannot be [node-a]"))
+NAMESPACE_LABELS = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.INSTANCETYPES): "enforce"}
+
+
+def stored(obj: Json, name: str = "web01", **more: Any) -> Json:
+    """An object with what the API server writes into its metadata; keywords go there too."""
+    metadata = {**obj["metadata"], "name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-11-21T15:00:00Z"}
+    metadata.pop("generateName", None)
+    return {**obj, "metadata": metadata | more}
+
+
+def settings(**changes: Any) -> Settings:
+    looked = DriftSettings(every_minutes=10)
+    return msgspec.structs.replace(builders.settings(), drift_scan=looked, **changes)

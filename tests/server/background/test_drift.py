@@ -16,8 +16,7 @@ from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
-from tests.server.background.conftest import ServedApi, working
-from tests.server.background.world import NAMESPACE_LABELS, settings, stored
+from tests.server.background.conftest import NAMESPACE_LABELS, ServedApi, settings, stored, working
 from tests.waiting import other_turns, until
 from webhook import names
 from webhook.admission.audit import DriftRecord
@@ -71,15 +70,10 @@ def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("operator", "values", "labels", "selected"),
     [
-        ("In", ["a"], {"t": "a"}, True),
-        ("In", ["a"], {"t": "b"}, False),
-        ("In", ["a"], {}, False),
-        ("NotIn", ["a"], {"t": "a"}, False),
-        ("NotIn", ["a"], {}, True),
-        ("Exists", None, {"t": ""}, True),
-        ("Exists", None, {}, False),
-        ("DoesNotExist", None, {"t": ""}, False),
-        ("DoesNotExist", None, {}, True),
+        *(("In", ["a"], {"t": "a"}, True), ("In", ["a"], {"t": "b"}, False), ("In", ["a"], {}, False)),
+        *(("NotIn", ["a"], {"t": "a"}, False), ("NotIn", ["a"], {}, True)),
+        *(("Exists", None, {"t": ""}, True), ("Exists", None, {}, False)),
+        *(("DoesNotExist", None, {"t": ""}, False), ("DoesNotExist", None, {}, True)),
     ],
 )
 def test_nor_do_those_that_the_api_server_never_asks_about(
@@ -131,8 +125,7 @@ def test_a_candidate_is_judged_by_those_who_can() -> None:
     )
     found = drift.make_candidate(look, whole(marked), "")
     assert found
-    assert found.endpoints == (VMS,)
-    assert (found.namespace, found.name, found.uid) == ("demo", "web01", "uid-web01")
+    assert (found.endpoints, found.namespace, found.name, found.uid) == ((VMS,), "demo", "web01", "uid-web01")
     assert drift.make_candidate(look, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
 
 

@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.review.memory import MemoryCluster
 from webhook.facts import Key, SchedulerHealth, SchedulerKey
-from webhook.server.page.health import (
-    MAX_SPANS,
-    WIDTH,
-    HealthCondition,
-    HealthHistory,
-    HealthSpan,
-    HealthSubject,
-    certificates,
-    health_rows,
-    moment,
-    schedulers,
-    window,
-)
+from webhook.server.page import health
+from webhook.server.page.health import HealthCondition, HealthHistory, HealthSpan, HealthSubject, health_rows
 
 SCHEDULER = HealthSubject("scheduler", "kubevirt")
 UP, DOWN = HealthCondition("good", "available", "it runs"), HealthCondition("bad", "unavailable", "it does not")
@@ -57,10 +46,10 @@ def test_a_state_lasts_until_the_next_one() -> None:
 
 def test_one_that_flaps_does_not_fill_the_memory() -> None:
     watched = WatchedHealth()
-    for now in range(10 * MAX_SPANS):
+    for now in range(10 * health.MAX_SPANS):
         watched.at(now, UP if now % 2 else HealthCondition("bad", "unavailable", "x" * 100_000))
     spans = watched.history.spans()[SCHEDULER]
-    assert len(spans) == MAX_SPANS
+    assert len(spans) == health.MAX_SPANS
     assert all(len(span.condition.why) <= 500 for span in spans)
     watched.found = {}
     watched.history.sample()
@@ -71,14 +60,14 @@ def test_the_declared_schedulers_are_looked_at() -> None:
     settings = builders.settings()
     name, *others = settings.scheduling.schedulers
     known: dict[Key[Any], object] = {SchedulerKey(name): SchedulerHealth("unavailable", "its Lease expired")}
-    found = schedulers(MemoryCluster({**known, **{SchedulerKey(other): None for other in others}}), settings)
+    found = health.schedulers(MemoryCluster({**known, **{SchedulerKey(other): None for other in others}}), settings)
     assert found[HealthSubject("scheduler", name)] == HealthCondition("bad", "unavailable", "its Lease expired")
     assert {found[HealthSubject("scheduler", other)].state for other in others} == {"unknown"}
 
 
 def test_certificates_and_bundles() -> None:
     expiry = {"serving": 10.0, "ca": 1_000_000.0, "soon": 1000.0}
-    found = certificates(expiry, {"kubevirt-webhook": 1.0, "zz-kubevirt-webhook": 0.0}, now=100.0)
+    found = health.certificates(expiry, {"kubevirt-webhook": 1.0, "zz-kubevirt-webhook": 0.0}, now=100.0)
     assert {(subject.kind, subject.name): condition.state for subject, condition in found.items()} == {
         ("certificate", "serving"): "bad",
         ("certificate", "ca"): "good",
@@ -102,7 +91,7 @@ def test_a_short_outage_is_seen() -> None:
 
 def test_what_was_before_the_window_is_not_drawn() -> None:
     (row,) = health_rows({SCHEDULER: (HealthSpan(0, 10, DOWN), HealthSpan(10, None, UP))}, 0, 5 * DAY)
-    assert [(bar.state, bar.x, bar.width) for bar in row.bars] == [("good", 0, WIDTH)]
+    assert [(bar.state, bar.x, bar.width) for bar in row.bars] == [("good", 0, health.WIDTH)]
 
 
 @given(st.lists(st.floats(0, 3 * DAY), min_size=1, max_size=30, unique=True), st.floats(3 * DAY, 4 * DAY))
@@ -111,9 +100,11 @@ def test_bars_stay_in_their_place(begins: list[float], now: float) -> None:
     ends: list[float | None] = [*begins[1:], None]
     spans = tuple(HealthSpan(begin, end, UP) for begin, end in zip(begins, ends, strict=True))
     (row,) = health_rows({SCHEDULER: spans}, begins[0], now)
-    assert all(0 <= bar.x < WIDTH and bar.width >= 2 and bar.x + bar.width <= WIDTH + 1 for bar in row.bars)
+    assert all(
+        0 <= bar.x < health.WIDTH and bar.width >= 2 and bar.x + bar.width <= health.WIDTH + 1 for bar in row.bars
+    )
 
 
 def test_the_window_grows_to_a_day_and_another_day_is_named() -> None:
-    assert (window(0, 10), window(0, 2 * DAY)) == (600, DAY)
-    assert (moment(3600, 7200), moment(3600, 2 * DAY)) == ("01:00:00", "Jan 01 01:00:00")
+    assert (health.window(0, 10), health.window(0, 2 * DAY)) == (600, DAY)
+    assert (health.moment(3600, 7200), health.moment(3600, 2 * DAY)) == ("01:00:00", "Jan 01 01:00:00")

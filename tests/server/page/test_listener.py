@@ -11,7 +11,7 @@ import pytest
 from tests.builders import installed
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.server.conftest import guessers
-from tests.server.page.samples import HOSTILE, Opened, labeled, record
+from tests.server.page.conftest import HOSTILE, Opened, labeled, record
 from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
@@ -167,18 +167,10 @@ async def test_only_reading(page: Opened, method: str) -> None:
     ("path", "status"),
     [
         ("/", 302),
-        ("/metrics", 404),
-        ("/page/x", 404),
-        ("/pages", 404),
-        ("/page/decisions/2", 404),
-        ("/page/decisions/-1", 404),
-        ("/page/decisions/" + "9" * 5000, 404),
-        ("/page/reasons/x", 404),
-        ("/page/reasons/../../etc/passwd", 404),
-        ("/page/style.css/../base.html", 404),
-        ("/page?x=1", 400),
-        ("/page?refresh=1", 400),
-        ("/page?first=x", 400),
+        *((path, 404) for path in ("/metrics", "/page/x", "/pages", "/page/style.css/../base.html")),
+        *((f"/page/decisions/{number}", 404) for number in ("2", "-1", "9" * 5000)),
+        *((f"/page/reasons/{code}", 404) for code in ("x", "../../etc/passwd")),
+        *((f"/page?{query}", 400) for query in ("x=1", "refresh=1", "first=x")),
         ("/page/decisions?policy=x", 400),
         ("/page/placement?namespace=demo", 400),
         ("/page/placement?namespace=demo&name=..%2F..", 400),

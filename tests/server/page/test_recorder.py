@@ -7,19 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.page.samples import Sunk, record
+from tests.review.memory import KeptInMemory
+from tests.server.page.conftest import record
 from webhook.admission.audit import Record
 from webhook.admission.decision import Change, Reason
 from webhook.server.page import recorder as counts
-from webhook.server.page.recorder import (
-    MAX_CHARACTERS,
-    MAX_NAME,
-    OTHERS,
-    DayCounts,
-    DecisionLog,
-    DecisionRecorder,
-    shown_decision,
-)
+from webhook.server.page.recorder import MAX_NAME, DayCounts, DecisionLog, DecisionRecorder, shown_decision
 
 
 def test_the_latest_come_first_and_the_oldest_go() -> None:
@@ -59,7 +52,7 @@ def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
     changes = [Change((long, long), {long: long}, [long], "scheduler-injected") for _ in range(200)]
     reasons = [Reason("scheduler-injected", long) for _ in range(200)]
     shown = shown_decision(1, record(namespace=long, name=long, reasons=reasons, changes=changes, user=long, uid=long))
-    assert len(msgspec.json.encode(shown)) < MAX_CHARACTERS + 16_000
+    assert len(msgspec.json.encode(shown)) < counts.MAX_CHARACTERS + 16_000
     assert (len(shown.name), len(shown.user)) == (MAX_NAME, MAX_NAME)
     assert len(shown.changes) + shown.left_out == 200
 
@@ -95,19 +88,19 @@ def test_a_new_day_begins_at_zero() -> None:
 def test_invented_namespaces_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MAX_NAMESPACES", 3)
     found = counted(*(record(namespace=f"n{number}") for number in range(10)))
-    assert sorted(found.namespaces()) == [OTHERS, "n0", "n1", "n2"]
-    assert found.of(OTHERS, "scheduling")["patched"] == 7
+    assert sorted(found.namespaces()) == [counts.OTHERS, "n0", "n1", "n2"]
+    assert found.of(counts.OTHERS, "scheduling")["patched"] == 7
     assert [len(name) for name in counted(record(namespace="x" * 2_000_000)).namespaces()] == [MAX_NAME]
 
 
 def test_records_go_on_and_are_kept_unless_they_were_skipped_and_a_bug_reaches_no_review(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sunk = Sunk()
-    recorder = DecisionRecorder(sunk)
+    kept = KeptInMemory()
+    recorder = DecisionRecorder(kept)
     records = [record(), record(decision="skipped"), *[record(endpoint="/no/such/endpoint")] * 3]
     for each in records:
         recorder.write(each)
-    assert (sunk.records, [each.label for each in recorder.log.latest()]) == (records, ["patched"])
+    assert (kept.records, [each.label for each in recorder.log.latest()]) == (records, ["patched"])
     assert recorder.counts.total == {"patched": 1, "skipped": 1}
     assert (recorder.failed, len(caplog.records)) == (3, 1)

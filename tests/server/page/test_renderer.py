@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from tests.server.page.samples import HOSTILE
+from tests.server.page.conftest import HOSTILE
 from webhook.server.page.renderer import MAX_VALUE, SLICE, PageRenderer, asset
 
 # The name of the namespace, which nothing fetches.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import installed
-from tests.server.page.samples import PageCluster, labeled, record
+from tests.server.page.conftest import PageCluster, labeled, record
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
 from webhook.server.explain import MAX_QUERY

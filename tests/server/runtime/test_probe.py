@@ -54,12 +54,6 @@ async def test_every_configuration_is_judged_by_its_own_bundles(address: str, pa
     golden("\n".join(each.partition(" (")[0] for each in found.why))
 
 
-async def test_a_certificate_for_another_host_does_not_match(address: str, pair: Pair) -> None:
-    found = await probe(address, "elsewhere.svc", {"one": {"a": pair.authority}})
-    assert found.matches == {"one": False}
-    assert "elsewhere.svc" in found.why[0]
-
-
 async def test_a_listener_that_is_not_there() -> None:
     found = await probe("127.0.0.1:1", HOST, {"one": {"a": self_signed([HOST]).certificate}})
     assert found.matches == {"one": False}

@@ -19,8 +19,8 @@ from tests.admission.audit_schema import STRICT
 from tests.builders import installed, known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.review.memory import VMS, MemoryCluster
-from tests.server.background import world
-from tests.server.background.world import DENIED, NAMESPACE_LABELS, stored
+from tests.server.background.conftest import DENIED, NAMESPACE_LABELS, stored
+from tests.server.background.conftest import settings as drift_settings
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
@@ -96,7 +96,7 @@ def events(server: FakeApiServer) -> set[tuple[str, str]]:
 async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
-    made = world.settings(events=True)
+    made = drift_settings(events=True)
     cluster = MemoryCluster(known(vmi()))
     async with running(FakeApiServer()) as server:
         server.serve(EVENTS)

@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.builders import known, launcher_pod, review, vmi
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import ServedApp, SlowCluster, Start, start  # noqa: F401 - a fixture
+from tests.server.conftest import ServedApp, SlowCluster, Start
 from tests.server.raw_requests import BODY
 from webhook.errors import InputError
 from webhook.facts import VmiKey
@@ -34,21 +34,20 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 
 @asynccontextmanager
-async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:  # noqa: F811
+async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:
     """A server whose spans can be read once it has ended."""
     exporter = InMemorySpanExporter()
     async with serve.with_tracing(exporter) as (observer, kind):
         yield await start(cluster, observer=observer, kind=kind), exporter
 
 
-async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:  # noqa: F811
+async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:
     async with traced(start) as (server, exporter):
         await server.post(PODS, BODY, traceparent=TRACEPARENT, tracestate="a=b")
     (span,) = exporter.get_finished_spans()
 
     assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
-    assert span.context.trace_state.get("a") == "b"
-    assert (span.name, span.kind) == ("mutate scheduling pods", SpanKind.SERVER)
+    assert (span.context.trace_state.get("a"), span.name, span.kind) == ("b", "mutate scheduling pods", SpanKind.SERVER)
     assert span.start_time <= span.end_time
     assert dict(span.attributes) == {
         "url.path": PODS,
@@ -68,7 +67,7 @@ async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:  # no
 
 
 @pytest.mark.parametrize("header", [None, "nonsense", "00-0-0-01", f"00-{'0' * 32}-{PARENT}-01"])
-async def test_without_a_valid_parent_a_review_is_a_trace_of_its_own(start: Start, header: str | None) -> None:  # noqa: F811
+async def test_without_a_valid_parent_a_review_is_a_trace_of_its_own(start: Start, header: str | None) -> None:
     async with traced(start) as (server, exporter):
         headers = {"traceparent": header} if header else {}
         assert (await server.post(PODS, BODY, **headers))[0] == 200
@@ -76,13 +75,13 @@ async def test_without_a_valid_parent_a_review_is_a_trace_of_its_own(start: Star
     assert span.parent is None
 
 
-async def test_the_sender_decides_whether_a_trace_is_kept(start: Start) -> None:  # noqa: F811
+async def test_the_sender_decides_whether_a_trace_is_kept(start: Start) -> None:
     async with traced(start) as (server, exporter):
         await server.post(PODS, BODY, traceparent=f"00-{TRACE}-{PARENT}-00")
     assert exporter.get_finished_spans() == ()
 
 
-async def test_reviews_that_wait_for_lookups_keep_their_parents(start: Start) -> None:  # noqa: F811
+async def test_reviews_that_wait_for_lookups_keep_their_parents(start: Start) -> None:
     """Several at once, of which each has a parent of its own."""
     facts = known(vmi())
     slow = SlowCluster(facts, {key for key in facts if not isinstance(key, VmiKey)})
@@ -97,14 +96,14 @@ async def test_reviews_that_wait_for_lookups_keep_their_parents(start: Start) ->
     assert sorted(f"{span.parent.span_id:016x}" for span in exporter.get_finished_spans()) == parents
 
 
-async def test_what_cannot_be_evaluated_is_an_error(start: Start) -> None:  # noqa: F811
+async def test_what_cannot_be_evaluated_is_an_error(start: Start) -> None:
     async with traced(start, MemoryCluster({})) as (server, exporter):
         await server.post(PODS, BODY)
     spans: tuple[ReadableSpan, ...] = exporter.get_finished_spans()
     assert [span.status.status_code for span in spans] == [StatusCode.ERROR]
 
 
-async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:  # noqa: F811
+async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
     pod = launcher_pod()
     pod["metadata"]["name"] = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary" + "x" * 5000
     body = msgspec.json.encode(review(pod, uid="u" * 5000))
