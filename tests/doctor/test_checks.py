@@ -322,6 +322,7 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     world.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforced"})
     world.server.remove(SECRETS, "ca", NS)
     world.server.put(SECRETS, "another", NS)
+    world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
 
     live = (await world.examine()).findings
     report = await world.examine_files(world.write(tmp_path / "dump"))
@@ -329,13 +330,6 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     faults = [finding for finding in live if finding.verdict in ("failure", "warning")]
     assert {finding.check for finding in faults} == {"deployment", "webhooks", "opt-in", "certificates"}
     assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == faults
-
-
-async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path: Path) -> None:
-    world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
-
-    report = await world.examine_files(world.write(tmp_path / "dump"))
-
     assert f"Plugin {NS}: unreadable" in codes(report.findings, "unknown")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.doctor.clusters import cluster
+from tests.doctor.world import measured_cluster
 from webhook.doctor import estimate
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, SpreadEstimate, VmGuest, deviation
 from webhook.k8s.types.core import Node, Pod
@@ -214,6 +214,7 @@ def test_a_node_without_anything_allocatable_has_no_score() -> None:
     assert estimate.fit_score(Host("odd", 0, 0), SMALL) == 0
     assert estimate.balance_score(Host("odd", 0, 0), SMALL, NEW) == 75
     assert SpreadEstimate.of([Host("odd", 0, 0)]) == SpreadEstimate((0,), (0.0,), (0.0,))
+    assert deviation(SpreadEstimate.of([]).counts) == 0, "nor has no node"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def test_a_node_without_anything_allocatable_has_no_score() -> None:
     ],
 )
 def test_it_says_what_the_scheduler_did(key: str, measured: tuple[float, ...]) -> None:
-    hosts, guests, points = cluster(key)
+    hosts, guests, points = measured_cluster(key)
     cases = [
         Conditions(VERSION, points, profile, is_spread)
         for is_spread in (False, True)
@@ -287,7 +288,3 @@ def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int) -> None:
     assert bool(some_hosts) == bool(hosts)
     if nodes * 10 * vms <= estimate.MOST_LOOKS:
         assert (some_hosts, some_guests) == (hosts, guests)
-
-
-def test_no_node_has_no_deviation() -> None:
-    assert deviation(SpreadEstimate.of([]).counts) == 0

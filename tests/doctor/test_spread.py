@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import golden_files
-from tests.doctor.clusters import cluster
-from tests.doctor.world import DoctorWorld, forbid
+from tests.doctor.world import DoctorWorld, forbid, measured_cluster
 from webhook import names
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
 from webhook.doctor.report import Finding
@@ -182,7 +181,7 @@ def test_it_is_bounded_and_counts_every_node(values: list[float]) -> None:
 
 def inventory(key: str, *, is_spread: bool = False) -> Inventory:
     """A row of the benchmark, with its VMs where the stock scheduler puts them."""
-    hosts, guests, points = cluster(key)
+    hosts, guests, points = measured_cluster(key)
     listing = sum(host.lists_image for host in hosts)
     counts = estimate(hosts, guests, Conditions(VERSION, points)).counts
     places = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
