@@ -53,7 +53,6 @@ def sign_with(signer: Authority) -> Change:
 
 async def test_all_is_well(world: DoctorWorld) -> None:
     told = await world.told(check_certificates)
-
     assert len(told) == 5
     assert {NOT_DIALLED, f"ok {LAST}: ca-bundle-valid", f"ok {SECRET}: ca-trusted"} <= {*told}
     assert await world.problems(check_certificates) == [NOT_DIALLED]
@@ -74,7 +73,6 @@ async def test_all_is_well(world: DoctorWorld) -> None:
 )
 async def test_a_ca_bundle_that_is_of_no_use(world: DoctorWorld, bundle: bytes | str | None, code: str) -> None:
     findings = await world.run(check_certificates, trust(bundle, entries=2))
-
     (failure,) = [one for one in findings if one.verdict == "failure" and one.subject == LAST]
     assert failure.code == code
     assert failure.found.endswith(" pods.scheduling.enforce, pods.scheduling.observe")
@@ -194,6 +192,5 @@ TODAY = web.Response(headers={"Date": "today"})
 async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected: list[str]) -> None:
     world.clock = Shifted(ours)  # type: ignore[assignment]
     world.server.wall = time.time
-
     assert await world.told(check_clock, change) == expected
     assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)

@@ -156,7 +156,6 @@ async def test_an_empty_cluster_fails_and_says_how_to_install(world: DoctorWorld
 
 async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Golden) -> None:
     world.server.url = "http://127.0.0.1:1"
-
     with pytest.raises(InputError) as caught:
         await world.examine()
     golden(str(caught.value))
@@ -199,7 +198,6 @@ async def test_without_settings_the_defaults_are_taken_and_told(world: DoctorWor
 
 async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Golden) -> None:
     forbid(CONFIG_MAPS, NS, NS)(world)
-
     with pytest.raises(InputError) as caught:
         await world.examine(given=False)
     assert caught.value.where == f"ConfigMap {NS}/{NS}"

@@ -88,7 +88,6 @@ async def test_the_reason_is_named(
     world: DoctorWorld, ready: int, code: str, change: Change, why: str, object_: str
 ) -> None:
     findings = await world.run(check_deployment, deployed(3, ready), change)
-
     (finding,) = [one for one in findings if one.verdict == "failure"]
     assert (finding.subject, finding.code) == (SUBJECT, code)
     assert why in finding.found
@@ -125,7 +124,6 @@ async def test_whether_there_is_a_connection(
 ) -> None:
     monkeypatch.setattr(shortage, "PAUSE", 0.0)
     world.server.answer(ASKED, answer, times=9 if answer is lost else 1)
-
     assert await world.told(check_reach) == expected
 
 
@@ -153,6 +151,5 @@ async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_els
 
 async def test_a_server_elsewhere_is_not_behind_the_service(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
-
     assert await world.told(check_reach) == []
     assert world.server.requests(ASKED) == []

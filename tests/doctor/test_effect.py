@@ -66,7 +66,6 @@ async def test_what_a_replica_reports(world: DoctorWorld, metric: str, labels: s
 
 async def test_a_server_elsewhere_is_not_asked(world: DoctorWorld) -> None:
     world.url = "https://localhost:8443"
-
     assert await world.problems(check_effect) == ["unknown metrics: metrics-not-read"]
     assert world.server.requests(METRICS) == []
 

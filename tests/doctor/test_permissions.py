@@ -55,7 +55,6 @@ def sample_fidelity(world: DoctorWorld) -> None:
 )
 async def test_what_is_missing_is_named(world: DoctorWorld, change: Change, missing: str) -> None:
     findings = await world.run(permissions.check_rights, change)
-
     assert outline(findings) == [MISSING, INSTALLED]
     assert findings[0].found.endswith(f": {missing}")
 
@@ -162,7 +161,6 @@ async def test_a_role_inside_of_an_opted_in_namespace(
 ) -> None:
     granting = role(rule, namespace="demo" if kind == "Role" else ""), bind(ANN, namespace="demo", kind=kind)
     findings = await world.run(permissions.check_relabelling, *granting)
-
     assert outline(findings) == [ADMINS, IN_DEMO][: 1 + may]
     assert all("User ann" in one.found for one in findings[1:])
 
@@ -266,5 +264,4 @@ async def test_every_account_is_listed_once(world: DoctorWorld) -> None:
 )
 async def test_who_may_pin(world: DoctorWorld, settings: dict[str, Any], expected: str) -> None:
     world.set("migration", **settings)
-
     assert await world.told(permissions.check_pinning) == [expected]

@@ -98,7 +98,6 @@ def log(phase: str, text: str) -> Change:
 )
 async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: str, why: str) -> None:
     found = await health(world, change)
-
     assert f"{found.verdict} {found.code}" == expected
     assert why in found.found
     assert ("devicetaintrules" in found.found) is (found.code == "not-synced")
@@ -107,7 +106,6 @@ async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: s
 
 async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
     found = await health(world, lambda it: it.lease(ago=100))
-
     assert (found.verdict, found.code) == ("failure", "unavailable")
     assert sum(world.clock.slept) >= 15
 
@@ -214,7 +212,6 @@ async def test_mistakes_of_a_configuration_are_those_that_lint_finds(
     world: DoctorWorld, change: Change, expected: list[str]
 ) -> None:
     findings = await profile_of(world, change)
-
     assert sorted(f"{one.verdict} {one.code}" for one in findings) == sorted(expected)
     assert {one.subject for one in findings} == {"profile kubevirt"}
     assert all(one.found.startswith(WHERE) for one in findings if one.verdict != "unknown")
@@ -226,7 +223,6 @@ async def test_a_profile_in_another_place_or_in_none_that_is_known(world: Doctor
     world.server.put(DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)
     world.server.put(CONFIG_MAPS, "scheduler", "kube-system", data={"c": yaml.safe_dump(configuration(PROFILE))})
     own = SchedulerHealthSettings("lease", "kube-system", "kube-scheduler")
-
     of_the_clusters_own = await profile_of(world, health_check=own)
     assert outline(of_the_clusters_own)[:1] == ["failure profile kubevirt: default-profile-missing"]
     assert outline(await profile_of(world, health_check=BY_PODS)) == ["unknown profile kubevirt: profile-not-located"]

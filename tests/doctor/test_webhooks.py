@@ -76,7 +76,6 @@ async def test_what_is_wrong(world: DoctorWorld, check: Check, change: Change, e
 async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdict: str) -> None:
     found = await world.run(check_webhooks, alter(0, 1, **{field: value}))
     findings = [finding for finding in found if finding.verdict != "ok"]
-
     assert [(finding.verdict, finding.code) for finding in findings] == [(verdict, f"field-differs:{field}")]
     assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
 
@@ -114,7 +113,6 @@ async def test_a_selector_without_the_exclusion_matches_who_opted_in(world: Doct
 async def test_kubevirts_namespace_is_found_by_its_object(world: DoctorWorld) -> None:
     world.kubevirt("virtual")
     world.namespace("virtual")
-
     gone = remove(KUBEVIRTS, "kubevirt", "kubevirt")
     (finding,) = await world.run(check_selectors, gone, alter(0, namespaceSelector={}))
     assert finding.found.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
