@@ -19,7 +19,6 @@ EXAMPLES = ROOT / "examples"
 def test_webhooks_by_url() -> None:
     """Those by Service are held to what the repository has, below."""
     _, mutating, _ = documents(run("manifests", "webhooks", "--url", "https://localhost:8443").output)
-
     assert mutating["webhooks"][0]["clientConfig"]["url"].startswith("https://localhost:8443/mutate/")
 
 
@@ -47,7 +46,6 @@ def test_an_installation_is_in_one_namespace(tmp_path: Path, refused: Refused) -
 def test_a_namespace_may_have_a_name_that_yaml_reads_as_something_else(name: str) -> None:
     made = documents(run("manifests", "install", "-n", name, "--image", "i").output)
     (settings,) = (one["data"][plan.SETTINGS_KEY] for one in made if one["kind"] == "ConfigMap")
-
     assert parse(settings.encode(), "settings").webhooks.service.namespace == name
     assert {one["metadata"].get("namespace", name) for one in made} == {name}
 
@@ -55,7 +53,6 @@ def test_a_namespace_may_have_a_name_that_yaml_reads_as_something_else(name: str
 @pytest.mark.parametrize("name", ["", "Foo_Bar", "a/b", "a.b", "a}, x: {b", "a\nb", "a" * 64, "-a"])
 def test_a_name_that_no_namespace_has_is_refused_where_it_is_given(name: str) -> None:
     result = run("manifests", "install", "-n", name, "--image", "i")
-
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Invalid value for '-n' / '--namespace'" in result.stderr
     assert "webhooks.service.namespace" not in result.stderr
@@ -65,7 +62,6 @@ def test_a_name_that_no_namespace_has_is_refused_where_it_is_given(name: str) ->
 def test_an_image_that_no_node_could_pull_is_refused(image: str) -> None:
     """Applied by kubectl, the API server would deny it after half of the objects, or its pods would never start."""
     result = run("manifests", "install", "--image", image)
-
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Invalid value for '--image'" in result.stderr
 
@@ -79,7 +75,6 @@ def test_a_settings_file_is_not_to_be_split(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_bytes(b"#" * (MAX_BYTES + 1))
     said = run("config", "check", settings).stderr
-
     assert said
     assert run("manifests", "install", "--image", "i", "--config", settings).stderr == said
 
@@ -102,7 +97,6 @@ def test_show_is_valid_settings(tmp_path: Path, golden: Golden) -> None:
 
 def test_schemas() -> None:
     audit, config = (json.loads(run(group, "schema").output) for group in ("audit", "config"))
-
     assert set(audit["$defs"]) >= {"Record", "FidelityRecord", "DriftRecord"}
     assert set(config["properties"]) >= {"server", "tls", "schedulers", "scheduling", "webhooks", "kubevirt"}
 
@@ -123,7 +117,6 @@ def test_check_tells_every_mistake(tmp_path: Path, golden: Golden) -> None:
 def test_missing_file(command: str, tmp_path: Path) -> None:
     arguments = ["--config"] if command == "show" else []
     result = run("config", command, *arguments, tmp_path / "none.yaml")
-
     assert result.exit_code == 2
     assert "none.yaml" in result.stderr
 
@@ -132,7 +125,6 @@ def test_missing_file(command: str, tmp_path: Path) -> None:
 def test_the_manifests_in_the_repository_are_those_that_we_print(overlay: str) -> None:
     directory = EXAMPLES.parent / "manifests" / "overlays" / overlay
     kept = (directory / "webhooks.yaml").read_text()
-
     assert kept.partition("\n")[2] == run("manifests", "webhooks", "--config", directory / "settings.yaml").output, (
         "print them anew"
     )

@@ -89,7 +89,6 @@ def completed(line: str, directory: Path) -> str:
 
 def test_what_zsh_completes(tmp_path: Path) -> None:
     needed("zsh")
-
     assert completed("kubevirt-webhook rev", tmp_path) == "kubevirt-webhook review "
     assert completed("kubevirt-webhook explain mig", tmp_path) == "kubevirt-webhook explain migration "
     assert completed("kubevirt-webhook review --clu", tmp_path) == "kubevirt-webhook review --cluster-from "
@@ -99,7 +98,6 @@ def test_what_zsh_completes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_a_script(shell: str) -> None:
     script = run("completion", shell)
-
     assert script.exit_code == 0
     assert f"_KUBEVIRT_WEBHOOK_COMPLETE={shell}_complete" in script.stdout
     assert "%(" not in script.stdout
@@ -118,7 +116,6 @@ def test_every_shell_has_a_script(shell: str) -> None:
 )
 def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer: list[str] | None) -> None:
     found = completion.answer(words, incomplete)
-
     # Each completion comes with its help text.
     assert found == answer if answer else found[0].startswith((f"{incomplete}ew\t", f"{incomplete}ration\t"))
 

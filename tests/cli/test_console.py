@@ -97,7 +97,6 @@ def test_lines_fit_the_terminal(number: int, columns: int) -> None:
     command = COMMANDS[number]
     written, _ = on_terminal(*command, columns=columns)
     text = Text.from_ansi(written).plain
-
     assert too_long(text, min(columns, 100)) == []
     # A second wrapping would leave the ends of lines alone, without their indentation.
     assert text.split() == run(*command).output.split()
@@ -111,7 +110,6 @@ def test_lines_of_a_file_fit_a_terminal(command: tuple[str, ...]) -> None:
 def test_a_line_breaks_no_word_and_shows_no_control_character_or_credential() -> None:
     name = "a-very-long-name." * 6
     shown = fill(Paragraph("b\na\x1b[31m password=hunter2"), 80)
-
     assert fill(Paragraph(f"see {name} there", "", "  ", 4), 40).splitlines() == ["  see", f"    {name}", "    there"]
     assert shown == r"b a\x1b[31m password=<redacted>"
     assert change_line({"path": ["a"], "old": True, "new": {"name": "u1"}}) == 'a: true → {"name": "u1"}'
@@ -137,7 +135,6 @@ SOURCES = sorted((Path(__file__).parents[2] / "webhook" / "cli").rglob("*.py"))
 def test_nothing_is_printed_but_by_those_who_make_it_visible(source: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call)]
     names = {ast.unparse(call.func) for call in calls}
-
     assert "print" not in names
     assert source.name == "write.py" or not names & {"click.echo", "click.secho"}
     assert source.name == "show.py" or "Console" not in names
@@ -157,7 +154,6 @@ def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_console_obeys_its_own_styles_only(capsys: pytest.CaptureFixture[str]) -> None:
     console().print(Text.assemble(("a\x1b[2J", "bold"), "\u202eb"))
     console().print("[bold]c\x1b[2J[/bold]")
-
     assert capsys.readouterr().out == "a\\x1b[2J\\u202eb\nc\\x1b[2J\n"
 
 
@@ -167,7 +163,6 @@ def test_a_console_obeys_its_own_styles_only(capsys: pytest.CaptureFixture[str])
 )
 def test_text_stays_text(text: str) -> None:
     (document,) = parse_documents(dump([{text: text}]), "dumped")
-
     assert document.value == {text: text}
     assert "'" in dump([text])
 
@@ -175,13 +170,11 @@ def test_text_stays_text(text: str) -> None:
 @given(st.text("0123456789_.eExXoObB+-yYnN", max_size=8) | st.text(" \n\tab:#-|>'\"%{", max_size=20))
 def test_whatever_looks_like_a_number_or_has_lines_stays_text(text: str) -> None:
     (document,) = parse_documents(dump([{"key": [text]}]), "dumped")
-
     assert document.value == {"key": [text]}
 
 
 def test_lines_are_shown_as_such_and_numbers_and_plain_text_need_no_quotes() -> None:
     assert dump([{"settings": "a: 1\nb:\n  c: 2\n"}]) == "settings: |\n  a: 1\n  b:\n    c: 2\n"
     documents = [{"name": "web", "port": 443, "share": 1e20, "on": True}, {"second": None}]
-
     assert "'web'" not in dump(documents)
     assert list(yaml.safe_load_all(dump(documents))) == documents

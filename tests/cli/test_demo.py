@@ -165,7 +165,6 @@ def test_a_server_of_its_own_that_is_too_slow_is_no_fault_of_an_api_server(
 
 def test_installation_without_its_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, golden: Golden) -> None:
     monkeypatch.setattr(data, "_PACKAGE", tmp_path / "webhook")
-
     with pytest.raises(InputError) as caught:
         data.directory("examples")
     assert caught.value.where == str(tmp_path / "webhook")

@@ -89,7 +89,6 @@ def test_a_server_elsewhere(doctor: Command) -> None:
 def test_a_cluster_that_is_not_there(tmp_path: Path, ended: Ended) -> None:
     server = FakeApiServer()
     server.url = "http://127.0.0.1:1"
-
     ended(run("doctor", "--kubeconfig", server.kubeconfig(tmp_path / "nobody")), 2)
 
 

@@ -85,7 +85,6 @@ class TestExamples:
 
     def test_conflicting(self, golden: Golden) -> None:
         result = example("conflicting")
-
         assert (result.exit_code, result.stdout) == (1, "")
         golden(result.stderr.replace(str(EXAMPLES), "EXAMPLES"))
 
@@ -117,7 +116,6 @@ def test_several_machines() -> None:
 
 def test_mode_expand_is_the_vm_itself() -> None:
     expanded = yaml.safe_load(expand(*MATCHED, options=("--mode", "expand")).stdout)
-
     assert expanded["kind"] == "VirtualMachine"
     assert not expanded["spec"].keys() & {"instancetype", "preference"}
     assert expanded["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "4Gi"
@@ -127,14 +125,12 @@ def test_mode_expand_is_the_vm_itself() -> None:
 
 def test_mode_expand_infers_nothing_and_says_so(golden: Golden) -> None:
     result = expand(vm(preference={"inferFromVolume": "v"}), options=("--mode", "expand"))
-
     assert result.exit_code == 1
     golden(result.stderr)
 
 
 def test_what_is_missing_is_said_in_kubevirts_words(golden: Golden) -> None:
     result = expand(BOTH)
-
     assert result.exit_code == 1
     golden(result.stderr)
     assert "--cluster-from" not in expand(BOTH, options=tuple(CLUSTER)).stderr
@@ -197,7 +193,6 @@ def test_a_captured_revision_is_told() -> None:
     machine = vm(instancetype={"name": "u1", "revisionName": "r"})
     text = expand(machine, stored, options=("--explain",)).stdout
     told = json.loads(expand(machine, stored, options=("--explain", "-o", "json")).stdout)
-
     assert "in ControllerRevision r" in text
     assert told["instancetype"]["controllerRevision"] == "r"
 
@@ -257,7 +252,6 @@ class TestKubeVirtVersions:
     def test_the_kubevirt_object_and_the_option_before_it(self) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.7.4", "targetKubeVirtVersion": "v1.7.4"}
         older = {**KUBEVIRT, "status": status}
-
         assert self.panics()
         assert not self.panics("--kubevirt-version=v1.8.4")
         assert not self.panics(objects=(older,))
@@ -266,7 +260,6 @@ class TestKubeVirtVersions:
     @pytest.mark.parametrize("version", ["", "latest", "1.5", "4.19"])
     def test_what_is_not_a_known_release(self, version: str) -> None:
         result = expand(*self.PANIC, options=("--kubevirt-version", version))
-
         assert result.exit_code == 2
         assert "--kubevirt-version: " in result.stderr
 
@@ -296,7 +289,6 @@ class TestKubeVirtVersions:
     def test_a_definition_that_is_none_is_one_sentence(self, refused: Refused) -> None:
         status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
         broken = {**definition("VirtualMachine"), "spec": {"versions": 7}}
-
         refused(expand(vm(), {**KUBEVIRT, "status": status}, broken))
 
 
@@ -374,7 +366,6 @@ def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Refused) ->
 def test_malformed_instancetypes_and_settings_are_named(golden: Golden) -> None:
     wrong = expand(BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference())
     settings_ = expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}})
-
     assert wrong.exit_code == settings_.exit_code == 2
     golden(wrong.stderr)
     golden(settings_.stderr)
@@ -383,7 +374,6 @@ def test_malformed_instancetypes_and_settings_are_named(golden: Golden) -> None:
 def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Golden) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
     result = expand(vm(), secret)
-
     assert result.exit_code == 0
     golden(result.stderr)
 

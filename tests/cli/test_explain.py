@@ -66,7 +66,6 @@ def test_other_modes(mode: str, settings_file: Path, tmp_path: Path, ended: Ende
     shutil.copytree(CLUSTER, directory)
     text = (directory / "namespaces.yaml").read_text()
     (directory / "namespaces.yaml").write_text(text.replace("/scheduling: enforce", f"/scheduling: {mode}"))
-
     ended(run("explain", "spread", "shop/web", "--config", settings_file, "--cluster-from", directory), 1)
 
 
@@ -98,7 +97,6 @@ def test_a_migration_that_can_succeed(ended: Ended) -> None:
 
 def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
     result = explain_migration("db", "-n", "shop", "--to", "zone=b")
-
     ended(result, 1)
     contradictions = re.findall("Contradiction: .*(?:\n.*[^.])*", result.output)
     assert ["volume" in each for each in contradictions] == [True], "the first line has said the other"
@@ -107,7 +105,6 @@ def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
 def test_the_page_shows_what_it_says() -> None:
     page = (EXAMPLES.parent / "docs" / "migration.md").read_text()
     documented = re.findall(r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL)
-
     assert len(documented) == 3
     for command, output in documented:
         arguments = command.replace("examples/cluster", str(CLUSTER)).split()
@@ -175,7 +172,6 @@ def test_everything_there_is_to_say(tmp_path: Path, ended: Ended) -> None:
 def test_more_than_one_contradiction(tmp_path: Path, golden: Golden) -> None:
     cluster = directory(tmp_path, instance(vmi({"zone": "a", "disk": "ssd"})))
     output = explain("migration", cluster, "demo/web01", "--to", "zone=b", "--to", "disk=hdd").output
-
     assert output.count("\nContradiction: ") == 2
     assert "Not eligible" not in output
     golden(output)
@@ -239,7 +235,6 @@ def test_a_running_cluster(tmp_path: Path, golden: Golden) -> None:
 )
 def test_what_a_drain_does(arguments: list[str], golden: Golden) -> None:
     result = explain_drain(*arguments)
-
     assert result.exit_code == (0 if arguments[-1] == "zone=b" or arguments == ["node-2"] else 1)
     assert max(map(len, result.output.splitlines())) <= 100
     golden(result.output)
@@ -269,7 +264,6 @@ def test_a_plan_for_programs() -> None:
     result = explain_drain("node-1", "-o", "json")
     read = json.loads(result.output)
     found = msgspec.convert(read, DrainPlan)
-
     assert result.exit_code == 1
     assert (found.schema, found.moves, found.shuts_down, found.blocks) == (SCHEMA, 3, 1, 2)
     assert read["limits"] | {"perCluster": 5, "perNode": 2} == read["limits"]
@@ -278,7 +272,6 @@ def test_a_plan_for_programs() -> None:
 @pytest.mark.parametrize("arguments", [[], ["--to-version", "1.10"], ["--outdated"]], ids=" ".join)
 def test_what_an_update_does(arguments: list[str], golden: Golden) -> None:
     result = explain_update(*arguments)
-
     assert result.exit_code == (arguments != ["--outdated"])
     assert max(map(len, result.output.splitlines())) <= 100
     golden(result.output)
@@ -343,7 +336,6 @@ def test_updates_that_cannot_be_planned(arguments: str, refused: Refused) -> Non
 def test_whatever_is_asked_is_answered(name: str, selector: str, node: str, rolling: bool) -> None:
     migration = explain_migration(f"--to={selector}", f"--node={node}", "--", name)
     drain = explain_drain(f"--bandwidth={selector}", *(["--rolling"] if rolling else []), "--", name)
-
     for result in (migration, drain):
         assert result.exit_code in (0, 1, 2)
         assert not result.stderr or result.stderr.startswith(("Error: ", "Usage: "))
@@ -414,7 +406,6 @@ def test_nothing_answers(tmp_path: Path) -> None:
     with api_server() as server:
         config = server.kubeconfig(tmp_path / "config")
     result = run("explain", "drain", "a", "--kubeconfig", config)
-
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (3, "", 1)
 
 
@@ -429,7 +420,6 @@ def test_a_vmi_that_has_not_started_cannot_migrate(tmp_path: Path) -> None:
     """An earlier answer was that all nodes are eligible, with the status of a migration that cannot succeed."""
     cluster = directory(tmp_path, instance(vmi() | {"status": {}}), whole("Node", node("node-a1", "a")))
     result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
-
     assert (result.exit_code, result.stdout) == (2, "")
     assert "not on a node yet" in result.stderr
 

@@ -57,7 +57,6 @@ def cluster(tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize("name", ["shop/web", "shop/archive", "shop/legacy-db"])
 def test_what_is_told_of_a_vm(name: str, golden: Golden) -> None:
     result = explain(name)
-
     assert result.exit_code == 0
     assert max(map(len, result.output.splitlines())) <= 110
     golden(result.output)
@@ -67,7 +66,6 @@ def test_for_programs() -> None:
     result = explain("web", "-n", "shop", "-o", "json")
     read = json.loads(result.output)
     found = msgspec.convert(read, VmExplanation)
-
     assert (result.exit_code, found.schema) == (0, VM_SCHEMA)
     assert (found.scheduler, found.running_on) == ("kubevirt", "node-1")
     assert read["migration"]["eligible"]["names"] == ["node-2", "node-3"]
@@ -108,7 +106,6 @@ def test_an_owners_choice_is_not_called_ours(cluster: Callable[..., Path]) -> No
     own = vm("own", "apps", instancetype={"name": "u1.medium"})
     directory = cluster(own, vm("scheduled", "shop", {**MEMORY, "schedulerName": "mine"}))
     found, theirs, ours = (explained(name, cluster=directory) for name in ("apps/own", "shop/scheduled", "shop/web"))
-
     assert [(each.role, each.injected) for each in found.named] == [("instancetype", False), ("preference", True)]
     assert (theirs.scheduler, origins(theirs, "spec.schedulerName")) == ("mine", {"vm"})
     assert origins(ours, "spec.schedulerName") == {"kubevirt-webhook"}
@@ -119,14 +116,12 @@ def test_a_vm_that_exists_is_told_as_it_is(cluster: Callable[..., Path]) -> None
     exists = vm("old", "apps", MEMORY)
     exists["metadata"]["uid"] = "6b0f3a52-0f4e-4b58-8a3c-000000000099"
     found = explained("apps/old", cluster=cluster(exists))
-
     assert (found.named, origins(found, "spec.domain.memory.guest")) == ((), {"vm"})
 
 
 def test_what_a_policy_denies(cluster: Callable[..., Path]) -> None:
     bad = cluster(vm("bad", "apps", instancetype={"name": "x9"}))
     found = explained("apps/bad", cluster=bad)
-
     assert explain("apps/bad", cluster=bad).exit_code == 1
     codes = [reason.code for each in found.requests[0].policies for reason in each.reasons]
     assert codes[-1] == "instancetype-not-allowed"
@@ -141,7 +136,6 @@ def test_what_kubevirt_denies(cluster: Callable[..., Path], ended: Ended) -> Non
 def test_secrets_are_not_printed(cluster: Callable[..., Path]) -> None:
     seed = {"name": "seed", "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}}
     secret = cluster(vm("seeded", "shop", {**MEMORY, "volumes": [seed]}))
-
     for output in ("text", "json", "yaml"):
         printed = explain("shop/seeded", "-o", output, cluster=secret).output
         assert "seed" in printed

@@ -30,7 +30,6 @@ def files(tmp_path: Path, *names: str, text: str = VM) -> None:
 def test_a_directory_stands_for_its_manifests(tmp_path: Path) -> None:
     files(tmp_path, "a.yaml", "b/c.yml", "b/d.json", "b/notes.txt", ".hidden/e.yaml", "b/.f.yaml")
     parts, mistakes = found(tmp_path)
-
     assert [Path(part.file).relative_to(tmp_path).as_posix() for part in parts] == ["a.yaml", "b/c.yml", "b/d.json"]
     assert not mistakes
     assert not any(part.named for part in parts)
@@ -53,7 +52,6 @@ def test_what_cannot_be_read_is_a_mistake_and_the_rest_is_read(tmp_path: Path) -
     files(tmp_path, "a.yaml")
     (tmp_path / "empty").mkdir()
     parts, mistakes = found(tmp_path / "none.yaml", tmp_path / "empty", tmp_path / "a.yaml")
-
     assert len(parts) == 1
     assert [each.where for each in mistakes] == [str(tmp_path / "none.yaml"), str(tmp_path / "empty")]
 
@@ -61,7 +59,6 @@ def test_what_cannot_be_read_is_a_mistake_and_the_rest_is_read(tmp_path: Path) -
 def test_only_files_that_are_named_must_hold_objects(tmp_path: Path) -> None:
     files(tmp_path, "values.yaml", text="image: x\n---\n- 1\n")
     (named,), (other,) = found(tmp_path / "values.yaml")[0], found(tmp_path)[0]
-
     assert read(other).foreign == 2
     assert not read(other).mistakes
     assert len(read(named).mistakes) == 1
@@ -70,7 +67,6 @@ def test_only_files_that_are_named_must_hold_objects(tmp_path: Path) -> None:
 def test_the_source_of_a_chart_says_how_to_render_it(tmp_path: Path, golden: Golden) -> None:
     files(tmp_path, "vm.yaml", text="metadata:\n  name: {{ .Values.name }}\n  {{- if x }}\n")
     (part,) = found(tmp_path)[0]
-
     (mistake,) = read(part).mistakes
     golden(mistake.fix)
 
@@ -78,7 +74,6 @@ def test_the_source_of_a_chart_says_how_to_render_it(tmp_path: Path, golden: Gol
 def test_groups_are_of_about_equal_size() -> None:
     parts = [Part(f"{number}.yaml", 1000, named=True) for number in range(2000)]
     groups = list(batches(parts))
-
     assert [part for group in groups for part in group] == parts
     assert max(len(group) for group in groups) < 300
 

@@ -190,7 +190,6 @@ def test_a_namespace_that_another_tool_created_is_kept(api: InstallMemory, golde
 def test_an_empty_namespace_is_not_every_namespace(api: InstallMemory, command: str) -> None:
     """``-n "$NAMESPACE"`` with an unset variable cleaned all namespaces."""
     result = run(command, "-n", "")
-
     assert result.exit_code == 2
     assert "is a variable unset?" in result.stderr
 
@@ -265,7 +264,6 @@ def test_the_name_of_the_cluster_is_one_line(api: InstallMemory) -> None:
 
 def test_the_deployment_gives_up_before_we_do() -> None:
     (timeout,) = (one for one in installation.install.params if one.name == "timeout")
-
     assert planned().deployment["spec"]["progressDeadlineSeconds"] < timeout.default
 
 
@@ -386,7 +384,6 @@ def test_install_is_silent_where_it_cannot_know_whether_the_replicas_are_reached
     api: InstallMemory, answer: tuple[int, Any] | None
 ) -> None:
     api.answers["GET", "/proxy/healthz"] = answer
-
     assert install().stderr == ""
 
 
@@ -443,7 +440,6 @@ def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(schedule
 )
 def test_an_image_of_the_admins_own(scheduler_api: InstallMemory, given: str, added: str) -> None:
     install("--with=scheduler", f"--scheduler-image={given}")
-
     assert image(scheduler_api, SCHEDULER_DEPLOYMENT) == given + added
 
 
@@ -473,7 +469,6 @@ def test_what_does_not_fit_changes_nothing(
     if path:
         scheduler_api.answers["GET", path] = answer
     result = install(*arguments)
-
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert said in result.stderr
     assert SCHEDULER_DEPLOYMENT not in scheduler_api.objects
@@ -493,7 +488,6 @@ def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(sch
 def test_another_scheduler_in_its_place_is_left_alone(scheduler_api: InstallMemory) -> None:
     scheduler_api.put(NAMESPACE, {"kind": "Namespace", "metadata": {"name": "kubevirt-scheduler"}})
     result = install("--with=scheduler")
-
     assert (result.exit_code, SCHEDULER_DEPLOYMENT in scheduler_api.objects) == (2, False)
     assert result.stderr.startswith("Error: Namespace kubevirt-scheduler: ")
     run("uninstall")
@@ -504,7 +498,6 @@ def test_one_that_kustomize_has_applied_is_kustomizes(scheduler_api: InstallMemo
     for one in yaml.safe_load_all((MANIFESTS / "rendered" / "scheduler-spread.yaml").read_text()):
         scheduler_api.put(path(one), one)
     before = dict(scheduler_api.objects)
-
     assert install().output.endswith("no changes\n")
     assert scheduler_api.objects == before
 
@@ -531,7 +524,6 @@ def test_it_is_kept_while_somebody_would_wait_for_it(scheduler_api: InstallMemor
 def test_on_openshift_the_cluster_chooses_the_user(scheduler_api: InstallMemory) -> None:
     scheduler_api.objects.clear()
     install("--with=scheduler", "--overlay=openshift")
-
     template = scheduler_api.objects[SCHEDULER_DEPLOYMENT]["spec"]["template"]
     assert "runAsUser" not in template["spec"]["securityContext"]
     assert template["metadata"]["annotations"]["openshift.io/required-scc"] == "restricted-v2"

@@ -127,7 +127,6 @@ def find(command: str) -> click.Command:
 
 def test_no_command_is_left_out_here() -> None:
     leaves = {name for name, command in commands() if not isinstance(command, click.Group)}
-
     assert {" ".join(path(command)) for command in COMMANDS} == leaves
 
 
@@ -150,7 +149,6 @@ ORDER = (
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
     options = [name for each in find(command).params for name in each.opts if name in ORDER]
-
     assert options == sorted(options, key=ORDER.index)
 
 
@@ -166,7 +164,6 @@ def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
 )
 def test_a_mistyped_word_gets_a_suggestion(words: str, meant: str) -> None:
     result = run(*words.split())
-
     assert result.exit_code == 2
     assert ("Did you mean" in result.stderr) is bool(meant)
     assert meant in result.stderr
@@ -225,7 +222,6 @@ def test_version() -> None:
 @pytest.mark.parametrize("arguments", ["nonsense", "review", "expand", "serve --nonsense", "config check"])
 def test_wrong_usage_is_exit_2(arguments: str) -> None:
     result = run(*arguments.split())
-
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
@@ -238,13 +234,11 @@ def shell(words: str, before: str = "") -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
     done = shell(f"config schema {closed}")
-
     assert done.returncode == 0, done.stderr
 
 
 def test_a_reader_that_has_enough_is_no_refusal() -> None:
     done = shell("config schema | true", "set -o pipefail; ")
-
     assert done.returncode in (0, 141)
     assert done.stderr == ""
 
@@ -252,7 +246,6 @@ def test_a_reader_that_has_enough_is_no_refusal() -> None:
 @pytest.mark.parametrize("words", ["config schema", "--help", "--version", "explain --help"])
 def test_a_full_disk_is_one_sentence(words: str, golden: Golden) -> None:
     done = shell(f"{words} > /dev/full")
-
     assert done.returncode == 2
     golden(done.stderr)
 

@@ -65,7 +65,6 @@ def test_problems_have_a_line_and_end_in_status_1(tmp_path: Path) -> None:
 
 def test_a_warning_alone_is_status_0(tmp_path: Path) -> None:
     status, output = lint(written(tmp_path, configuration(profile(plugins={}))))
-
     assert status == 0
     assert "[image-locality-on]" in output
     assert output.endswith("0 errors, 1 warning\n")
@@ -74,7 +73,6 @@ def test_a_warning_alone_is_status_0(tmp_path: Path) -> None:
 def test_a_configuration_in_a_config_map_is_read_too(tmp_path: Path) -> None:
     inner = yaml.safe_dump(configuration(profile("vms")))
     path = written(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": inner}})
-
     assert lint(path, "--profile", "vms") == CLEAN
     assert lint(path)[0] == 1
     assert lint("-", stdin=yaml.safe_dump(configuration())) == CLEAN

@@ -235,7 +235,6 @@ def test_weak_pair_is_refused_in_one_sentence(
     tmp_path: Path, pair: Pair, golden: Golden, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
-
     sentence = rejection_here(capfd, *FILES, *tls(tmp_path))
     golden(re.sub(r" \([^()]*\)", " (REASON)", sentence))
 
@@ -281,7 +280,6 @@ print([each.cert_store_stats()["x509"] for each in (verified, unverified)], veri
 
 def test_a_server_has_no_system_authorities_and_verifies_by_default() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
-
     assert done.stdout == "[0, 0] True\n"
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests import builders
-from tests.cluster.scheduler_pods import pod as launcher_pod
+from tests.builders import Json
 from webhook import names
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
@@ -31,6 +31,19 @@ def kubevirts(kind: str, name: str, namespace: str = "ns", **parts: Any) -> dict
 
 def opted_in(namespace: str, mode: str = "enforce") -> dict[str, Any]:
     return made("v1", "Namespace", namespace, metadata={"labels": {names.policy_label("scheduling"): mode}})
+
+
+def launcher_pod(namespace: str, owner: str = "a", number: int = 0, **spec: Any) -> Json:
+    """A launcher pod that waits for a scheduler; keywords go into its spec."""
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "controller": True}
+    meta = {
+        "name": f"virt-launcher-{owner}-{number}",
+        "namespace": namespace,
+        "uid": f"{namespace}-{owner}-{number}",
+        "labels": {"kubevirt.io": "virt-launcher"},
+        "ownerReferences": [kind | {"name": owner, "uid": f"vmi-{namespace}-{owner}"}],
+    }
+    return {"metadata": meta, "spec": {"schedulerName": "kubevirt", **spec}, "status": {"phase": "Pending"}}
 
 
 def stuck(namespace: str, owner: str = "web", **changes: Any) -> list[Any]:

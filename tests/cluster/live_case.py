@@ -12,7 +12,7 @@ import pytest
 
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from webhook.cluster.live import LiveCluster
 from webhook.facts import Key
 from webhook.k8s.client.transport import connect
@@ -38,10 +38,10 @@ class LiveCase:
         self.cluster = cluster
         self.changes: list[tuple[str, str]] = []
 
-    async def read(self, key: Key[Any], seconds: float = 10.0) -> Any:
+    async def read(self, key: Key[Any], seconds: float = PATIENCE) -> Any:
         return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
 
-    def reading(self, key: Key[Any], seconds: float = 10.0) -> asyncio.Task[Any]:
+    def reading(self, key: Key[Any], seconds: float = PATIENCE) -> asyncio.Task[Any]:
         return asyncio.create_task(self.read(key, seconds))
 
     def peek(self, key: Key[Any]) -> Any:

@@ -474,12 +474,14 @@ def renew(server: FakeApiServer, second: int) -> None:
 
 
 async def verified(case: LiveCase) -> None:
-    """Has each store verified once."""
-    for _ in range(2 * len(case.cluster.staleness())):
-        slept = len(case.clock.slept)
-        case.clock.advance(VERIFY_EVERY_SECONDS / 2)
-        await until(lambda slept=slept: len(case.clock.slept) >= slept)  # type: ignore[misc]
-        await asyncio.sleep(0.02)
+    """Has each store verified twice: one after the other, with a pause before each."""
+    stores = len(case.cluster.staleness())
+    pause = VERIFY_EVERY_SECONDS / stores
+    await until(lambda: pause in case.clock.slept)
+    for _ in range(2 * stores):
+        pauses = case.clock.slept.count(pause)
+        case.clock.advance(pause)
+        await until(lambda pauses=pauses: case.clock.slept.count(pause) > pauses)  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -605,7 +607,10 @@ class TestFrozenWatches:
         assert caplog.text.count("namespaces: the watch is too old") == 1
         watching.server.heal()
         watching.server.cut()
-        for _ in range(10):
+
+        def is_ready_later() -> bool:
+            # More than once: what failed pauses before its next attempt.
             watching.clock.advance(10.0)
-            await asyncio.sleep(0.01)
-        await until(lambda: watching.cluster.waiting_for() == ())
+            return not watching.cluster.waiting_for()
+
+        await until(is_ready_later)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, broken, why
 from tests.golden_files import Golden
+from tests.waiting import PATIENCE
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
@@ -41,7 +42,7 @@ def objects(transport: KubernetesTransport) -> LiveObjects:
     return LiveObjects(transport)
 
 
-async def read(cluster: OnceCluster, key: Key[Any], seconds: float = 10.0) -> Any:
+async def read(cluster: OnceCluster, key: Key[Any], seconds: float = PATIENCE) -> Any:
     return await cluster.read(key, asyncio.get_running_loop().time() + seconds)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json
 from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, running
-from tests.cluster.scheduler_pods import pod
+from tests.cluster.files_case import launcher_pod as pod
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook.cluster import scheduler_health

@@ -12,7 +12,20 @@ import pytest
 from aiohttp import web
 
 from certs.authority import Authority
-from tests.doctor.world import CONFIGURED, MUTATING, NS, Change, DoctorWorld, authority, base64, forbid, put, remove
+from tests.doctor.world import (
+    CONFIGURED,
+    MUTATING,
+    NS,
+    Change,
+    DoctorWorld,
+    authority,
+    base64,
+    both,
+    forbid,
+    put,
+    remove,
+    sets,
+)
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
@@ -21,6 +34,7 @@ from webhook.k8s.resources import LEASES
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 SECRET = f"Secret {NS}/ca"
 NOT_DIALLED = f"unknown Service {NS}/{NS}: served-not-checked"
+LEASE = (LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
 DAY = timedelta(days=1)
 
 
@@ -39,7 +53,6 @@ def sign_with(signer: Authority) -> Change:
 
 async def test_all_is_well(world: DoctorWorld) -> None:
     told = await world.told(check_certificates)
-
     assert len(told) == 5
     assert {NOT_DIALLED, f"ok {LAST}: ca-bundle-valid", f"ok {SECRET}: ca-trusted"} <= {*told}
     assert await world.problems(check_certificates) == [NOT_DIALLED]
@@ -60,16 +73,18 @@ async def test_all_is_well(world: DoctorWorld) -> None:
 )
 async def test_a_ca_bundle_that_is_of_no_use(world: DoctorWorld, bundle: bytes | str | None, code: str) -> None:
     findings = await world.run(check_certificates, trust(bundle, entries=2))
-
     (failure,) = [one for one in findings if one.verdict == "failure" and one.subject == LAST]
     assert failure.code == code
     assert failure.found.endswith(" pods.scheduling.enforce, pods.scheduling.observe")
 
 
-async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: DoctorWorld) -> None:
-    bundle = authority(2 * DAY, DAY).pem + world.authority.pem
+def keep_an_old_ca(world: DoctorWorld) -> None:
+    trust(authority(2 * DAY, DAY).pem + world.authority.pem)(world)
 
-    assert await world.problems(check_certificates, trust(bundle)) == [NOT_DIALLED]
+
+def move_to_a_closed_port(world: DoctorWorld) -> None:
+    world.url = "https://localhost:1"
+    world.register()
 
 
 async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
@@ -88,21 +103,27 @@ async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (sign_with(authority()), "failure ca-not-trusted"),
-        (sign_with(authority(2 * DAY, DAY)), "failure ca-expired"),
-        (store(None), "failure secret-malformed"),
-        (store({}), "failure secret-malformed"),
-        (store({"ca.crt": ""}), "failure secret-malformed"),
-        (store({"ca.crt": base64(b"x")}), "failure secret-malformed"),
-        (remove(SECRETS, "ca", NS), "failure secret-missing"),
-        (forbid(SECRETS, NS, "ca"), "unknown unreadable"),
+        (keep_an_old_ca, NOT_DIALLED),
+        (sign_with(authority()), f"failure {SECRET}: ca-not-trusted; {NOT_DIALLED}"),
+        (sign_with(authority(2 * DAY, DAY)), f"failure {SECRET}: ca-expired; {NOT_DIALLED}"),
+        *(
+            (store(data), f"failure {SECRET}: secret-malformed; {NOT_DIALLED}")
+            for data in (None, {}, {"ca.crt": ""}, {"ca.crt": base64(b"x")})
+        ),
+        (remove(SECRETS, "ca", NS), f"failure {SECRET}: secret-missing; {NOT_DIALLED}"),
+        (forbid(SECRETS, NS, "ca"), f"unknown {SECRET}: unreadable; {NOT_DIALLED}"),
+        (move_to_a_closed_port, "unknown https://localhost:1: served-not-reached"),
+        # Without configurations nothing is dialled.
+        (both(sets(url="https://localhost:1"), *(remove(*each) for each in CONFIGURED)), ""),
+        (forbid(MUTATING), "unknown caBundles: unreadable"),
     ],
-    ids=["another CA", "expired", "no data", "empty", "no certificate", "other bytes", "no Secret", "no permission"],
+    ids=[
+        *("an old CA too", "another CA", "expired", "no data", "empty", "no certificate", "other bytes", "no Secret"),
+        *("no permission", "a closed port", "no configurations", "unlisted configurations"),
+    ],
 )
-async def test_a_secret_that_is_of_no_use(world: DoctorWorld, change: Change, expected: str) -> None:
-    verdict, code = expected.split()
-
-    assert await world.problems(check_certificates, change) == [f"{verdict} {SECRET}: {code}", NOT_DIALLED]
+async def test_secrets_and_servers(world: DoctorWorld, change: Change, expected: str) -> None:
+    assert "; ".join(await world.problems(check_certificates, change)) == expected
 
 
 async def test_mounted_certificates_have_no_secret_of_ours(world: DoctorWorld) -> None:
@@ -139,29 +160,8 @@ async def test_the_served_certificate_is_verified(world: DoctorWorld, tmp_path: 
 
     assert told[-1] == f"ok {world.url}: served-trusted"
     assert all(line.startswith("ok ") for line in told)
-
-
-async def test_a_server_with_another_certificate(world: DoctorWorld, tmp_path: Path) -> None:
     async with served(world, authority(), tmp_path):
         assert await world.problems(check_certificates) == [f"failure {world.url}: served-not-trusted"]
-
-
-async def test_a_server_that_can_t_be_dialled(world: DoctorWorld) -> None:
-    world.url = "https://localhost:1"
-    world.register()
-
-    assert await world.problems(check_certificates) == ["unknown https://localhost:1: served-not-reached"]
-
-
-async def test_nothing_is_dialled_without_configurations(world: DoctorWorld) -> None:
-    world.url = "https://localhost:1"
-    gone = [remove(resource, name) for resource, name in CONFIGURED]
-
-    assert await world.told(check_certificates, *gone) == [f"ok {SECRET}: ca-trusted"]
-
-
-async def test_configurations_that_may_not_be_listed(world: DoctorWorld) -> None:
-    assert await world.told(check_certificates, forbid(MUTATING)) == ["unknown caBundles: unreadable"]
 
 
 class Shifted(Clock):
@@ -170,17 +170,6 @@ class Shifted(Clock):
 
     def wall(self) -> float:
         return time.time() + self.seconds
-
-
-def lease(seconds: float) -> Change:
-    """A Lease that was renewed so many seconds ahead of this host's clock."""
-
-    def renew(world: DoctorWorld) -> None:
-        # Now, for the table of the tests was made long ago.
-        renewed = datetime.fromtimestamp(time.time() + seconds, UTC).isoformat()
-        put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec={"renewTime": renewed})(world)
-
-    return renew
 
 
 CORRECT = "ok API server: clock-correct"
@@ -194,18 +183,14 @@ TODAY = web.Response(headers={"Date": "today"})
         (-100, lambda _: None, ["warning API server: clock-skewed"]),
         (100, lambda _: None, ["warning API server: clock-skewed"]),
         (1000, lambda _: None, ["failure API server: clock-wrong"]),
-        (0, lease(100), [CORRECT, "warning scheduler kubevirt: clock-skewed"]),
-        (0, lease(1000), [CORRECT, "failure scheduler kubevirt: clock-wrong"]),
-        *(
-            (0, put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec), [CORRECT])
-            for spec in (None, {}, {"renewTime": "yesterday"})
-        ),
+        (0, lambda it: it.lease(ago=-100), [CORRECT, "warning scheduler kubevirt: clock-skewed"]),
+        (0, lambda it: it.lease(ago=-1000), [CORRECT, "failure scheduler kubevirt: clock-wrong"]),
+        *((0, put(*LEASE, spec=spec), [CORRECT]) for spec in (None, {}, {"renewTime": "yesterday"})),
         (0, lambda it: it.server.answer("/version", lambda _: TODAY), ["unknown API server: unreadable"]),
     ],
 )
 async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected: list[str]) -> None:
     world.clock = Shifted(ours)  # type: ignore[assignment]
     world.server.wall = time.time
-
     assert await world.told(check_clock, change) == expected
     assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)

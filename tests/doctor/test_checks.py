@@ -156,7 +156,6 @@ async def test_an_empty_cluster_fails_and_says_how_to_install(world: DoctorWorld
 
 async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Golden) -> None:
     world.server.url = "http://127.0.0.1:1"
-
     with pytest.raises(InputError) as caught:
         await world.examine()
     golden(str(caught.value))
@@ -199,7 +198,6 @@ async def test_without_settings_the_defaults_are_taken_and_told(world: DoctorWor
 
 async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Golden) -> None:
     forbid(CONFIG_MAPS, NS, NS)(world)
-
     with pytest.raises(InputError) as caught:
         await world.examine(given=False)
     assert caught.value.where == f"ConfigMap {NS}/{NS}"
@@ -322,6 +320,7 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     world.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforced"})
     world.server.remove(SECRETS, "ca", NS)
     world.server.put(SECRETS, "another", NS)
+    world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
 
     live = (await world.examine()).findings
     report = await world.examine_files(world.write(tmp_path / "dump"))
@@ -329,13 +328,6 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     faults = [finding for finding in live if finding.verdict in ("failure", "warning")]
     assert {finding.check for finding in faults} == {"deployment", "webhooks", "opt-in", "certificates"}
     assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == faults
-
-
-async def test_a_malformed_plugin_in_files_is_told(world: DoctorWorld, tmp_path: Path) -> None:
-    world.server.put(PLUGINS, NS, spec={"mutatingAdmissionWebhooks": 3})
-
-    report = await world.examine_files(world.write(tmp_path / "dump"))
-
     assert f"Plugin {NS}: unreadable" in codes(report.findings, "unknown")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.doctor.clusters import cluster
+from tests.doctor.world import measured_cluster
 from webhook.doctor import estimate
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, SpreadEstimate, VmGuest, deviation
 from webhook.k8s.types.core import Node, Pod
@@ -58,7 +58,6 @@ def taken(nodes: list[Json], pods: list[Json], *, spreading: bool = False) -> In
 
 def test_vms_are_apart_from_what_else_is_on_their_nodes() -> None:
     found = taken([node("a"), node("b")], [pod("web"), launcher("young", created=2), launcher("old", "b")])
-
     hosts = [(host.name, host.used.cpu, host.used.memory, host.count) for host in found.hosts]
     assert hosts == [("a", 1000, 2**30, 0), ("b", 0, 0, 0)]
     assert [(guest.name, guest.node) for guest in found.guests] == [("old", "b"), ("young", "a")]
@@ -69,7 +68,6 @@ def test_vms_are_apart_from_what_else_is_on_their_nodes() -> None:
 def test_what_a_container_does_not_request_is_assumed_for_scores_alone() -> None:
     sidecar = {"image": IMAGE, "restartPolicy": "Always", "resources": {"requests": {"cpu": "5m"}}}
     (guest,) = taken([node("a")], [launcher("vm", initContainers=[sidecar], overhead={"memory": "10Mi"})]).guests
-
     assert guest.demand == GuestDemand(5, 10 * 2**20, 0, 105, 410 * 2**20)
 
 
@@ -143,7 +141,6 @@ def host(cpus: int = 64, devices: int = 0) -> Host:
 def test_balanced_allocation_scores_as_the_scheduler_logged(version: tuple[int, int], empty: int, used: int) -> None:
     second = host()
     second.add(SMALL)
-
     assert estimate.balance_score(host(), SMALL, version) == empty
     assert estimate.balance_score(second, SMALL, version) == used
     assert estimate.bias(host(), SMALL, version) == used - empty
@@ -152,7 +149,6 @@ def test_balanced_allocation_scores_as_the_scheduler_logged(version: tuple[int, 
 def test_a_daemon_set_takes_the_bias_away() -> None:
     loaded = host()
     loaded.add(GuestDemand.of(1500, 2 * 2**30))
-
     assert estimate.bias(loaded, SMALL, NEW) == 0
 
 
@@ -214,6 +210,7 @@ def test_a_node_without_anything_allocatable_has_no_score() -> None:
     assert estimate.fit_score(Host("odd", 0, 0), SMALL) == 0
     assert estimate.balance_score(Host("odd", 0, 0), SMALL, NEW) == 75
     assert SpreadEstimate.of([Host("odd", 0, 0)]) == SpreadEstimate((0,), (0.0,), (0.0,))
+    assert deviation(SpreadEstimate.of([]).counts) == 0, "nor has no node"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_a_node_without_anything_allocatable_has_no_score() -> None:
     ],
 )
 def test_it_says_what_the_scheduler_did(key: str, measured: tuple[float, ...]) -> None:
-    hosts, guests, points = cluster(key)
+    hosts, guests, points = measured_cluster(key)
     cases = [
         Conditions(VERSION, points, profile, is_spread)
         for is_spread in (False, True)
@@ -287,7 +284,3 @@ def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int) -> None:
     assert bool(some_hosts) == bool(hosts)
     if nodes * 10 * vms <= estimate.MOST_LOOKS:
         assert (some_hosts, some_guests) == (hosts, guests)
-
-
-def test_no_node_has_no_deviation() -> None:
-    assert deviation(SpreadEstimate.of([]).counts) == 0

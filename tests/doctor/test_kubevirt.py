@@ -74,7 +74,6 @@ def replaced(**fields: Any) -> Change:
 )
 async def test_what_runs(world: DoctorWorld, change: Change, expected: str) -> None:
     told = await world.told(check_kubevirt, change)
-
     assert "; ".join(told).replace(f"{SUBJECT}: ", "") == f"{expected}; ok configuration"
 
 
@@ -128,7 +127,6 @@ class TestFields:
 
     async def test_without_the_permission_the_tables_count(self, world: DoctorWorld) -> None:
         world.server.fail(DEFINITIONS.path(name=NAMES[fields.MACHINE]), 403, "Forbidden")
-
         assert await world.problems(check_kubevirt, runs("v1.8.4")) == [f"warning {SUBJECT}: fields-unreadable"]
 
 
@@ -170,7 +168,6 @@ UNREADABLE = ["unknown VirtualMachinePools: unreadable"]
 )
 async def test_pools_that_need_no_default(world: DoctorWorld, change: Change, expected: list[str]) -> None:
     world.opt_in("shop", instancetypes="off")
-
     assert await world.told(check_pools, change) == expected
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import NS, SAR, Change, DoctorWorld, both, forbid, outline, put, remove
+from tests.doctor.world import NS, SAR, Change, DoctorWorld, both, forbid, outline, put, remove, sets
 from webhook.doctor import permissions
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
@@ -34,39 +34,29 @@ async def test_all_is_granted(world: DoctorWorld) -> None:
     assert not any(question["resource"] == "virtualmachines" for question in questions)
 
 
-async def test_what_is_missing_is_named(world: DoctorWorld) -> None:
-    world.denied = {"list nodes", "patch mutatingwebhookconfigurations"}
+CONFIGURATIONS = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
-    configurations = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
-    findings = await world.run(permissions.check_rights)
 
+def sample_fidelity(world: DoctorWorld) -> None:
+    sampled = msgspec.structs.replace(world.settings.instancetypes.fidelity_check, sample=20)
+    world.set("instancetypes", fidelity_check=sampled)
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        (
+            sets(denied={"list nodes", "patch mutatingwebhookconfigurations"}),
+            f"list nodes, {CONFIGURATIONS} kubevirt-webhook, {CONFIGURATIONS} zz-kubevirt-webhook",
+        ),
+        # The fidelity check takes more.
+        (both(sets(denied={"list virtualmachines"}), sample_fidelity), "list virtualmachines.kubevirt.io"),
+    ],
+)
+async def test_what_is_missing_is_named(world: DoctorWorld, change: Change, missing: str) -> None:
+    findings = await world.run(permissions.check_rights, change)
     assert outline(findings) == [MISSING, INSTALLED]
-    assert findings[0].found.endswith(
-        f": list nodes, {configurations} kubevirt-webhook, {configurations} zz-kubevirt-webhook"
-    )
-
-
-async def test_mounted_certificates_take_fewer(world: DoctorWorld) -> None:
-    world.denied = {"patch mutatingwebhookconfigurations", "create secrets"}
-
-    assert await world.told(permissions.check_rights, put(DEPLOYMENTS, NS, NS, spec=MOUNTED)) == [GRANTED, INSTALLED]
-
-
-async def test_the_fidelity_check_takes_more(world: DoctorWorld) -> None:
-    fidelity = msgspec.structs.replace(world.settings.instancetypes.fidelity_check, sample=20)
-    world.set("instancetypes", fidelity_check=fidelity)
-    world.denied = {"list virtualmachines"}
-
-    findings = await world.run(permissions.check_rights)
-
-    assert outline(findings) == [MISSING, INSTALLED]
-    assert findings[0].found.endswith(": list virtualmachines.kubevirt.io")
-
-
-async def test_who_may_not_ask(world: DoctorWorld) -> None:
-    world.forbids_reviews = True
-
-    assert await world.told(permissions.check_rights) == [f"unknown {ACCOUNT}: unreadable", INSTALLED]
+    assert findings[0].found.endswith(f": {missing}")
 
 
 def policy(name: str, kind: str = POLICY, **fields: Any) -> Change:
@@ -78,9 +68,26 @@ def policy(name: str, kind: str = POLICY, **fields: Any) -> Change:
 ACCOUNT_POLICY = "kubevirt-webhook-account-configurations"
 
 
+def default_constraints(world: DoctorWorld) -> None:
+    """As an API server does."""
+    constraints = world.server.held(POLICIES[POLICY])["", ACCOUNT_POLICY]["spec"]["matchConstraints"]
+    defaults = {"matchPolicy": "Equivalent", "namespaceSelector": {}}
+    policy(ACCOUNT_POLICY, matchConstraints=constraints | defaults)(world)
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
+        # Mounted certificates take fewer permissions.
+        (
+            both(
+                sets(denied={"patch mutatingwebhookconfigurations", "create secrets"}),
+                put(DEPLOYMENTS, NS, NS, spec=MOUNTED),
+            ),
+            [GRANTED, INSTALLED],
+        ),
+        (sets(forbids_reviews=True), [f"unknown {ACCOUNT}: unreadable", INSTALLED]),
+        (default_constraints, [GRANTED, INSTALLED]),
         *((remove(POLICIES[kind], ACCOUNT_POLICY), [GRANTED, LACKING]) for kind in POLICIES),
         (policy(ACCOUNT_POLICY, BINDING, validationActions=["Warn"]), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, failurePolicy="Ignore"), [GRANTED, LACKING]),
@@ -91,33 +98,22 @@ ACCOUNT_POLICY = "kubevirt-webhook-account-configurations"
             [GRANTED, "unknown admission policies: unreadable"],
         ),
         # A server outside of the cluster has none.
-        (lambda it: setattr(it, "url", "https://localhost:8443"), [GRANTED]),
+        (sets(url="https://localhost:8443"), [GRANTED]),
     ],
 )
-async def test_admission_policies(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+async def test_permissions_and_admission_policies(world: DoctorWorld, change: Change, expected: list[str]) -> None:
     assert await world.told(permissions.check_rights, change) == expected
 
 
-async def test_defaults_of_the_api_server_are_no_change(world: DoctorWorld) -> None:
-    spec = world.server.held(POLICIES[POLICY])["", "kubevirt-webhook-account-secret"]["spec"]
-    constraints = {**spec["matchConstraints"], "matchPolicy": "Equivalent", "namespaceSelector": {}}
-    defaulted = policy("kubevirt-webhook-account-secret", matchConstraints=constraints)
-
-    assert await world.told(permissions.check_rights, defaulted) == [GRANTED, INSTALLED]
+def role(*rules: dict[str, Any], namespace: str = "") -> Change:
+    """A ClusterRole, or the Role of a namespace."""
+    return put(ROLES if namespace else CLUSTER_ROLES, "labels", namespace, rules=rules)
 
 
-def role(*rules: dict[str, Any], kind: str = "ClusterRole", namespace: str = "demo") -> Change:
-    return (
-        put(CLUSTER_ROLES, "labels", rules=rules)
-        if kind == "ClusterRole"
-        else put(ROLES, "labels", namespace, rules=rules)
-    )
-
-
-def bind(*subjects: dict[str, str], namespace: str = "", kind: str = "Role") -> Change:
-    if namespace:
-        return lambda it: it.role_binding(namespace, "labels", *subjects, kind=kind)
-    return lambda it: it.binding("labels", *subjects)
+def bind(*subjects: dict[str, str], to: str = "labels", namespace: str = "", kind: str = "") -> Change:
+    reference = {"kind": kind or ("Role" if namespace else "ClusterRole"), "name": to}
+    resource = ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS
+    return put(resource, f"of-{to}", namespace, roleRef=reference, subjects=subjects)
 
 
 ADMINS, OTHERS = "ok namespaces: admins-only", "ok namespaces: others"
@@ -163,10 +159,8 @@ async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: b
 async def test_a_role_inside_of_an_opted_in_namespace(
     world: DoctorWorld, rule: dict[str, Any], may: bool, kind: str
 ) -> None:
-    findings = await world.run(
-        permissions.check_relabelling, role(rule, kind=kind), bind(ANN, namespace="demo", kind=kind)
-    )
-
+    granting = role(rule, namespace="demo" if kind == "Role" else ""), bind(ANN, namespace="demo", kind=kind)
+    findings = await world.run(permissions.check_relabelling, *granting)
     assert outline(findings) == [ADMINS, IN_DEMO][: 1 + may]
     assert all("User ann" in one.found for one in findings[1:])
 
@@ -178,14 +172,12 @@ CONTROL_PLANE = (
 SCHEDULER = {"kind": "User", "name": "system:kube-scheduler"}
 
 
-def admin(*subjects: dict[str, str], namespace: str = "") -> Change:
-    if namespace:
-        return lambda it: it.role_binding(namespace, "cluster-admin", *subjects, kind="ClusterRole")
-    return lambda it: it.binding("cluster-admin", *subjects)
+def cluster_admin(*subjects: dict[str, str], **where: str) -> Change:
+    return bind(*subjects, to="cluster-admin", kind="ClusterRole", **where)
 
 
 def in_role(namespace: str, *subjects: dict[str, str], rule: dict[str, Any] = PATCH) -> Change:
-    return both(role(rule, kind="Role", namespace=namespace), bind(*subjects, namespace=namespace))
+    return both(role(rule, namespace=namespace), bind(*subjects, namespace=namespace))
 
 
 EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
@@ -195,18 +187,15 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
     ("change", "expected"),
     [
         # The control plane, and cluster-admin.
-        (both(role(PATCH), admin({"kind": "Group", "name": "system:masters"}, ANN), bind(*CONTROL_PLANE)), ADMINS),
+        (
+            both(role(PATCH), cluster_admin({"kind": "Group", "name": "system:masters"}, ANN), bind(*CONTROL_PLANE)),
+            ADMINS,
+        ),
         (in_role("demo", SCHEDULER), ADMINS),
         (both(role(PATCH), bind({"kind": "Group", "name": "system:authenticated"})), "warning namespaces: every-user"),
         # A binding to a kind of role that it cannot have.
-        (
-            both(
-                role(PATCH),
-                put(CLUSTER_ROLE_BINDINGS, "odd", roleRef={"kind": "Role", "name": "labels"}, subjects=[ANN]),
-            ),
-            ADMINS,
-        ),
-        (admin(ANN, namespace="demo"), f"{ADMINS}; {IN_DEMO}"),
+        (both(role(PATCH), bind(ANN, kind="Role")), ADMINS),
+        (cluster_admin(ANN, namespace="demo"), f"{ADMINS}; {IN_DEMO}"),
         # Namespaces that have not opted in.
         (both(lambda it: it.namespace("quiet"), in_role("quiet", ANN)), ADMINS),
         (both(lambda it: it.opt_in("off", scheduling="off"), in_role("off", ANN)), ADMINS),
@@ -219,6 +208,18 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
             ),
             f"{ADMINS}; {IN_DEMO}",
         ),
+        # Where the policy is missing, subresources count.
+        *(
+            (
+                both(
+                    remove(POLICIES[kind], "kubevirt-webhook-namespaces"),
+                    in_role("demo", ANN, rule={**PATCH, "verbs": ["update"], "resources": [resource]}),
+                ),
+                f"{ADMINS}; {IN_DEMO}",
+            )
+            for resource in ("namespaces/status", "namespaces/finalize", "*/finalize")
+            for kind in POLICIES
+        ),
         *(
             (forbid(resource), f"unknown {resource.kind}s: unreadable")
             for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
@@ -227,15 +228,6 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
 )
 async def test_who_relabels(world: DoctorWorld, change: Change, expected: str) -> None:
     assert "; ".join(await world.told(permissions.check_relabelling, change)) == expected
-
-
-@pytest.mark.parametrize("resource", ["namespaces/status", "namespaces/finalize", "*/finalize"])
-@pytest.mark.parametrize("kind", POLICIES)
-async def test_subresources_count_where_the_policy_is_missing(world: DoctorWorld, resource: str, kind: str) -> None:
-    update = in_role("demo", ANN, rule={**PATCH, "verbs": ["update"], "resources": [resource]})
-    gone = remove(POLICIES[kind], "kubevirt-webhook-namespaces")
-
-    assert await world.told(permissions.check_relabelling, gone, update) == [ADMINS, IN_DEMO]
 
 
 async def test_a_role_that_aggregates_others(world: DoctorWorld) -> None:
@@ -272,5 +264,4 @@ async def test_every_account_is_listed_once(world: DoctorWorld) -> None:
 )
 async def test_who_may_pin(world: DoctorWorld, settings: dict[str, Any], expected: str) -> None:
     world.set("migration", **settings)
-
     assert await world.told(permissions.check_pinning) == [expected]

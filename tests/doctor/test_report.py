@@ -19,7 +19,6 @@ from webhook.k8s.client.api import Forbidden
 )
 def test_what_could_not_be_read(why: Unavailable, golden: Golden) -> None:
     finding = unreadable("nodes", "images", why)
-
     assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
     golden(lines([finding]))
 
@@ -64,7 +63,6 @@ def test_the_report_tells_failures_first() -> None:
 )
 async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld, arguments: Any, mode: str) -> None:
     spec = {"template": {"spec": {"containers": [{"args": arguments}]}}}
-
     assert await world.ask(Installation.tls_mode, put(DEPLOYMENTS, NS, NS, spec=spec)) == mode
 
 
@@ -76,5 +74,4 @@ async def test_of_a_server_elsewhere_the_secret_tells(
 ) -> None:
     world.url = url
     gone = [remove(DEPLOYMENTS, NS, NS), *([] if secret else [remove(SECRETS, "ca", NS)])]
-
     assert await world.ask(Installation.manages_certificates, *gone) is managed

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.cluster.scheduler_pods import pod as launcher
+from tests.cluster.files_case import launcher_pod as launcher
 from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outline, put, remove
 from tests.install.schedulers.configurations import configuration
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation
@@ -30,6 +30,7 @@ BY_PODS, UNCHECKED = SchedulerHealthSettings("pods"), SchedulerHealthSettings("o
 MOUNTING = {"template": {"spec": {"volumes": [{"configMap": {"name": "scheduler"}}]}}}
 WHERE = f"ConfigMap {PLACE}/scheduler"
 NO_LEASE = remove(LEASES, PLACE, PLACE)
+KIND = "kind: KubeSchedulerConfiguration"
 
 
 def declare(health_check: SchedulerHealthSettings | None, wanted: str = "kubevirt") -> Change:
@@ -78,6 +79,8 @@ def log(phase: str, text: str) -> Change:
     [
         (waiting(100, "PodScheduled"), "ok available", ""),
         (NO_LEASE, "failure unavailable", ""),
+        # A Lease that lasts longer than the check waits.
+        (lambda it: it.lease(ago=200, seconds=137), "unknown unknown", ""),
         # Every tenant can create a pod that names the scheduler.
         (waiting(100), "ok available", ""),
         (both(declare(BY_PODS), waiting(5)), "ok available", ""),
@@ -95,7 +98,6 @@ def log(phase: str, text: str) -> Change:
 )
 async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: str, why: str) -> None:
     found = await health(world, change)
-
     assert f"{found.verdict} {found.code}" == expected
     assert why in found.found
     assert ("devicetaintrules" in found.found) is (found.code == "not-synced")
@@ -104,17 +106,8 @@ async def test_the_health_of_one(world: DoctorWorld, change: Change, expected: s
 
 async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: DoctorWorld) -> None:
     found = await health(world, lambda it: it.lease(ago=100))
-
     assert (found.verdict, found.code) == ("failure", "unavailable")
     assert sum(world.clock.slept) >= 15
-
-
-async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: DoctorWorld) -> None:
-    spec = {"holderIdentity": "one", "leaseDurationSeconds": 137, "renewTime": before(world, 200)}
-
-    found = await health(world, put(LEASES, PLACE, PLACE, spec=spec))
-
-    assert (found.verdict, found.code) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -170,8 +163,7 @@ async def test_the_permissions_of_the_second_are_those_of_the_version_of_the_clu
 
 async def test_a_scheduler_of_the_same_name_with_another_account_is_not_the_second_one(world: DoctorWorld) -> None:
     told = await world.told(check_schedulers, second_scheduler("resourceslices", account="mine"))
-
-    assert not [line for line in told if "ServiceAccount" in line]
+    assert "ServiceAccount" not in str(told)
 
 
 async def profile_of(
@@ -191,8 +183,7 @@ def off(*names: str) -> dict[str, Any]:
     return {"disabled": [{"name": name} for name in names]}
 
 
-def text(content: str) -> Change:
-    return lambda it: it.scheduler(text=content)
+NO_CONFIGURATIONS = ("{", "[1]", "kind: Other", KIND, f"{KIND}\nprofiles: [1, {{}}]")
 
 
 CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
@@ -210,12 +201,8 @@ CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
             score(score="none", filter=[], multiPoint={"disabled": "x"}),
             [*["failure invalid-field"] * 3, "warning image-locality-on"],
         ),
+        *((lambda it, text=text: it.scheduler(text=text), [NOT_FOUND]) for text in NO_CONFIGURATIONS),
         (lambda it: it.scheduler({"schedulerName": "default-scheduler"}, PROFILE), ["failure default-profile-twice"]),
-        (text("{"), [NOT_FOUND]),
-        (text("[1]"), [NOT_FOUND]),
-        (text("kind: Other"), [NOT_FOUND]),
-        (text("kind: KubeSchedulerConfiguration"), [NOT_FOUND]),
-        (text("kind: KubeSchedulerConfiguration\nprofiles: [1, {}]"), [NOT_FOUND]),
         (remove(CONFIG_MAPS, "scheduler", PLACE), [NOT_FOUND]),
         (forbid(DEPLOYMENTS, PLACE), ["unknown unreadable"]),
         (forbid(CONFIG_MAPS, PLACE, "scheduler"), ["unknown unreadable"]),
@@ -225,24 +212,17 @@ async def test_mistakes_of_a_configuration_are_those_that_lint_finds(
     world: DoctorWorld, change: Change, expected: list[str]
 ) -> None:
     findings = await profile_of(world, change)
-
     assert sorted(f"{one.verdict} {one.code}" for one in findings) == sorted(expected)
     assert {one.subject for one in findings} == {"profile kubevirt"}
     assert all(one.found.startswith(WHERE) for one in findings if one.verdict != "unknown")
     assert all(bool(one.todo) is (one.verdict != "ok") for one in findings)
 
 
-async def test_the_clusters_own_scheduler_needs_the_default_profile(world: DoctorWorld) -> None:
+async def test_a_profile_in_another_place_or_in_none_that_is_known(world: DoctorWorld) -> None:
+    """The cluster's own scheduler needs the default profile."""
     world.server.put(DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)
     world.server.put(CONFIG_MAPS, "scheduler", "kube-system", data={"c": yaml.safe_dump(configuration(PROFILE))})
     own = SchedulerHealthSettings("lease", "kube-system", "kube-scheduler")
-
-    findings = await profile_of(world, health_check=own)
-
-    assert outline(findings)[:1] == ["failure profile kubevirt: default-profile-missing"]
-
-
-async def test_a_profile_whose_place_is_unknown(world: DoctorWorld) -> None:
-    findings = await profile_of(world, health_check=BY_PODS)
-
-    assert outline(findings) == ["unknown profile kubevirt: profile-not-located"]
+    of_the_clusters_own = await profile_of(world, health_check=own)
+    assert outline(of_the_clusters_own)[:1] == ["failure profile kubevirt: default-profile-missing"]
+    assert outline(await profile_of(world, health_check=BY_PODS)) == ["unknown profile kubevirt: profile-not-located"]

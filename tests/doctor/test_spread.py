@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import golden_files
-from tests.doctor.clusters import cluster
-from tests.doctor.world import DoctorWorld, forbid
+from tests.doctor.world import DoctorWorld, forbid, measured_cluster
 from webhook import names
 from webhook.doctor.estimate import Conditions, GuestDemand, Host, Inventory, VmGuest, estimate
 from webhook.doctor.report import Finding
@@ -100,7 +99,6 @@ async def test_even_vms_need_nothing(world: DoctorWorld) -> None:
 async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
     piled(world)
     world.server.answer("/version", lambda _: web.json_response({"gitVersion": "v1.34.4"}), times=9)
-
     assert figures(by_subject(await world.run(check_spread))["NodeResourcesBalancedAllocation"])["biasedNodes"] == 0
 
 
@@ -118,7 +116,6 @@ async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Respo
     piled(world)
     # The first request reads the date.
     world.server.answer("/version", lambda _: web.Response(status=answer.status, body=answer.body), times=9)
-
     assert await world.problems(check_spread) == ["unknown VMs: unreadable"]
 
 
@@ -127,7 +124,6 @@ async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> 
     world.vm_node("with", zone="a")
     world.vm_node("without")
     demo(world, spread)
-
     assert await world.problems(check_spread) == ["warning zones: zones-missing"]
     assert by_subject(world.found)["zones"].found.startswith("1/2 nodes ")
 
@@ -175,14 +171,13 @@ def test_values_in_order(values: list[float], text: str) -> None:
 @given(st.lists(st.floats(0, 1e6) | st.integers(0, 10), min_size=1))
 def test_it_is_bounded_and_counts_every_node(values: list[float]) -> None:
     bars = histogram(values).split(", ")
-
     assert len(bars) <= 8
     assert sum(int(bar.rpartition(" on ")[2].split()[0]) for bar in bars) == len(values)
 
 
 def inventory(key: str, *, is_spread: bool = False) -> Inventory:
     """A row of the benchmark, with its VMs where the stock scheduler puts them."""
-    hosts, guests, points = cluster(key)
+    hosts, guests, points = measured_cluster(key)
     listing = sum(host.lists_image for host in hosts)
     counts = estimate(hosts, guests, Conditions(VERSION, points)).counts
     places = [host.name for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
@@ -204,7 +199,6 @@ def inventory(key: str, *, is_spread: bool = False) -> Inventory:
 )
 def test_the_cheapest_that_is_enough(key: str, measure: str, cheapest: str | None) -> None:
     found = estimate_cures(inventory(key), VERSION)
-
     assert found.measure == measure
     assert (found.cheapest.key if found.cheapest else None) == cheapest
 
@@ -221,14 +215,12 @@ def test_cures_come_cheapest_first_and_only_where_they_can_help() -> None:
         [cure.key for cure in estimate_cures(inventory(key), VERSION).cures]
         for key in ("20-namespaces-300", "all-images-100")
     )
-
     assert all_ == ["constraint", "profile", "constraintAndProfile"]
     assert some == ["nodeStatusMaxImages", *all_, "constraintAndProfileByDevices"]
 
 
 def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None:
     found = estimate_cures(inventory("64cpu-daemonsets-100", is_spread=True), VERSION)
-
     assert found.cheapest
     assert found.cheapest.key == "restart"
 
@@ -236,7 +228,6 @@ def test_where_new_vms_get_the_constraint_only_those_that_run_are_left() -> None
 def test_no_change_is_the_least_for_even_vms() -> None:
     found = inventory("64cpu-daemonsets-100")
     even = [replace(guest, node=found.hosts[number % 20].name) for number, guest in enumerate(found.guests)]
-
     assert estimate_cures(found._replace(guests=tuple(even)), VERSION).cheapest is None
 
 

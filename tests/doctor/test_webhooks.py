@@ -17,6 +17,7 @@ LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 VALIDATES = "ValidatingWebhookConfiguration kubevirt-webhook"
 REST_OF_A_TRIAL = "; ".join(f"warning {name}-local: leftover" for name in (FIRST, LAST, VALIDATES))
 LABELS = {"a": "1", "b": "2"}
+VIRT_HANDLER = {"matchLabels": {"kubevirt.io": "virt-handler"}}
 VMS = [{"apiGroups": ["kubevirt.io"], "operations": ["*"], "resources": ["*"]}]
 SECRETS = [{"apiGroups": [""], "operations": ["*"], "resources": ["secrets"]}]
 
@@ -26,21 +27,8 @@ def serve_at_an_address(world: DoctorWorld) -> None:
     world.register()
 
 
-def match_all(*entries: int) -> Change:
-    return lambda world: [world.entries()[entry].update(namespaceSelector={}) for entry in entries]
-
-
-def disable_virtual_machines(world: DoctorWorld) -> None:
-    world.set("scheduling", virtual_machines=False)
-
-
-def roll_out(world: DoctorWorld) -> None:
-    world.entries()[1].update(matchConditions=[NOT_YET])
-
-
-def not_for_launcher_pods(world: DoctorWorld) -> None:
-    """Another webhook that never sees launcher pods."""
-    world.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}})
+def alter(*entries: int, **fields: Any) -> Change:
+    return lambda world: [world.entries()[entry].update(fields) for entry in entries]
 
 
 @pytest.mark.parametrize(
@@ -51,13 +39,18 @@ def not_for_launcher_pods(world: DoctorWorld) -> None:
         (check_webhooks, remove(VALIDATING, "kubevirt-webhook"), f"failure {VALIDATES}: configuration-missing"),
         (check_webhooks, lambda it: it.entries().pop(0), f"failure {LAST}: entries-missing"),
         (check_webhooks, lambda it: it.entries().append({"name": "x.example.com"}), f"warning {LAST}: entries-foreign"),
-        (check_webhooks, disable_virtual_machines, f"failure {FIRST}: entries-switched-off"),
+        (
+            check_webhooks,
+            lambda it: it.set("scheduling", virtual_machines=False),
+            f"failure {FIRST}: entries-switched-off",
+        ),
         (check_webhooks, lambda it: it.entries("kubevirt-webhook").reverse(), f"warning {FIRST}: entries-misordered"),
-        (check_webhooks, roll_out, f"failure {LAST}: entries-inactive"),
+        (check_webhooks, alter(1, matchConditions=[NOT_YET]), f"failure {LAST}: entries-inactive"),
         (check_webhooks, lambda it: it.register(suffix="-local"), REST_OF_A_TRIAL),
         (check_webhooks, forbid(MUTATING), "unknown MutatingWebhookConfigurations: unreadable"),
         (check_order, lambda it: it.foreign("zzz-stork"), "warning pods: pods-changed-after"),
-        (check_order, not_for_launcher_pods, ""),
+        # One that never sees launcher pods.
+        (check_order, lambda it: it.foreign("zzz-stork", objectSelector=VIRT_HANDLER), ""),
         (check_order, remove(MUTATING, "virt-api-mutator"), "warning VMs: kubevirt-mutator-missing"),
         (check_order, forbid(MUTATING), "unknown webhook configurations: unreadable"),
     ],
@@ -81,11 +74,8 @@ async def test_what_is_wrong(world: DoctorWorld, check: Check, change: Change, e
     ],
 )
 async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdict: str) -> None:
-    for entry in world.entries()[:2]:
-        entry[field] = value
-
-    findings = [finding for finding in await world.run(check_webhooks) if finding.verdict != "ok"]
-
+    found = await world.run(check_webhooks, alter(0, 1, **{field: value}))
+    findings = [finding for finding in found if finding.verdict != "ok"]
     assert [(finding.verdict, finding.code) for finding in findings] == [(verdict, f"field-differs:{field}")]
     assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
 
@@ -99,7 +89,7 @@ MATCHED = [f"failure {LAST}: excluded-matched"]
     [
         (lambda _: None, [UNMATCHED]),
         # Entries that match the same namespaces share a sentence.
-        (match_all(0, 1), MATCHED),
+        (alter(0, 1, namespaceSelector={}), MATCHED),
         (forbid(KUBEVIRTS), ["unknown KubeVirt's namespace: unreadable", UNMATCHED]),
         (forbid(MUTATING), ["unknown webhook configurations: unreadable"]),
         (forbid(NAMESPACES), ["unknown namespaces: unreadable"]),
@@ -123,8 +113,8 @@ async def test_a_selector_without_the_exclusion_matches_who_opted_in(world: Doct
 async def test_kubevirts_namespace_is_found_by_its_object(world: DoctorWorld) -> None:
     world.kubevirt("virtual")
     world.namespace("virtual")
-
-    (finding,) = await world.run(check_selectors, remove(KUBEVIRTS, "kubevirt", "kubevirt"), match_all(0))
+    gone = remove(KUBEVIRTS, "kubevirt", "kubevirt")
+    (finding,) = await world.run(check_selectors, gone, alter(0, namespaceSelector={}))
     assert finding.found.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
     assert "kubevirt: {namespace: virtual}" in finding.todo
 
@@ -148,7 +138,6 @@ async def test_kubevirts_namespace_is_found_by_its_object(world: DoctorWorld) ->
 )
 def test_what_a_selector_selects(selector: dict[str, Any] | None, expected: bool) -> None:
     view = None if selector is None else msgspec.convert(selector, LabelSelector)
-
     assert selects(view, LABELS) is expected
 
 
@@ -182,5 +171,4 @@ async def test_the_order_of_calls(world: DoctorWorld, change: Change, expected: 
 )
 async def test_who_else_can_hold_requests_up(world: DoctorWorld, entry: dict[str, object], told: bool) -> None:
     world.foreign("m-policy", **entry)
-
     assert ("ok others: others-slow" in await world.told(check_order)) is told

@@ -16,6 +16,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from bench.placement.nodes import LAUNCHER_BYTES
+from bench.placement.rows import ROWS
+from bench.placement.sizes import draw_sizes
 from certs.authority import Authority
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
@@ -25,8 +28,9 @@ from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
+from webhook.doctor.estimate import GuestDemand, Host, VmGuest, image_points
 from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, DEPLOYMENTS, POLICIES, SECRETS, Installation
-from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS
+from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
@@ -97,6 +101,11 @@ def forbid(resource: Any, namespace: str = "", name: str = "") -> Change:
 
 def both(*changes: Change) -> Change:
     return lambda world: [change(world) for change in changes]
+
+
+def sets(**attributes: Any) -> Change:
+    """Attributes of the world itself, such as ``url`` or ``forbids_reviews``."""
+    return lambda world: vars(world).update(attributes)
 
 
 async def lost(request: Any) -> web.Response:
@@ -214,23 +223,22 @@ class DoctorWorld:
             state["conditions"] = [{"type": "Progressing", "status": "False", "reason": progress}]
         self.server.put(DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
 
-    def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
-        self.server.put(
-            PODS,
-            f"{NS}-{name}",
-            NS,
-            metadata={"labels": {"app.kubernetes.io/name": NS}},
-            spec={"nodeName": node, "containers": [{"image": image}]},
-            status={"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-        )
+    def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1", **status: Any) -> None:
+        """A pod that is ready unless the test gives its status."""
+        spec = {"nodeName": node, "containers": [{"image": image}]}
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        metadata = {"labels": {"app.kubernetes.io/name": NS}}
+        self.server.put(PODS, f"{NS}-{name}", NS, metadata=metadata, spec=spec, status=status or ready)
 
-    def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:
-        self._put_launcher(name, namespace, {"schedulerName": scheduler})
+    def launcher(
+        self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo", phase: str = "Running"
+    ) -> None:
+        self._put_launcher(name, namespace, {"schedulerName": scheduler}, phase)
 
-    def _put_launcher(self, name: str, namespace: str, spec: Json) -> None:
+    def _put_launcher(self, name: str, namespace: str, spec: Json, phase: str = "Running") -> None:
         owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "uid": name}
         labels, owners = {"kubevirt.io": "virt-launcher"}, [owner | {"controller": True}]
-        metadata, status = {"labels": labels, "ownerReferences": owners}, {"phase": "Running"}
+        metadata, status = {"labels": labels, "ownerReferences": owners}, {"phase": phase}
         self.server.put(PODS, f"virt-launcher-{name}", namespace, metadata=metadata, spec=spec, status=status)
 
     def lease(self, ago: float = 2.0, seconds: int = 15) -> None:
@@ -274,14 +282,6 @@ class DoctorWorld:
             "initContainers": [{"image": LAUNCHER_IMAGE, "restartPolicy": "Always", "resources": sidecar}],
         }
         self._put_launcher(name, namespace, own | spec)
-
-    def binding(self, role: str, *subjects: Json) -> None:
-        reference = {"kind": "ClusterRole", "name": role}
-        self.server.put(CLUSTER_ROLE_BINDINGS, f"of-{role}", roleRef=reference, subjects=subjects)
-
-    def role_binding(self, namespace: str, role: str, *subjects: Json, kind: str = "Role") -> None:
-        reference = {"kind": kind, "name": role}
-        self.server.put(ROLE_BINDINGS, f"of-{role}", namespace, roleRef=reference, subjects=subjects)
 
     def metrics(self, text: str) -> None:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)
@@ -386,3 +386,24 @@ def lines(findings: Iterable[Finding]) -> str:
     for pattern, shown in _VARIABLE:
         text = re.sub(pattern, shown, text)
     return text
+
+
+def measured_cluster(key: str) -> tuple[list[Host], list[VmGuest], int]:
+    """A cluster whose spread kube-scheduler has shown: a row of the benchmark, by its key."""
+    (row,) = (each for each in ROWS if each.key == key)
+    hosts = []
+    for node in row.make_nodes():
+        host = Host(
+            node.name, 1000 * node.size.cpus, node.size.memory_bytes, row.devices, node.size.pods, node.lists_image
+        )
+        if node.load_millis:
+            host.add(GuestDemand.of(node.load_millis, node.load_bytes))
+        hosts.append(host)
+    guests = [
+        VmGuest(
+            row.namespace_names[at % row.namespaces], f"{at}", GuestDemand.of(size.cpu_millis, size.memory_bytes, 1)
+        )
+        for at, size in enumerate(draw_sizes(row.sizes, row.vms, 1))
+    ]
+    share = sum(host.lists_image for host in hosts) / len(hosts)
+    return hosts, guests, image_points([LAUNCHER_BYTES] * 2, share)

@@ -228,7 +228,6 @@ async def test_nobody_writes_ca_bundles(world: InstalledWorld, golden: Golden) -
 async def test_without_waiting_all_is_applied_at_once(world: InstalledWorld) -> None:
     world.replicas.serve = False
     await world.installer.install(planned(), wait=False)
-
     assert len(world.wrote("mutatingwebhookconfigurations/kubevirt-webhook")) == 1
     assert world.are_called()
 
@@ -281,7 +280,6 @@ async def test_refusals_are_one_sentence(
     installed: InstalledWorld, answer: tuple[int, Any] | None, golden: Golden
 ) -> None:
     installed.api.answers["PATCH", "/deployments/kubevirt-webhook"] = answer
-
     error = await fails(installed.installer.changes(planned(MORE)))
     assert "\n" not in str(error)
     golden(str(error))

@@ -31,7 +31,6 @@ async def test_api_servers_and_control_plane_nodes_are_found() -> None:
     slices = {"items": [{"endpoints": [{"addresses": ["10.0.0.1", "10.0.0.2"]}]}, {"endpoints": None}]}
     first = node(InternalIP="10.0.0.1", ExternalIP="203.0.113.9", Hostname="cp1")
     nodes = {"items": [first, node(InternalIP="fd00::1"), {}, {"status": {}}]}
-
     assert await discover_callers(answers((200, slices), (200, nodes))) == ["10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"]
 
 
@@ -78,6 +77,5 @@ def test_no_rule_of_openshift_lets_everybody_in() -> None:
 def test_metrics_are_not_for_everybody(overlay: Overlay) -> None:
     rules = plan.network_policy(MANIFESTS, overlay)["spec"]["ingress"]
     (peers,) = (rule["from"] for rule in rules if rule["ports"][0]["port"] == "ops")
-
     assert peers
     assert all("namespaceSelector" in peer for peer in peers)

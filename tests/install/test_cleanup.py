@@ -123,7 +123,6 @@ def test_the_same_of_schedulers(chosen: str | None, golden: Golden) -> None:
 def test_a_scheduler_that_only_we_chose_goes_without_a_mark(golden: Golden) -> None:
     bare = vm(scheduler="kubevirt")
     found = evaluated(bare, schedulers=["kubevirt"])
-
     assert found
     golden("\n".join(found.texts))
     assert jsonpatch.apply_patch(bare, list(found.operations)) == vm()
@@ -167,7 +166,6 @@ def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
 def test_constraints_of_a_running_vm_are_only_reported(golden: Golden) -> None:
     running = spread_vm(constraints("both"), "both", created=True)
     found = evaluated(running)
-
     assert found
     assert found.operations == ()
     golden(found.left)
@@ -177,7 +175,6 @@ def test_constraints_of_a_running_vm_are_only_reported(golden: Golden) -> None:
 def test_a_running_vm_is_only_reported(golden: Golden) -> None:
     running = vm({**OURS, SIZE: "A/b"}, OURS, "kubevirt", created=True)
     found = evaluated(running)
-
     assert found
     golden(found.left)
     assert cleaned(running) == vm(OURS, OURS, "kubevirt", created=True)

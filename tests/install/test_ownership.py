@@ -55,6 +55,5 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
 async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
     api = InstallMemory()
     api.answers["GET", plan.path(DEPLOYMENT)] = answer
-
     with pytest.raises(InputError, match=part):
         await transfers(api, [DEPLOYMENT], "old", "new")

@@ -27,14 +27,12 @@ def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
     own = plan.config_map(MANIFESTS, overlay)
     made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:{IMAGE}")
     rendered = parse((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text())
-
     annotations_of(made.deployment).pop(DIGEST_ANNOTATION)
     assert sorted(made.manifests, key=plan.title) == sorted(rendered, key=plan.title)
 
 
 def test_what_needs_another_comes_after_it() -> None:
     kinds = [one["kind"] for one in planned().manifests]
-
     assert kinds[0] == "Namespace"
     assert kinds.index("ServiceAccount") < kinds.index("Deployment")
     assert kinds.index("PriorityLevelConfiguration") < kinds.index("FlowSchema")
@@ -150,7 +148,6 @@ def test_scores_for_layers_have_a_port_a_client_ca_and_a_cache() -> None:
 
 def test_everything_is_in_all_overlays() -> None:
     all_of_it = [plan.title(one) for one in plan.everything(MANIFESTS)]
-
     assert len(all_of_it) == len(set(all_of_it))
     assert all_of_it[:2] == ["Namespace kubevirt-webhook", "Secret kubevirt-webhook/kubevirt-webhook-ca"]
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
@@ -184,7 +181,6 @@ def test_everything_follows_the_namespace_of_the_settings(overlay: Overlay) -> N
 @pytest.mark.parametrize("component", ["cert-manager/certificate", "monitoring/alerts"])
 def test_certificates_and_alerts_follow_too(component: str) -> None:
     text = yaml.safe_dump(plan.in_namespace(shipped(MANIFESTS / "components" / f"{component}.yaml"), ELSEWHERE))
-
     assert ELSEWHERE in text
     assert "kubevirt-webhook.kubevirt-webhook" not in text
     assert "serviceaccount:kubevirt-webhook:" not in text

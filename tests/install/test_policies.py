@@ -41,7 +41,6 @@ def test_the_right_to_choose_nodes_is_asked_of_the_api_server() -> None:
     (asked,) = expressions("migration: {requireRight: true, viaVirtctl: deny}") - expressions()
     assert ".resource('migrationtargets').namespace(request.namespace).check('use')" in asked
     assert "username" not in asked
-
     (asked,) = expressions("kubevirt: {namespace: virt}\nmigration: {requireRight: true}") - expressions()
     assert "request.userInfo.username == 'system:serviceaccount:virt:kubevirt-apiserver'" in asked
 
@@ -55,6 +54,5 @@ def test_an_account_that_any_tenant_can_have_is_nobodys() -> None:
 def test_namespaces_are_chosen_as_by_the_webhooks(text: str, operator: str) -> None:
     binding = made(text)["MutatingAdmissionPolicyBinding", SCHEDULER_POLICY]
     opted, excluded = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-
     assert (opted["key"], opted["operator"]) == (names.policy_label(names.SCHEDULING), operator)
     assert "kube-system" in excluded["values"]

@@ -64,7 +64,6 @@ def test_three_configurations_sort_around_kubevirts_own() -> None:
 
 def test_pods_come_last_and_again() -> None:
     pods = entry("pods")
-
     assert pods["reinvocationPolicy"] == "IfNeeded"
     assert pods["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
     created = {"apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -222,7 +221,6 @@ async def registered(api: InstallMemory) -> Registration:
 async def test_registers_and_takes_back() -> None:
     api = InstallMemory()
     made = await registered(api)
-
     assert api.objects.keys() == {FIRST, LAST, CHECKING}
     assert await made.unregister() == []
     assert api.objects == {}
@@ -232,7 +230,6 @@ async def test_registers_and_takes_back() -> None:
 async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Golden) -> None:
     api = InstallMemory()
     api.put(CHECKING, {"metadata": {"name": "kubevirt-webhook", "uid": "foreign"}})
-
     golden(await denial(api))
     assert {path: found["metadata"]["uid"] for path, found in api.objects.items()} == {CHECKING: "foreign"}
 
@@ -240,7 +237,6 @@ async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Golden) ->
 async def test_refusal_of_the_api_server_is_told(golden: Golden) -> None:
     api = InstallMemory()
     api.answers["POST", LAST] = 403, {"message": "forbidden: no rights"}
-
     golden(await denial(api))
     assert api.objects == {}
 
@@ -270,7 +266,6 @@ async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
     api = InstallMemory()
     made = await registered(api)
     api.objects[FIRST]["metadata"]["uid"] = "foreign"
-
     assert await made.unregister() == []
     assert api.objects.keys() == {FIRST}
 
@@ -279,7 +274,6 @@ async def test_what_can_not_be_deleted_is_told(golden: Golden) -> None:
     api = InstallMemory()
     made = await registered(api)
     api.answers["DELETE", "kubevirt-webhook"] = 500, b"not json"
-
     problems = await made.unregister()
     assert len(problems) == 3
     golden("\n".join(problems))
@@ -327,7 +321,6 @@ def test_what_stays_stays_as_it_was_what_goes_is_gone_what_comes_matches_nothing
 
 def test_uncallable() -> None:
     wanted = configuration(staged("one"), staged("two"), staged("three"))
-
     assert registration.uncallable(wanted, None) == ["one", "two", "three"]
     live = configuration(staged("one", "PEM"), staged("two"))
     assert registration.uncallable(wanted, live) == ["two", "three"]
@@ -348,7 +341,6 @@ def test_what_an_account_may_not_needs_another_one_and_what_admission_denies_doe
     status: int, message: str, another_account: bool
 ) -> None:
     advice = advise(status, ApiStatus(message=message), "patch it")
-
     assert advice
     assert ("account" in advice) is another_account
     # What an answer does not show is not made up.

@@ -62,7 +62,6 @@ def test_it_is_in_no_group_of_root() -> None:
     """A kubelet takes the user of the image, and not its group."""
     ((user, group),) = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
     context = pod_of(ROOT / "manifests" / "rendered" / "kubernetes.yaml")[0]["securityContext"]
-
     assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
     assert context["runAsGroup"] > 0
 
@@ -75,7 +74,6 @@ def test_on_openshift_the_scc_chooses_user_and_group() -> None:
 def test_the_image_starts_the_program_and_no_shell() -> None:
     last = DOCKERFILE.split("\nFROM ")[-1]
     commands = dict(re.findall(r"^(ENTRYPOINT|CMD|USER|RUN) (.*)$", last, re.MULTILINE))
-
     assert commands.pop("CMD").startswith("[")
     assert commands == {"ENTRYPOINT": '["/app/bin/kubevirt-webhook"]', "USER": "65532:65532"}
 
@@ -116,7 +114,6 @@ def test_the_page_is_got_and_no_resource_with_it() -> None:
 
 def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
     role, binding = load("pull-secrets")
-
     name = role["metadata"]["name"]
     assert (role["kind"], binding["kind"], binding["roleRef"]["name"]) == ("Role", "RoleBinding", name)
     assert granted(role) == {("", "secrets", "get")}
@@ -126,7 +123,6 @@ def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
 def test_volumes_are_only_read_by_name() -> None:
     """As the placement of a VM reads them: it lists no claims, and no Secret comes with a volume."""
     role, binding = load("volumes")
-
     assert granted(role) == {(each.group, each.plural, "get") for each in (CLAIMS, VOLUMES)}
     name = role["metadata"]["name"]
     assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == (name, "kubevirt-webhook")
@@ -134,7 +130,6 @@ def test_volumes_are_only_read_by_name() -> None:
 
 def test_the_example_binds_kubevirts_role_in_one_namespace_and_admins_get_what_migrating_takes() -> None:
     binding, for_admins = load("bindings")
-
     assert (binding["kind"], binding["roleRef"]["name"]) == ("RoleBinding", "kubevirt.io:migrate")
     assert [subject["kind"] for subject in binding["subjects"]] == ["Group"]
     assert for_admins["metadata"]["labels"] == {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}

@@ -49,7 +49,6 @@ FEW = "2/2 replicas are ready"
 )
 def test_what_a_roll_out_lacks(found: Any, what: str | None, late: bool) -> None:
     lacking = shortage.replica_shortage(planned().deployment, found, None)
-
     assert (lacking is None) is (what is None)
     if lacking and what:
         assert what in lacking.what
@@ -73,7 +72,6 @@ def test_deletion_names_finalizers_and_the_command_that_shows_more(metadata: Jso
 def test_callers_without_bundle() -> None:
     (first, *_) = planned().configurations
     found = shortage.caller_shortage(first, first)
-
     assert found
     assert first["webhooks"][0]["name"] in found.what
 
@@ -119,7 +117,6 @@ NO_FILE = "StartError: exec: /nope: no such file"
 )
 def test_the_reason_is_the_kubelets_or_the_schedulers(status: Json, reason: str, failed: bool, command: str) -> None:
     problem = worst_problem([pod(**status)])
-
     assert problem
     assert (problem.failed, problem.command) == (failed, f"kubectl -n n {command}")
     assert problem.text.startswith(f"Pod p: {reason}")
@@ -146,7 +143,6 @@ def test_a_failed_start_is_told_before_a_slow_one_and_the_newest_pod_first() -> 
 
 def test_messages_are_one_line_of_a_bounded_length() -> None:
     problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000 + ": 401 Unauthorized"))])
-
     assert problem
     assert "\n" not in problem.text
     assert len(problem.text) < 400
@@ -159,7 +155,6 @@ def test_pods_that_cannot_be_created_are_told_with_the_reason() -> None:
         Condition("ReplicaFailure", each, "FailedCreate", "exceeded quota: q.") for each in ("True", "False")
     )
     progress = Condition("Progressing", "True", "ReplicaSetUpdated", "it progresses")
-
     assert shortage.denied_pods([progress, quota]) == "FailedCreate: exceeded quota: q"
     assert shortage.denied_pods([progress, over]) == ""
 

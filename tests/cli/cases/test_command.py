@@ -39,7 +39,6 @@ def test_every_example_is_a_case_that_passes() -> None:
     result = run("test", EXAMPLES, "-o", "json")
     objects = [each["object"] for each in yaml.safe_load((EXAMPLES / "reviews-test.yaml").read_text())["cases"]]
     files = [*(EXAMPLES / "reviews").iterdir(), *(EXAMPLES / "vms").iterdir()]
-
     assert result.exit_code == 0, result.output
     assert sorted(objects) == sorted(file.relative_to(EXAMPLES).as_posix() for file in files)
 
@@ -47,7 +46,6 @@ def test_every_example_is_a_case_that_passes() -> None:
 def test_what_the_demo_expects_is_what_the_cases_expect() -> None:
     cases = yaml.safe_load((EXAMPLES / "reviews-test.yaml").read_text())["cases"]
     expected = {Path(each["object"]).name: each["expect"] for each in cases if each["object"].startswith("reviews/")}
-
     decisions, other = ({name: each["decision"] for name, each in of.items()} for of in (EXPECTED, expected))
     assert decisions == other
     assert all(EXPECTED[name]["reason"] in each["reasons"] for name, each in expected.items())
@@ -63,7 +61,6 @@ def test_every_opt_out_that_the_page_for_owners_shows_is_a_case() -> None:
     page = (ROOT / "docs" / "vm-owners.md").read_text()
     fragments = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     objects = [each["object"] for each in yaml.safe_load((EXAMPLES / "opt-outs-test.yaml").read_text())["cases"]]
-
     assert len(fragments) == 3
     assert all(any(holds(obj, fragment) for obj in objects) for fragment in fragments)
 
@@ -110,7 +107,6 @@ def test_the_page_on_tests_shows_what_its_test_says(tmp_path: Path, monkeypatch:
 )
 def test_every_wrong_expectation_fails(tmp_path: Path, expect: Any, golden: Golden) -> None:
     result = run("test", write_test(tmp_path, case(vm(), **expect)))
-
     assert result.exit_code == 1
     golden(result.stdout)
 
@@ -194,7 +190,6 @@ def test_junit(tmp_path: Path) -> None:
 )
 def test_bad_tests_are_exit_2(tmp_path: Path, change: Any, golden: Golden) -> None:
     result = run("test", write_test(tmp_path, **{"cases": [], **change}))
-
     assert result.exit_code == 2
     golden(result.output.replace(str(tmp_path), "DIR").replace(f"of {len(MEANINGS)} reason", "of all reason"))
 
@@ -229,7 +224,6 @@ def test_what_is_recorded_passes_and_is_what_is_kept(tmp_path: Path) -> None:
     written = record(tmp_path, EXAMPLES / "reviews", EXAMPLES / "vms")
     kept = yaml.safe_load((EXAMPLES / "reviews-test.yaml").read_text())
     result = run("test", tmp_path / "new-test.yaml")
-
     assert result.exit_code == 0, result.output
     assert len(written["cases"]) == len(list((EXAMPLES / "reviews").iterdir())) + 3
     assert [each["expect"] for each in written["cases"]] == [each["expect"] for each in kept["cases"]]
@@ -254,7 +248,6 @@ def test_what_changes_afterwards_is_noticed(tmp_path: Path) -> None:
     (case,) = record(tmp_path, file)["cases"]
     assert case["object"] == "vm.yaml"
     file.write_text(yaml.safe_dump(vm(scheduler="stork")))
-
     assert run("test", tmp_path / "new-test.yaml").exit_code == 1
 
 
@@ -263,7 +256,6 @@ def test_several_objects_of_a_file_stand_in_the_test(tmp_path: Path) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     (tmp_path / "vm.yaml").write_text(yaml.safe_dump_all([*machines, service]))
     written = record(tmp_path, tmp_path / "vm.yaml")
-
     assert [each["object"] for each in written["cases"]] == machines
     assert len({each["name"] for each in written["cases"]}) == 2
 

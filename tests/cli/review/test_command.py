@@ -93,7 +93,6 @@ def launcher() -> Any:
 )
 def test_decisions(review: Command, obj: Any, options: tuple[str, ...], expected: Any) -> None:
     answer = answer_of(review(obj, "-o", "json", *options))
-
     assert {key: answer[key] for key in expected} == expected
 
 
@@ -101,13 +100,11 @@ def test_an_eviction_is_sent_to_the_subresource(review: Command) -> None:
     metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     answer = answer_of(review(eviction, "-o", "json"))
-
     assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
 
 
 def test_objects_that_nobody_asks_about(review: Command, golden: Golden) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
-
     answer = answer_of(review(service, "-o", "json"))
     assert (answer["decision"], answer["judgements"]) == ("skipped", [])
     golden(answer["message"])
@@ -124,7 +121,6 @@ def test_text_is_for_people(review: Command, tmp_path: Path, golden: Golden) -> 
 def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Command) -> None:
     patched = yaml.safe_load(review(vm(), "-o", "yaml").stdout)
     operations = answer_of(review(vm(), "-o", "patch"))
-
     assert patched["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
     assert patched["metadata"]["annotations"] == {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
     assert operations[0] == {"op": "add", "path": "/spec/template/spec/schedulerName", "value": "kubevirt"}
@@ -133,7 +129,6 @@ def test_yaml_is_the_patched_object_and_patch_a_json_patch(review: Command) -> N
 def test_standard_input_lists_and_several_documents(review: Command) -> None:
     both = [{"apiVersion": "v1", "kind": "List", "items": [vm(), vm(scheduler="stork")]}, vm(scheduler="x")]
     answers = answer_of(run("review", "-", *CLUSTER, "-o", "json", stdin=yaml.safe_dump_all(both)))
-
     assert [answer["decision"] for answer in answers] == ["patched", "allowed", "allowed"]
     assert review(both).stdout.count("CREATE VirtualMachine") == 3
 
@@ -217,7 +212,6 @@ def test_the_kubevirt_version_decides(review: Command) -> None:
     named["metadata"]["namespace"] = "apps"
     named["spec"]["template"]["spec"]["domain"] = {"memory": {"maxGuest": "16Gi"}}
     older, newer = (review(named, "-o", "json", f"--kubevirt-version={version}") for version in ("1.6", "1.7"))
-
     assert answer_of(older)["decision"] == "denied" != answer_of(newer)["decision"]
     assert review(named, "--kubevirt-version=new").exit_code == 2
 
@@ -237,7 +231,6 @@ def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, gold
 
 def test_warnings_fail_where_one_says_so(tmp_path: Path) -> None:
     file = EXAMPLES / "reviews" / "07-warn-mode.yaml"
-
     assert run("review", file, *CLUSTER).exit_code == 0
     assert run("review", file, *CLUSTER, "--fail-on", "warn").exit_code == 1
 
@@ -324,7 +317,6 @@ def test_processes_say_what_one_process_says_in_the_same_order(parts: list[Part]
 
 def test_a_killed_process_is_one_sentence(parts: list[Part], job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "evaluate", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-
     with pytest.raises(InputError) as caught:
         list(evaluate_in_processes(parts, job, 2))
     assert caught.value.where == "--jobs"
@@ -452,7 +444,6 @@ def test_what_the_api_server_refuses_is_an_error_in_every_format(output: str, tm
 
 def test_a_mistyped_kind_is_no_green_pipeline(review: Command) -> None:
     mistyped = yaml.safe_load(GARBAGE) | {"kind": "VirtualMachin"}
-
     assert review(mistyped).exit_code == 1
     assert review(mistyped, "--no-validate").exit_code == 0
 
@@ -462,7 +453,6 @@ def test_definitions_in_a_file_come_first(review: Command, tmp_path: Path) -> No
     crds = Path(__file__).parents[2] / "data" / "kubevirt-crds.json.gz"
     obj = vm() | {"spec": {"runStrategy": "Always"}}
     result = review(obj, "--crds", crds, "-o", "json")
-
     assert [each["path"] for each in answer_of(result)["findings"]] == ["spec.template"]
     assert f"checked against the CustomResourceDefinitions in {crds}" in result.stderr
     assert review(obj, "--crds", tmp_path / "object.yaml").exit_code == 2

@@ -63,7 +63,6 @@ def test_text_fits_its_terminal() -> None:
 
 def test_text_leaves_out_what_needs_no_attention() -> None:
     shown = [bool(Text(quiet=True).fragment(each)) for each in every()]
-
     assert shown == [False, True, True, True, True, False, False]
     assert "does not call kubevirt-webhook" in Text().document([], Summary(unmatched=2), ())
     assert Text().document(["a\n", "b\n"], Summary(), ()) == "a\n\nb\n"
@@ -83,7 +82,6 @@ def test_json_is_one_object_or_a_list() -> None:
 def test_what_makes_the_reviewed_object_is_shown_itself() -> None:
     made = result("patched", object={"kind": "VirtualMachine"}, given={"kind": "VirtualMachinePool"})
     documents = Yaml().document([Yaml().fragment(made), Yaml().fragment(result(object={"a": 1}))], Summary(), ())
-
     assert list(yaml.safe_load_all(documents)) == [{"kind": "VirtualMachinePool"}, {"a": 1}]
     assert Yaml().fragment(result()) == ""
 
@@ -114,7 +112,6 @@ def written(*results: Result, fail_on: str = "deny", mistakes: tuple[InputError,
 @pytest.mark.parametrize(("fail_on", "failures"), [("deny", 1), ("warn", 3)])
 def test_every_outcome(fail_on: str, failures: int) -> None:
     suite = written(*every(), fail_on=fail_on)
-
     assert suite.attrib["failures"] == str(failures)
     assert [case.attrib["classname"] for case in suite] == ["apps/vm.yaml"] * 7
 
@@ -122,7 +119,6 @@ def test_every_outcome(fail_on: str, failures: int) -> None:
 def test_a_denial_says_why_and_where() -> None:
     (case,) = written(result("denied", "instancetype-denied", message="because", origin="VirtualMachinePool shop/p"))
     (failure,) = case
-
     assert failure.attrib == {"type": "instancetype-denied", "message": "because"}
     assert "apps/vm.yaml:7" in (failure.text or "")
     assert "VirtualMachinePool shop/p" in case.attrib["name"]
@@ -130,7 +126,6 @@ def test_a_denial_says_why_and_where() -> None:
 
 def test_warnings_are_output_and_bad_input_is_an_error() -> None:
     suite = written(result(warnings=["take care"]), mistakes=(InputError("is broken", "a.yaml:3", "mend it"),))
-
     assert [(child.tag, child.text) for child in suite[0]] == [("system-out", "warning: take care")]
     assert suite.attrib["errors"] == "1"
     assert suite[1][0].attrib["message"] == "a.yaml:3: is broken; mend it"
@@ -139,7 +134,6 @@ def test_warnings_are_output_and_bad_input_is_an_error() -> None:
 def test_no_text_of_an_object_reaches_the_markup() -> None:
     hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file=HOSTILE, warnings=[HOSTILE])
     suite = written(hostile, mistakes=(InputError(HOSTILE, HOSTILE),))
-
     assert len(suite) == 2
     assert "\x1b" not in ET.tostring(suite, encoding="unicode")
 
@@ -190,7 +184,6 @@ def test_a_moved_object_keeps_its_fingerprint() -> None:
         sarif_of(each)["results"][0]["partialFingerprints"]
         for each in (result("denied"), result("denied", line=99, text="other words"), result("denied", name="b"))
     )
-
     assert one == other
     assert one != third
 
@@ -211,7 +204,6 @@ def test_bad_input_is_a_notification() -> None:
 def test_hostile_text_and_absolute_files() -> None:
     hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file="/tmp/ä x.yaml")
     (value,) = sarif_of(hostile)["results"]
-
     assert "\x1b" not in value["message"]["text"]
     assert value["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///tmp/%C3%A4%20x.yaml"
 
@@ -236,7 +228,6 @@ def test_what_needs_attention_is_annotated() -> None:
 def test_no_object_can_give_a_command() -> None:
     hostile = result("denied", HOSTILE, HOSTILE, message=HOSTILE, name=HOSTILE, file=HOSTILE, origin=HOSTILE)
     fragment = Github().fragment(hostile)
-
     assert fragment.count("\n") == 0
     assert COMMAND.fullmatch(fragment)
 
@@ -245,7 +236,6 @@ def test_no_object_can_give_a_command() -> None:
 def test_the_runner_reads_what_was_written(file: str, title: str, text: str) -> None:
     line = command("error", file, 3, title, text)
     read = COMMAND.fullmatch(line)
-
     assert read
     assert len(line.splitlines()) == 1
     if visible(text) == text:
@@ -256,7 +246,6 @@ def test_the_runner_reads_what_was_written(file: str, title: str, text: str) -> 
 def test_the_fix_is_beside_the_reason(found: Result) -> None:
     remedy = MEANINGS[CODE].remedy
     assert remedy
-
     assert remedy in Text().fragment(found)
     assert remedy in Github().fragment(found)
     assert remedy in (ET.fromstring(Junit("warn").fragment(found))[0].text or "")

@@ -28,7 +28,6 @@ def summary(*results: Result, **fields: int) -> Summary:
 )
 def test_exit_status(results: list[Result], status: int, strict: int) -> None:
     made = summary(*results)
-
     assert made.exit_status("deny") == status
     assert made.exit_status("warn") == strict
 
@@ -40,7 +39,6 @@ def test_bad_input_weighs_most() -> None:
 def test_one_line_says_everything(golden: Golden) -> None:
     made = summary(*every(), foreign=1, mistakes=2)
     made.join(summary(result("patched"), result("patched")))
-
     assert made.total == 9
     golden(made.line())
     assert summary(result()).line() == "1 object in 1 file: 1 allowed"

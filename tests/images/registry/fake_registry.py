@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.waiting import PATIENCE
 from webhook.images.manifests import MANIFEST_TYPES, ImageReference, digest_of
 from webhook.images.registry.client import RegistryClient
 from webhook.settings.model import RegistrySettings
@@ -61,7 +62,7 @@ class FakeRegistry:
 
 @asynccontextmanager
 async def client_of(
-    registry: FakeRegistry, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None, **settings: Any
+    registry: FakeRegistry, *, seconds: float = PATIENCE, tls: ssl.SSLContext | None = None, **settings: Any
 ) -> AsyncIterator[RegistryClient]:
     options = {"plain_http": True, "addresses": (LOOPBACK,), **settings}
     client = RegistryClient(registry.address, RegistrySettings(**options), seconds=seconds, tls=tls)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.images.registry.fake_registry import FakeRegistry, client_of, manifest
+from tests.waiting import PATIENCE
 from webhook.images.manifests import MAX_BYTES, ImageReference, digest_of
 from webhook.images.registry.client import MAX_REDIRECTS, Challenge, RegistryClient, RegistryError, parse_challenges
 from webhook.images.registry.credentials import RegistryCredentials
@@ -164,7 +165,7 @@ class TestHostileRegistries:
 
     @pytest.mark.parametrize(
         ("size", "pause", "seconds", "expected"),
-        [(65_536, 0.0, 5.0, "invalid"), (1, 0.02, 0.2, "unavailable")],
+        [(65_536, 0.0, PATIENCE, "invalid"), (1, 0.02, 0.2, "unavailable")],
         ids=["endless", "dripping"],
     )
     async def test_endless(
