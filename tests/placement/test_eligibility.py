@@ -9,17 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import (
-    affinity,
-    clusters,
-    expression,
-    expressions,
-    node,
-    reasons_by_node,
-    selectors,
-    vmi,
-    vmis,
-)
+from tests.placement.node_by_node import reasons_by_node
+from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, vmi, vmis
 from webhook.placement.eligibility import eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi

@@ -467,7 +467,7 @@ class TestTrouble:
         async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
             assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
-    async def test_server_errors_in_a_watch_need_no_list_but_a_version_that_is_refused_three_times_is_doubted(
+    async def test_server_errors_in_a_watch_need_no_list_until_the_version_is_refused_three_times(
         self, copy: ReflectedCopy
     ) -> None:
         copy.server.send(FAILED)

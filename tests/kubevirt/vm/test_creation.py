@@ -64,7 +64,7 @@ def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
     assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
 
 
-def test_annotations_that_leak_into_the_vm_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
+def test_annotations_that_leak_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
     origins = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"})).origins
     assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [Origin.INSTANCETYPE, Origin.PREFERENCE]
     labels = {"template.kubevirt.io/architecture": "arm64"}
