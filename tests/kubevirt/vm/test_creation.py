@@ -112,10 +112,7 @@ def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
     named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
     assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
-
-
-def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
-    """KubeVirt makes a serial number only for new VMs; the UUID then follows from the name."""
+    # KubeVirt makes a serial number only for new VMs; the UUID then follows from the name.
     machine = vm()
     new = {**machine, "metadata": {"name": "vm", "namespace": "demo"}}
     assert made(new).obj["spec"]["domain"]["firmware"]["serial"]
