@@ -28,9 +28,7 @@ def undescribed(source: str) -> list[str]:
 def test_a_class_describes_the_arguments_of_its_constructor() -> None:
     found = {str(path.relative_to(ROOT)): undescribed(path.read_text()) for path in MODULES}
     assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_an_argument_without_a_line_is_found() -> None:
+    # An argument without a line is found.
     source = 'class A:\n    """A.\n\n    Args:\n        one: the first.\n    """\n'
     constructor = "\n    def __init__(self, one, *, two): ...\n"
     assert undescribed(source + constructor) == ["A.two"]

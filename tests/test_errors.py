@@ -13,12 +13,9 @@ def test_a_sentence_says_where_what_and_what_to_do() -> None:
     assert (str(both), [mistake.what for mistake in both.mistakes]) == ("a: one\nb: two; fix", ["one", "two"])
 
 
-def test_quotes() -> None:
+def test_quotes_and_sentences_stay_one_line_and_show_what_is_in_them() -> None:
     assert (quote('a"b\n'), quote("x" * 61)) == ('"a\\"b\\n"', f'"{"x" * 57}..."')
     assert (quote("\ud800"), quote("\u202e\x9b\x1b")) == ('"\ufffd"', '"\\u202e\\x9b\\u001b"')
-
-
-def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:
     hostile = InputError("is wrong\nError: nothing", "a\x1b[2J.yaml:1", "remove \u202e")
     assert str(hostile) == "a\\x1b[2J.yaml:1: is wrong\\nError: nothing; remove \\u202e"
     assert str(InputErrors([hostile, hostile])).split("\n") == [str(hostile)] * 2

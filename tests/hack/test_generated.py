@@ -38,15 +38,12 @@ def test_the_policies(overlay: str) -> None:
     assert (manifests.MANIFESTS / "policies" / f"{overlay}.yaml").read_text() == manifests.POLICIES + printed
 
 
-def test_every_value_of_the_chart_has_a_comment_of_its_own() -> None:
+def test_every_value_of_the_chart_has_a_comment_and_the_picture_every_panel_of_the_dashboard() -> None:
     lines = (manifests.ROOT / "charts" / "kubevirt-webhook" / "values.yaml").read_text().splitlines()
     values = [(before, line) for before, line in pairwise(lines) if re.match(r" *[A-Za-z]+: *\S", line)]
 
     assert len(values) > 25
     assert [line for before, line in values if not before.strip().startswith("# ")] == []
-
-
-def test_the_picture_has_every_panel_of_the_dashboard() -> None:
     shown = unescape(dashboard.PICTURE.read_text())
     titles = [panel["title"] for panel in json.loads(dashboard.DASHBOARD.read_text())["panels"]]
 

@@ -19,16 +19,13 @@ def pages_of(nav: Any) -> list[str]:
     return [page for part in (nav.values() if isinstance(nav, dict) else nav) for page in pages_of(part)]
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
+def test_every_page_is_in_the_navigation_once_and_every_decision_in_the_list() -> None:
     nav = yaml.safe_load(re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text()))["nav"]
     config: Any = type("Config", (), {"nav": nav})()
     files = [file.relative_to(ROOT / "docs").as_posix() for file in (ROOT / "docs").rglob("*.md")]
 
     named = pages_of(hooks.on_config(config).nav)
     assert sorted(named) == sorted([*files, *hooks.OUTSIDE.values()]), "add the page to nav in mkdocs.yml"
-
-
-def test_the_list_of_decisions_has_all() -> None:
     page = (ROOT / "docs" / "adr" / "README.md").read_text()
     listed = {title: f"adr/{file}" for title, file in re.findall(r"^\* \[(.+)\]\((.+)\)$", page, re.MULTILINE)}
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from webhook.kubevirt.config import ClusterConfig
-from webhook.placement.eligibility import Eligibility, unmet_requirements
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node, convert_to_view
-from webhook.placement.requirements import Requirements, UnmetRequirement
 
 Json = dict[str, Any]
 
@@ -71,25 +68,6 @@ def expression(key: str, operator: str, *values: str) -> Json:
 
 def expressions(*them: Json | None) -> Json:
     return {"matchExpressions": list(them)}
-
-
-# -- what a `NodeIndex` answers, worked out the plain way: one node after the other ------------------------------------
-
-
-def reasons_node_by_node(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
-    """Why each node is not eligible, by the nodes' names, as a `NodeIndex` would have it, worked out the plain way."""
-    return {node.name: unmet_requirements(requirements, node) for node in nodes}
-
-
-def reasons_by_node(eligibility: Eligibility, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
-    """The same as an `Eligibility` of these nodes has it: for each, a reason for each failure that names it."""
-    known = {node.name: node for node in nodes}
-    rows: dict[str, list[UnmetRequirement]] = {name: [] for name in known}
-    for failure in eligibility.failures:
-        for name in eligibility.names(failure):
-            reasons = failure.requirement.reasons(known[name])
-            rows[name] += [each for each in reasons if failure.taint is None or each.has.endswith(f" {failure.taint}")]
-    return {name: tuple(row) for name, row in rows.items()}
 
 
 # -- at random: few keys and values, so that things meet ---------------------------------------------------------------

@@ -228,8 +228,7 @@ class TestDevices:
         (gap,) = unplugged.gaps
         assert FOO in gap
         assert FOO not in requests(machine(), launcher)
-
-    def test_what_the_vm_requests_by_name_and_kubevirts_own_devices_need_no_explanation(self) -> None:
+        # What the VM requests by name, and KubeVirt's own devices, need no explanation.
         vm = machine({"resources": {"requests": {FOO: "3"}}})
         assert (requests(vm, compute_pod({FOO: "3"}))[FOO], requests(vm, None)[FOO]) == (3, 3)
         found = target_pod_demand(machine(), compute_pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))

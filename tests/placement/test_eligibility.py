@@ -9,17 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import (
-    affinity,
-    clusters,
-    expression,
-    expressions,
-    node,
-    reasons_by_node,
-    selectors,
-    vmi,
-    vmis,
-)
+from tests.placement.node_by_node import reasons_by_node
+from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, vmi, vmis
 from webhook.placement.eligibility import eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
@@ -143,15 +134,3 @@ def test_nothing_to_say_but_of_nodes_that_vms_leave() -> None:
     going = [msgspec.structs.replace(NODES[0], name=f"m{number}", departure=drained) for number in range(5)]
     notes = eligibility_notes(vmi(), [NODES[1], *going])
     assert [note.split()[0] for note in notes] == ["m0", "m1", "m2", "2"]
-
-
-def test_every_node_may_have_a_taint_of_its_own() -> None:
-    cluster = [node(f"n{i}", LABELS, taints=[GPU | {"value": f"n{i}"}]) for i in range(100)]
-    vm = vmi(None, {"cpu": {"model": "x"}})
-    eligibility = NodeIndex(cluster).review(target_pod_requirements(vm, Migration.adding({"zone": "b"})))
-
-    groups = eligibility.groups()
-
-    assert [(group.count, len(group.failures)) for group in groups] == [(1, 2)] * 100
-    names = sorted(name for group in groups for name in eligibility.names(group))
-    assert names == eligibility.names(eligibility.failures[0])

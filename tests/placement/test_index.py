@@ -11,20 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.samples import (
-    FOO,
-    NAMES,
-    clusters,
-    node,
-    nodes,
-    reasons_by_node,
-    reasons_node_by_node,
-    requests,
-    selectors,
-    thorough,
-    vmi,
-    vmis,
-)
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
+from tests.placement.samples import FOO, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex, suggest_selectors
@@ -262,6 +250,7 @@ def test_sorted_values_follow_the_nodes_and_no_more_labels_are_kept_sorted_than_
     assert _above(index, "rank", 3) == ["n1", "n2"]
     index.remove("n2")
     assert _above(index, "rank", 3) == ["n1"]
+    # However many are asked for.
     index = NodeIndex([node("n1", {f"rank-{number}": str(number) for number in range(100)})])
     for number in range(100):
         assert (_above(index, f"rank-{number}", number - 1), _above(index, "rank-0", 0)) == (["n1"], [])
@@ -288,7 +277,7 @@ def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:
     return [(each.key, each.value, each.count) for each in suggest_selectors(nodes, eligible)]
 
 
-def test_labels_that_some_eligible_nodes_have_but_none_that_is_not_for_people_or_names_one_node() -> None:
+def test_labels_of_some_eligible_nodes_that_are_for_people_and_name_more_than_one() -> None:
     parts = [("ssd", "a"), ("hdd", "b"), ("ssd", "b"), ("tape", "c")]
     nodes = NodeIndex(
         node(f"n{at}", {"disk": disk, ZONE: zone, "os": "linux"}) for at, (disk, zone) in enumerate(parts, 1)
@@ -296,6 +285,7 @@ def test_labels_that_some_eligible_nodes_have_but_none_that_is_not_for_people_or
     # n4 is not eligible, and all have the same os.
     assert suggested(nodes, 0b0111) == [(ZONE, "b", 2), (ZONE, "a", 1), ("disk", "ssd", 2), ("disk", "hdd", 1)]
     assert suggested(nodes, 0b0001) == suggested(nodes, 0) == []
+    # Labels that are not for people, or that name one node, are passed over.
     labels = {"cpu-feature.node.kubevirt.io/avx", "kubernetes.io/hostname", "beta.kubernetes.io/arch"}
     assert suggested(NodeIndex([node("n1", dict.fromkeys(labels, "x")), node("n2", {})]), 0b11) == []
     serial = NodeIndex(node(f"n{number}", {"serial": str(number)}) for number in range(100))

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import FOO, KEYS, affinity, node, reasons_by_node, reasons_node_by_node, thorough
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
+from tests.placement.samples import FOO, KEYS, affinity, node, thorough
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
 from webhook.k8s.types.scheduling import Placed, Taint, Toleration, is_tolerated

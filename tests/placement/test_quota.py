@@ -102,9 +102,7 @@ class TestLimitRanges:
         # Bounds for whole pods or claims default nothing, and an overhead is requested, but limits nothing.
         others = [limits(type=kind, default={"memory": "4Gi"}) for kind in ("Pod", "PersistentVolumeClaim")]
         assert "limits.memory" not in usage_of(pod(overhead={"memory": "1Gi"}), REQUESTS, others).amounts
-
-    def test_those_of_then_do_not(self) -> None:
-        """The annotation of the present pod says what was not KubeVirt's."""
+        # Those of then do not: the annotation of the present pod says what was not KubeVirt's.
         resources = {"requests": {"cpu": "100m", "memory": "2Gi"}, "limits": {"memory": "9Gi", "cpu": "7"}}
         annotation = "LimitRanger plugin set: x request for container compute; memory, x limit for container compute"
         present = pod(annotation=annotation, containers=[{"name": "compute", "resources": resources}])

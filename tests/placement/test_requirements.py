@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden_files import Golden
+from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import (
     FOO,
     HOST,
@@ -19,8 +20,6 @@ from tests.placement.samples import (
     expression,
     expressions,
     node,
-    reasons_by_node,
-    reasons_node_by_node,
     selectors,
     vmi,
     vmis,

@@ -11,19 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import config_of
-from tests.placement.samples import (
-    HOST,
-    affinity,
-    clusters,
-    expression,
-    expressions,
-    node,
-    pod,
-    reasons_node_by_node,
-    selectors,
-    vmi,
-    vmis,
-)
+from tests.placement.node_by_node import reasons_node_by_node
+from tests.placement.samples import HOST, affinity, clusters, expression, expressions, node, pod, selectors, vmi, vmis
 from tests.placement.samples import kubevirt as settings
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression

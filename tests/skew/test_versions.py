@@ -62,7 +62,7 @@ def test_an_upgrade_calls_nothing_that_the_other_version_does_not_serve(version:
 LATER = "migration: {collision: warn, settingOfALaterVersion: 1}\n"
 
 
-async def test_a_running_replica_keeps_its_settings_when_it_does_not_know_a_later_one_and_a_starting_one_says_which(
+async def test_a_running_replica_keeps_its_settings_beside_a_later_one_and_a_starting_one_names_it(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "settings.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.placement.samples import reasons_node_by_node
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.vectors.cases import VectorCase
 from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Placed

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.builders import installed, known, review
-from tests.placement.samples import reasons_node_by_node
+from tests.placement.node_by_node import reasons_node_by_node
 from tests.policies.decisions import evaluate, patched
 from tests.vectors.cases import Json, VectorCase
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey

@@ -216,7 +216,7 @@ def id_token(**claims: Any) -> str:
 
 
 class TestTokens:
-    async def test_of_a_file_is_preferred_and_ends_where_its_text_ends_and_one_of_open_id_connect_is_sent(
+    async def test_of_a_file_is_preferred_and_one_of_open_id_connect_is_sent(
         self, server: FakeApiServer, tmp_path: Path
     ) -> None:
         (tmp_path / "token").write_text("t1\n")

@@ -156,9 +156,7 @@ def test_revisions_that_cannot_be_replaced_or_cleaned_up() -> None:
         synced(vm(instancetype={"revisionName": "old"}), old)
     with pytest.raises(Rejection, match=f'{cleaning}controllerrevisions.apps "mine" not found'):
         synced(referring("mine", **BOTH), revision("mine", instancetype(), "x"), **expanding("expandAll"))
-
-
-def test_what_forbids_expansion() -> None:
+    # What forbids expansion.
     with pytest.raises(Rejection, match=r"^error encountered while expanding into VirtualMachine: slirp interface"):
         synced(vm(**BOTH), **expanding("expand"), network={"defaultNetworkInterface": "slirp"})
     features = preference(cpu={"preferredCPUFeatures": [{"name": "x"}]})

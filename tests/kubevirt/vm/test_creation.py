@@ -64,7 +64,7 @@ def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
     assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
 
 
-def test_annotations_that_leak_into_the_vm_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
+def test_annotations_that_leak_are_the_instancetypes_and_an_images_architecture_is_kubevirts() -> None:
     origins = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"})).origins
     assert [origins[f"metadata.annotations.{key}"] for key in "ac"] == [Origin.INSTANCETYPE, Origin.PREFERENCE]
     labels = {"template.kubevirt.io/architecture": "arm64"}
@@ -112,10 +112,7 @@ def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
     named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
     assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
-
-
-def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
-    """KubeVirt makes a serial number only for new VMs; the UUID then follows from the name."""
+    # KubeVirt makes a serial number only for new VMs; the UUID then follows from the name.
     machine = vm()
     new = {**machine, "metadata": {"name": "vm", "namespace": "demo"}}
     assert made(new).obj["spec"]["domain"]["firmware"]["serial"]

@@ -195,11 +195,9 @@ class TestTransfers:
 
 
 class TestGoesDown:
-    @pytest.mark.parametrize("if_possible", [False, True])
-    def test_is_warned_about_and_never_refused(self, if_possible: bool) -> None:
-        why = reasons.strategy_if_possible if if_possible else reasons.strategy_none
-        hopeless = [vmi("LiveMigrateIfPossible", state) for state in ("False", None)]
-        for found in hopeless if if_possible else (vmi("None"), vmi(None)):
+    def test_is_warned_about_and_never_refused(self) -> None:
+        if_possible = [(vmi("LiveMigrateIfPossible", state), reasons.strategy_if_possible) for state in ("False", None)]
+        for found, why in (*if_possible, *((vmi(strategy), reasons.strategy_none) for strategy in ("None", None))):
             decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
             assert (decision.code, decision.denial) == (reasons.WILL_STOP, None)
             assert decision.warnings == (reasons.will_stop("demo/web01", why),)

@@ -77,10 +77,13 @@ class TestWhatIsFilled:
         }
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 
-    def test_by_its_owners_annotations(self) -> None:
+    def test_by_its_owners_annotations_and_with_the_clusters_default_interface(self) -> None:
         world = facts([*WORLD, instancetype("default"), preference("other")])
         decision = decide(asking(vmi()), world, default_instancetype="default", default_preference="other")
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
+        masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
+        got = filled(vmi(), facts(WORLD, configuration=masquerade), **BOTH)
+        assert got["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
 
     def test_what_the_owner_wrote_stays_as_it_was_written_but_for_acpi(self) -> None:
         devices = {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}
@@ -94,11 +97,6 @@ class TestWhatIsFilled:
         settings = {"default_preference": "fedora", "default_preference_scope": "all"}
         got = filled(vmi({"memory": {"guest": "1024Mi"}}), facts(WORLD), **settings)
         assert got["domain"]["memory"] == {"guest": "1024Mi"}
-
-    def test_the_clusters_default_interface(self) -> None:
-        masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
-        got = filled(vmi(), facts(WORLD, configuration=masquerade), **BOTH)
-        assert got["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
 
     @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {"preference"})])
     @pytest.mark.parametrize(
@@ -225,8 +223,7 @@ class TestWhatIsRefused:
         world = facts([preference(requirements={"cpu": {"guest": 8}}, cpu={"preferredCPUTopology": "cores"})])
         denial = refused(decide(asking(SIZED, ASKED_PREFERENCE), world))
         assert denial.causes[0].field == "spec.domain.cpu.cores"
-
-    def test_a_default_never_stands_in_the_way_of_a_wish(self) -> None:
+        # A default never stands in the way of a wish.
         world = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
         decision = decide(asking(vmi(), ASKED_SIZE), world, default_preference="fedora")
         assert not decision.denial

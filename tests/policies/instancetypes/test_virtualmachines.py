@@ -198,7 +198,7 @@ class TestCreate:
         assert decision.denial.causes[0].field == "spec.preference"
         assert said in decision.denial.message
 
-    def test_other_refusals_are_left_to_the_validation_and_what_a_sender_claims_as_status_is_not_believed(self) -> None:
+    def test_other_refusals_are_left_to_the_validation_and_a_claimed_status_is_not_believed(self) -> None:
         decision = decide(vm(preference=FEDORA, instancetype=SMALL), facts([instancetype(), DEMANDING]))
         assert (decision.denial, decision.changes) == (None, ())
         status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}

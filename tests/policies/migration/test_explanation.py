@@ -347,7 +347,7 @@ def shown(
     return explanation.matrix("demo", "web01", added or {}, Facts.of(facts()), first=first, count=count, node=name)
 
 
-def test_eligible_nodes_come_first_cells_say_what_a_node_has_and_selectors_are_those_of_the_vm() -> None:
+def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
     found = shown({"zone": "b"})
     unmet = [(row.node, row.unmet) for row in found.rows]
     assert unmet == [("node-b1", 0), ("node-a2", 1), ("node-b2", 1), ("node-a1", 2)]

@@ -56,14 +56,7 @@ def test_a_pod_without_affinity_gets_a_term_and_every_term_is_narrowed() -> None
         {"matchExpressions": [one, B]},
         {"matchFields": [two], "matchExpressions": [B]},
     ]
-
-
-@pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
-def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
-    assert evaluate(target_pod(given_), {"zone": "b"}).reasons == (reasons.already_constrained("zone=b"),)
-
-
-def test_a_key_that_kubevirt_has_dropped_holds() -> None:
+    # A key that KubeVirt has dropped holds.
     obj = target_pod(selector={"zone": "a"})
     assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
     ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
@@ -71,6 +64,11 @@ def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     assert ignored.reasons[0] == reasons.already_constrained("")
     # Keys that agree hold with collisions ignored too.
     assert evaluate(target_pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
+
+
+@pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
+def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
+    assert evaluate(target_pod(given_), {"zone": "b"}).reasons == (reasons.already_constrained("zone=b"),)
 
 
 def test_the_vendor_guard_is_restored() -> None:

@@ -258,10 +258,15 @@ def test_changes_are_kept_only_where_no_tenant_wrote_a_part_of_them() -> None:
 
 
 class TestVirtualMachines:
-    def test_injects_at_create(self) -> None:
+    def test_injects_at_create_and_into_what_was_restored_with_the_mark_alone(self) -> None:
         for obj in (vm(), vm(""), vm(None), vm(instancetype=None)):
             decision = decide(review(obj, user="owner"))
             assert (decision.code, changes(decision)) == (reasons.INJECTED, INJECTED_VM)
+        decision = decide(review(vm(mark="batch")))
+        assert (decision.code, changes(decision)[POD_MARK_PATH]) == (reasons.INJECTED, "kubevirt")
+        assert {change.path: change.old for change in decision.changes}[POD_MARK_PATH] == "batch"
+        # One that is there already is no change.
+        assert changes(decide(review(vm(mark="kubevirt")))) == {VM_SCHEDULER: "kubevirt"}
 
     @pytest.mark.parametrize(
         ("obj", "code"),
@@ -280,13 +285,6 @@ class TestVirtualMachines:
     def test_the_owner_has_the_last_word(self, obj: Json, code: str) -> None:
         decision = decide(review(obj))
         assert (decision.code, decision.changes) == (code, ())
-
-    def test_restore_with_the_mark_alone_is_a_vm_without_choice(self) -> None:
-        decision = decide(review(vm(mark="batch")))
-        assert (decision.code, changes(decision)[POD_MARK_PATH]) == (reasons.INJECTED, "kubevirt")
-        assert {change.path: change.old for change in decision.changes}[POD_MARK_PATH] == "batch"
-        # One that is there already is no change.
-        assert changes(decide(review(vm(mark="kubevirt")))) == {VM_SCHEDULER: "kubevirt"}
 
     def test_what_is_not_evaluated(self) -> None:
         assert decide(review(vm()), virtual_machines=False).code == common.DISABLED
