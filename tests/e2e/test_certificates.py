@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs.rotation import RotationEvent
-from tests.tokens import sign
 
 from .conftest import OwnPlane
 from .support import cert_manager, versions
@@ -35,17 +31,12 @@ from .support.pki import Pki, service_account
 from .support.program import command
 from .support.rbac import grant
 from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS, WebhookServer
-from .support.workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
 MANAGED = "--tls=managed"
 ASKED = "virtualmachines.scheduling.enforce"
 FIRST = "kubevirt-webhook"
 VALIDATING = "ValidatingWebhookConfiguration"
-# What Go says of a connection that was ended without a word: after its request was written, before, and meanwhile.
-ENDED = ("EOF", "server closed idle connection", "connection reset by peer", "broken pipe")
-
-
 NewInstallation = Callable[..., LiveInstallation]
 
 
@@ -183,9 +174,6 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
         ca = installed.wait_serving(ca)
 
         cluster.admin.delete(*SECRET)
-        ca = installed.wait_serving(ca)
-
-        cluster.admin.patch(*SECRET[:2], {"data": {"ca.key": "bm9uc2Vuc2U="}}, SECRET[2])
         installed.wait_serving(ca)
         replace_under_load(installed)
     assert load.failures == []
@@ -200,7 +188,6 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
     eventually(lambda: tenant.choice() == "kubevirt", what="the caBundle to be back")
     said = [line["event"] for replica in (first, second) for line in replica.logged()]
     assert RotationEvent.MISSING in said
-    assert RotationEvent.INVALID in said
     assert all("Traceback" not in replica.log.read_text() for replica in (first, second, *installed.replicas))
 
 
@@ -260,10 +247,9 @@ def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoin
             partial(replica.metric, "kubevirt_webhook_requests_total", code="200") for replica in (first, second)
         ]
         eventually(lambda: all(count() > 20 for count in answered), what="both replicas to be called")
-        for _ in range(2):
-            ca = installed.secret()["data"]["ca.crt"]
-            installed.rotate()
-            installed.wait_serving(ca)
+        ca = installed.secret()["data"]["ca.crt"]
+        installed.rotate()
+        installed.wait_serving(ca)
         third = installed.start()
         publish(third)
         publish(first, ready=False)
@@ -276,20 +262,13 @@ def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoin
     assert third.metric("kubevirt_webhook_requests_total", code="200")
 
 
-def test_the_api_servers_client_certificate(
-    proving: ProvingPlane, new_installation: NewInstallation, tmp_path: Path
-) -> None:
-    unknown, authority = Pki(tmp_path / "strangers"), tmp_path / "client-ca.crt"
-    shutil.copy(proving.clients.ca, authority)
-    installed = new_installation(proving.plane, MANAGED, f"--client-ca={authority}", "--client-name=apiserver")
+def test_the_api_servers_client_certificate(proving: ProvingPlane, new_installation: NewInstallation) -> None:
+    """What happens to other clients, and when their CA changes, is in tests/server/test_connection.py."""
+    installed = new_installation(proving.plane, MANAGED, f"--client-ca={proving.clients.ca}", "--client-name=apiserver")
     installed.apply()
     replica = installed.start()
     tenant = installed.tenant()
 
-    ca = installed.secret()["data"]["ca.crt"]
-    installed.rotate()
-    installed.wait_serving(ca)
-    assert tenant.choice() == "kubevirt"
     with pytest.raises(ValueError, match="Expecting value"):  # the sentence is not JSON
         replica.ask("/mutate/scheduling/virtualmachines/enforce", {})
     assert replica.metric("kubevirt_webhook_requests_total", code="403") == 1
@@ -300,27 +279,9 @@ def test_the_api_servers_client_certificate(
     message = refused(lambda: mover.ask(WEST))["message"]
     assert f"node-a: without {ZONE}=west" in message
 
-    shutil.copy(unknown.ca, authority)
-    replica.wait_logged("client CA reloaded")
-    ask = partial(tenant.create, vm("probe"), dryRun="All")
-    said = eventually(lambda: denial(ask), what="a certificate of a stranger to be refused")
-    assert str(said).endswith(ENDED), "asyncio ends a failed handshake without OpenSSL's alert"
-
-    shutil.copy(proving.clients.ca, authority)
-    eventually(lambda: tenant.choice() == "kubevirt", what="the first CA to be back")
-
-    installed.arguments = (MANAGED, f"--client-ca={authority}", "--client-name=somebody")
-    replica.terminate()
-    assert replica.wait_ended() == 0
-    installed.remove(replica)
-    installed.start()
-    said = eventually(lambda: denial(ask), what="another name to be refused")
-    assert "somebody" in said.message
-    assert "apiserver" in said.message
-
 
 @pytest.mark.kubernetes(versions.WEBHOOK_TOKENS)
-def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
+def test_an_api_servers_token_and_stolen_ones(
     proving: ProvingPlane, new_installation: NewInstallation, tmp_path: Path
 ) -> None:
     """Issued by the real API server, and sent by it from a file, as 1.37 sends none by itself."""
@@ -372,28 +333,17 @@ def test_an_api_servers_token_and_stolen_expired_and_foreign_ones(
     def names_nodes(token: str) -> bool:
         return "node-a" in replica.ask(path, review, token)["response"]["status"]["message"]
 
-    header, payload = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in valid.split(".")[:2])
-    key = load_pem_private_key(plane.pki.service_account_key.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    stranger, past = ec.generate_private_key(ec.SECP256R1()), payload["exp"] - 1200
     ordinary = obj("TokenRequest", spec={"audiences": [installed.url]})
     of_a_pod = plane.admin.create("v1/serviceaccounts", ordinary, account[0], name=account[1], subresource="token")
     tokens = {
         "valid": valid,
-        "signed again": sign(key, payload, header["kid"]),
         "of another webhook": issued("https://other.example/validate"),
         "of another configuration": issued(installed.url, "other"),
-        "expired": sign(key, {**payload, "iat": past - 600, "nbf": past - 600, "exp": past}, header["kid"]),
-        "of another cluster": sign(stranger, payload, header["kid"]),
-        "of another issuer": sign(key, {**payload, "iss": "https://other.example"}, header["kid"]),
         "of any pod": of_a_pod["status"]["token"],
     }
-    assert {name: names_nodes(token) for name, token in tokens.items()} == {
-        name: name in ("valid", "signed again") for name in tokens
-    }
-    results = ("expired", "not-bound", "other-audience", "invalid-signature")
+    assert [name for name, token in tokens.items() if names_nodes(token)] == ["valid"]
     count = partial(replica.metric, "kubevirt_webhook_sender_tokens_total")
-    assert [count(result=result) for result in results] == [1, 2, 1, 2]
+    assert [count(result=result) for result in ("not-bound", "other-audience")] == [2, 1]
 
     (tmp_path / "settings.yaml").write_text("{}")
     done = command(plane, "doctor", "-o", "json", f"--config={tmp_path / 'settings.yaml'}", check=False)

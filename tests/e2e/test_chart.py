@@ -26,9 +26,8 @@ from webhook.settings.file import parse
 from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm, is_of_a_test
 from .support.kube import Json
-from .support.manifests import MANIFESTS, rendered
+from .support.manifests import MANIFESTS, kustomization, rendered
 from .support.manifests import parse as parse_documents
-from .test_install import kustomization
 
 OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
 # The settings of the overlay, which the chart's user gives.

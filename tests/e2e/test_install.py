@@ -32,7 +32,7 @@ from .support.helm import CHART, IMAGE, Helm
 from .support.installed import ServerReplica
 from .support.kube import Json, Kube, KubeError, eventually
 from .support.lent import OPERATOR, LentPlane
-from .support.manifests import MANIFESTS
+from .support.manifests import MANIFESTS, kustomization
 from .support.pki import ADMIN
 from .support.plane import ControlPlane
 from .support.processes import ROOT
@@ -219,23 +219,6 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
     # Below the program's context: click keeps the help option that a command's first context made.
     serve.make_context(name, arguments, parent=click.Context(main, **main.context_settings))
     assert all(one["metadata"]["labels"]["app.kubernetes.io/name"] == "kubevirt-webhook" for one in more)
-
-
-def kustomization(directory: Path, overlay: str, *components: str) -> str:
-    """Writes a directory with an admin's own kustomization."""
-
-    def relative(*parts: str) -> str:
-        return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
-
-    content = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [relative("overlays", overlay)],
-        "components": [relative("components", component) for component in components],
-        "images": [{"name": "kubevirt-webhook", "newName": "registry.example/kubevirt-webhook", "newTag": "1"}],
-    }
-    (directory / "kustomization.yaml").write_text(json.dumps(content))
-    return str(directory)
 
 
 def test_a_base_by_a_tag_is_that_of_the_repository(plane: Access, tmp_path: Path) -> None:

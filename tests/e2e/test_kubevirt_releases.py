@@ -157,10 +157,10 @@ def test_an_update_and_the_way_back_are_followed_under_load(own_plane: OwnPlane,
     """Every answer is wholly one release's: the former's until the update is done, then the next one's for good."""
     # Its definitions list no fields: releases decide alone.
     plane = own_plane(definitions=crds())
-    put_release(plane, *STEPS[0])
-    put_interface(plane, 0)
     server = new_webhook({"schedulers": {}}, access=plane)
     assert server.validates
+    put_release(plane, *STEPS[0])
+    put_interface(plane, 0)
     tenant, expected = offer(server), references(new_webhook, plane)
     eventually(
         lambda: stored(tenant, tenant.owner) == (interface_of(0), expected[0]), what="the first step to be known"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denied
 from tests.e2e.support.objects import is_unschedulable, obj
+from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.program import command
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import FILLS_MATCHER_KIND
 from webhook.kubevirt.types.views import KubeVirt as KubeVirtView
@@ -22,6 +25,9 @@ from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
 POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
+DESCHEDULER = {"requested-by": "sigs.k8s.io/descheduler"}
+HOSTNAME = "kubernetes.io/hostname"
+GONE = 404
 # The selector of a VM that may run in one zone only.
 IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
 
@@ -33,6 +39,10 @@ class Place:
         self.real = real
         self.admin = real.plane.admin
         self.namespace = namespace
+
+    def kubeconfig(self) -> Kubeconfig:
+        """The admin's, for the client of kubevirt-webhook's own commands."""
+        return Kubeconfig(str(self.real.plane.kubeconfig_for(*ADMIN)))
 
     def make(self, obj: Json, **query: str) -> KubeObject:
         return self.admin.make(obj, self.namespace, **query)
@@ -110,6 +120,51 @@ def domain(pod: Mapping[str, Any]) -> str | None:
     """The name of the VM whose pod it is."""
     name: str | None = pod["metadata"].get("annotations", {}).get("kubevirt.io/domain")
     return name
+
+
+@contextmanager
+def cordoned(place: Place, nodes: Iterable[str]) -> Iterator[None]:
+    listed = list(nodes)
+    for name in listed:
+        place.admin.patch("v1/nodes", name, {"spec": {"unschedulable": True}})
+    try:
+        yield
+    finally:
+        for name in listed:
+            place.admin.patch("v1/nodes", name, {"spec": {"unschedulable": None}})
+
+
+def hotplugged(place: Place, name: str, key: str, value: str) -> Json:
+    """The template of a VM with a hotplugged volume that only the nodes with a label can attach."""
+    requirement = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    size = {"storage": "1Gi"}
+    volume: Json = {
+        "capacity": size,
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "none",
+        "csi": {"driver": "tests.example", "volumeHandle": name},
+        "claimRef": {"namespace": place.namespace, "name": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [requirement]}},
+    }
+    place.admin.create("v1/persistentvolumes", obj("PersistentVolume", f"{place.namespace}-{name}", spec=volume))
+    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": "none", "resources": {"requests": size}}
+    place.make(obj("PersistentVolumeClaim", name, spec=claim | {"volumeName": f"{place.namespace}-{name}"}))
+    source = {"claimName": name, "hotpluggable": True}
+    disks = [{"name": "data", "disk": {"bus": "scsi"}}]
+    return {
+        "domain": {"devices": {"disks": disks}, "memory": {"guest": "1Gi"}},
+        "volumes": [{"name": "data", "persistentVolumeClaim": source}],
+    }
+
+
+def attachments(place: Place, node: str) -> list[KubeObject]:
+    """The pods that attach hotplugged volumes, of a node; empty: of none yet."""
+    found = [
+        pod
+        for pod in place.admin.list(PODS, place.namespace)
+        if pod["metadata"].get("labels", {}).get("kubevirt.io") == "hotplug-disk"
+    ]
+    return [pod for pod in found if pod["spec"].get("nodeName", "") == node]
 
 
 def make_place(real: RunningKubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:

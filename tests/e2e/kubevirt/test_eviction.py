@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from tests.e2e.support.foreign_webhook import eviction
-from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, eventually
+from tests.e2e.support.kube import Json, KubeError, denial, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import is_unschedulable, obj
 from tests.e2e.support.webhook_server import TIMEOUT_SECONDS, WebhookServer
 from tests.e2e.support.workloads import PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
-from webhook.k8s.client.identity import Kubeconfig
 
 from .control_plane import ZONES
-from .place import IN_A, Place
+from .place import DESCHEDULER, GONE, HOSTNAME, IN_A, Place, attachments, cordoned, hotplugged
 
 pytestmark = pytest.mark.kubevirt
-
-DESCHEDULER = {"requested-by": "sigs.k8s.io/descheduler"}
 
 
 def test_a_drain_goes_on_while_we_are_a_black_hole(place: Place, server: WebhookServer) -> None:
@@ -71,21 +66,7 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
     assert "evacuationNodeName" not in place.get(VMIS, name)["status"]
 
 
-HOSTNAME = "kubernetes.io/hostname"
 DRAINED, *OTHERS = sorted(ZONES)
-GONE = 404
-
-
-@contextmanager
-def cordoned(place: Place, nodes: Iterable[str]) -> Iterator[None]:
-    listed = list(nodes)
-    for name in listed:
-        place.admin.patch("v1/nodes", name, {"spec": {"unschedulable": True}})
-    try:
-        yield
-    finally:
-        for name in listed:
-            place.admin.patch("v1/nodes", name, {"spec": {"unschedulable": None}})
 
 
 def evict_all(place: Place) -> None:
@@ -100,51 +81,17 @@ def evict_all(place: Place) -> None:
         assert refused is None or refused.status in (429, GONE), refused
 
 
-def _hotplugged(place: Place, name: str, key: str, value: str) -> Json:
-    """The template of a VM with a hotplugged volume that only the nodes with a label can attach."""
-    requirement = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
-    size = {"storage": "1Gi"}
-    volume: Json = {
-        "capacity": size,
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "none",
-        "csi": {"driver": "tests.example", "volumeHandle": name},
-        "claimRef": {"namespace": place.namespace, "name": name},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [requirement]}},
-    }
-    place.admin.create("v1/persistentvolumes", obj("PersistentVolume", f"{place.namespace}-{name}", spec=volume))
-    claim = {"accessModes": ["ReadWriteMany"], "storageClassName": "none", "resources": {"requests": size}}
-    place.make(obj("PersistentVolumeClaim", name, spec=claim | {"volumeName": f"{place.namespace}-{name}"}))
-    source = {"claimName": name, "hotpluggable": True}
-    disks = [{"name": "data", "disk": {"bus": "scsi"}}]
-    return {
-        "domain": {"devices": {"disks": disks}, "memory": {"guest": "1Gi"}},
-        "volumes": [{"name": "data", "persistentVolumeClaim": source}],
-    }
-
-
-def _attachments(place: Place, node: str) -> list[KubeObject]:
-    """The pods that attach hotplugged volumes, of a node; empty: of none yet."""
-    found = [
-        pod
-        for pod in place.admin.list(PODS, place.namespace)
-        if pod["metadata"].get("labels", {}).get("kubevirt.io") == "hotplug-disk"
-    ]
-    return [pod for pod in found if pod["spec"].get("nodeName", "") == node]
-
-
 def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     """It is no blocker, its eviction is denied, and a node that cannot have it cannot have the VM."""
     place = apart
     eventually(place.real.is_empty, what="the VMs of other tests to end")
-    near = {**_hotplugged(place, "near", "zone", "a"), "nodeSelector": {"zone": "a"}}
+    near = {**hotplugged(place, "near", "zone", "a"), "nodeSelector": {"zone": "a"}}
     with cordoned(place, OTHERS):
-        for name, spec in (("near", near), ("here", _hotplugged(place, "here", HOSTNAME, DRAINED))):
+        for name, spec in (("near", near), ("here", hotplugged(place, "here", HOSTNAME, DRAINED))):
             place.make(_vm(name, spec, "mover"))
             place.running(name)
-        eventually(lambda: len(_attachments(place, DRAINED)) == 2, what="the volumes to be attached")
-    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
-    (step,) = plan(asyncio.run(from_cluster(Kubeconfig(str(kubeconfig)))), [DRAINED]).steps
+        eventually(lambda: len(attachments(place, DRAINED)) == 2, what="the volumes to be attached")
+    (step,) = plan(asyncio.run(from_cluster(place.kubeconfig())), [DRAINED]).steps
 
     assert {vm.name: (vm.code, vm.to) for vm in step.vms} == {
         "near": ("migrates", "node-2"),
@@ -152,13 +99,13 @@ def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     }
     assert (step.other_pods, step.blocked_pods) == (0, ())
     with cordoned(place, [DRAINED]):
-        for pod in _attachments(place, DRAINED):
+        for pod in attachments(place, DRAINED):
             assert "cannot evict hotplug pod" in place.evict(pod).message
         evict_all(place)
         eventually(lambda: place.get(VMIS, "near")["status"]["nodeName"] == "node-2", what="the one to move")
-        assert len(_attachments(place, "node-2")) == 1
+        assert len(attachments(place, "node-2")) == 1
         eventually(
-            lambda: any(map(is_unschedulable, _attachments(place, ""))), what="no node to attach the other volume"
+            lambda: any(map(is_unschedulable, attachments(place, ""))), what="no node to attach the other volume"
         )
         assert place.get(VMIS, "here")["status"]["nodeName"] == DRAINED
     for name in ("near", "here"):

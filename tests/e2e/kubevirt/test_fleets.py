@@ -26,14 +26,12 @@ from webhook.cli.explain import from_cluster, read_answer
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import DrainPlan, VmPlan
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.quantity import parse
 from webhook.policies.migration.explanation import MigrationExplanation, explain
 
 from .control_plane import ZONES, RunningKubeVirt
 from .nodes import LOCAL
-from .place import Place
-from .test_eviction import GONE, HOSTNAME, _attachments, _hotplugged, cordoned
+from .place import GONE, HOSTNAME, Place, attachments, cordoned, hotplugged
 
 pytestmark = pytest.mark.kubevirt
 
@@ -155,7 +153,7 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
     with cordoned(place, others):
         for vm in fleet.vms:
             if reach := fleet.volumes.get(_name(vm)):
-                attached, spec = _hotplugged(place, _name(vm), *reach), vm["spec"]["template"]["spec"]
+                attached, spec = hotplugged(place, _name(vm), *reach), vm["spec"]["template"]["spec"]
                 spec["volumes"] = attached["volumes"]
                 spec["domain"]["devices"] = attached["domain"]["devices"]
             place.make(vm)
@@ -199,7 +197,7 @@ def _starts(place: Place, name: str) -> bool:
 
 
 def _are_attached(place: Place, nodes: Sequence[str], count: int) -> bool:
-    return sum(len(_attachments(place, node)) for node in nodes) >= count
+    return sum(len(attachments(place, node)) for node in nodes) >= count
 
 
 def _make_quota(place: Place, spare: Mapping[str, int]) -> None:
@@ -231,7 +229,7 @@ def _name(found: Mapping[str, Any]) -> str:
 
 def _foretell(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, MigrationExplanation]]:
     """What the commands say, of the VMs of this namespace."""
-    kubeconfig = Kubeconfig(str(place.real.plane.kubeconfig_for("admin", ["system:masters"])))
+    kubeconfig = place.kubeconfig()
 
     async def read() -> tuple[DrainPlan, dict[str, MigrationExplanation]]:
         found = plan(await from_cluster(kubeconfig), fleet.drained)
@@ -340,7 +338,7 @@ def _look_at_those_that_stay(place: Place, drain: Drain, vms: Sequence[VmPlan]) 
         elif vm.code == report.NO_ATTACHMENT:
             # Where its target pod has no room, no pod is made that would attach the volume.
             waits = lambda vm=vm: (
-                any(map(is_unschedulable, _attachments(place, "")))
+                any(map(is_unschedulable, attachments(place, "")))
                 or ("with room" not in vm.reason and place.unschedulable(vm.name))
             )
             eventually(waits, what=f"no node to attach the volume of {vm.name}")

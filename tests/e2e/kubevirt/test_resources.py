@@ -22,11 +22,10 @@ from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node, parse_allocatable, to_scheduler_units
 
 from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, RunningKubeVirt
-from .place import Place
+from .place import DESCHEDULER, Place
 
 pytestmark = pytest.mark.kubevirt
 
-DESCHEDULER = {"requested-by": "sigs.k8s.io/descheduler"}
 # A label that all nodes have: it adds nothing, but lets the webhook deny.
 ANYWHERE = {"kubernetes.io/os": "linux"}
 HERE, SECOND, *OTHERS = sorted(ZONES)

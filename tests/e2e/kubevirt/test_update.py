@@ -15,14 +15,12 @@ from tests.e2e.support.workloads import VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast import report, update
 from webhook.forecast.report import MOVES, SHUTS_DOWN, STAYS, VmPlan
-from webhook.k8s.client.identity import Kubeconfig
 
 from .nodes import LOCAL
-from .place import Place
+from .place import GONE, HOSTNAME, Place
 
 pytestmark = pytest.mark.kubevirt
 
-HOSTNAME = "kubernetes.io/hostname"
 METHODS: tuple[Json, ...] = (
     {"workloadUpdateMethods": ["LiveMigrate", "Evict"], "batchEvictionInterval": "1s"},
     {"workloadUpdateMethods": ["LiveMigrate"]},
@@ -45,7 +43,6 @@ RANDOM: list[Json] = [
     {"evictionStrategy": "LiveMigrateIfPossible", "local": True},
     {"memory": "3Gi"},
 ]
-GONE = 404
 
 
 def _vm(name: str, wanted: Json) -> Json:
@@ -85,8 +82,8 @@ def test_what_is_said_of_an_update_is_what_happens(apart: Place, number: int) ->
         eventually(partial(_launched, place, name), what=f"{name} to run")
     methods = number % len(METHODS)
     real.update_by(METHODS[methods])
-    kubeconfig = Kubeconfig(str(real.plane.kubeconfig_for("admin", ["system:masters"])))
-    mine = [vm for vm in update.plan(asyncio.run(from_cluster(kubeconfig))).vms if vm.namespace == place.namespace]
+    planned = update.plan(asyncio.run(from_cluster(place.kubeconfig())))
+    mine = [vm for vm in planned.vms if vm.namespace == place.namespace]
     said, tag = {vm.name: vm.outcome for vm in mine}, f"update-{number}"
     real.update(tag)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -28,6 +30,23 @@ def parse(text: str) -> list[Json]:
 def rendered(overlay: str) -> list[Json]:
     """What `kubectl kustomize` makes of an overlay."""
     return parse((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text())
+
+
+def kustomization(directory: Path, overlay: str, *components: str) -> str:
+    """Writes a directory with an admin's own kustomization."""
+
+    def relative(*parts: str) -> str:
+        return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
+
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [relative("overlays", overlay)],
+        "components": [relative("components", component) for component in components],
+        "images": [{"name": "kubevirt-webhook", "newName": "registry.example/kubevirt-webhook", "newTag": "1"}],
+    }
+    (directory / "kustomization.yaml").write_text(json.dumps(content))
+    return str(directory)
 
 
 def rbac() -> list[Json]:
