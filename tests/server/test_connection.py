@@ -537,6 +537,7 @@ async def test_after_the_last_answer_nothing_is_taken(case: PieceCase) -> None:
 
 async def test_who_was_in_a_handshake_is_recycled_too(case: PieceCase) -> None:
     shaking_hands = Connection(case.server)
+    case.server.limiter.add(shaking_hands)
     case.server.recycle()
     shaking_hands.connection_made(transport := PieceTransport())
     shaking_hands.data_received(REQUEST)
