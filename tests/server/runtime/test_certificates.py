@@ -23,6 +23,7 @@ from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation, WebhookConfiguratio
 from certs.source import self_signed
 from tests import builders
 from tests.certs.memory import TERMS, CertsClock, KeptObject
+from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook import names
@@ -52,24 +53,30 @@ def settings(tmp_path: Path, **tls: Any) -> Settings:
     return msgspec.structs.replace(whole, tls=msgspec.structs.replace(whole.tls, **{**files, **tls}))
 
 
-async def wait(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve nothing until the client leaves."""
+async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Write a byte, and nothing more until the client leaves."""
     with contextlib.suppress(ConnectionError, ssl.SSLError):
+        writer.write(b".")
         await writer.wait_closed()
 
 
-async def served(certificates: Certificates) -> bytes:
-    """The certificate of a handshake, DER."""
+async def served(certificates: Certificates, client: Path | None = None) -> bytes:
+    """The certificate of a handshake, DER; nothing where that of the client is not accepted."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    if client:
+        trust.load_cert_chain(client)
 
-    async with await asyncio.start_server(wait, "127.0.0.1", 0, ssl=certificates.listener) as server:
+    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.listener) as server:
         port = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
         der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.close()
-        await writer.wait_closed()
-    return der
+        greeting = b""
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            greeting = await reader.read(1)
+            writer.close()
+            await writer.wait_closed()
+    return der if greeting else b""
 
 
 def der(pair: Pair) -> bytes:
@@ -153,25 +160,31 @@ async def test_a_change_that_cannot_be_checked_is_tried_again(
 
 
 async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:
-    first, second = self_signed(["a"]), self_signed(["b"])
-    write(tmp_path, first)
+    write(tmp_path, self_signed(["a"]))
+    first, second = Pki(tmp_path / "first"), Pki(tmp_path / "second")
     ca = tmp_path / "ca"
-    ca.write_bytes(first.certificate)
+    ca.write_bytes(first.ca.read_bytes())
     log, recycled = CertificatesLog(), []
     tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
     certificates = Certificates(tls, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
     following = asyncio.create_task(certificates.follow())
+
+    async def accepted() -> list[bool]:
+        return [bool(await served(certificates, pki.client("apiserver"))) for pki in (first, second)]
+
+    assert await accepted() == [True, False]
     ca.write_bytes(b"nothing")
     await until(lambda: certificates.reloads["rejected"] == 1)
     ca.write_bytes(b"-----BEGIN CERTIFICATE-----")
     await until(lambda: certificates.reloads["rejected"] == 2)
     assert recycled == []
-    ca.write_bytes(second.certificate)
+    ca.write_bytes(second.ca.read_bytes())
     await until(lambda: certificates.reloads["accepted"])
     following.cancel()
 
     assert recycled == [1]
+    assert await accepted() == [False, True]
     none = msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(none, "localhost", CertificatesLog())
@@ -200,7 +213,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     log, bundles = CertificatesLog(), Told()
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
 
-    async with await asyncio.start_server(wait, "127.0.0.1", 0, ssl=certificates.listener) as server:
+    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.listener) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         bundles.found = NotNow("grant get on this")
         probing = asyncio.create_task(certificates.probe(address, bundles))
