@@ -312,11 +312,7 @@ async def test_handshakes_that_are_none(server: ServedApp) -> None:
         # An alert, or the server's own hello if the client's still makes sense; never output of the application.
         assert answer[:1] in (b"", b"\x15", b"\x16")
         assert b"HTTP" not in answer
-    assert await plain(server, REQUEST) in (
-        b"",
-        b"\x15\x03\x01\x00\x02\x02\x46",
-        b"\x15\x03\x01\x00\x02\x02\x50",
-    )
+    assert await plain(server, REQUEST) in (b"", b"\x15\x03\x01\x00\x02\x02\x46", b"\x15\x03\x01\x00\x02\x02\x50")
     await until(lambda: len(server.server.open) == 0, "nobody to have come through")
     await unharmed(server)
 
