@@ -26,7 +26,8 @@ from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES, Devic
 
 CREATED_BY: Final = "kubevirt.io/created-by"
 
-V = TypeVar("V", bound=Object)
+K = TypeVar("K")
+V = TypeVar("V")
 Place: TypeAlias = tuple[str, str]  # namespace and name
 
 
@@ -107,32 +108,23 @@ class ClusterSnapshot:
         self.namespaces: Final = {each.meta.name or "": each for each in objects.namespaces}
         self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
         self.migrations: Final = {place_of(each): each for each in objects.migrations}
-        self.unfinished: Final[dict[Place, list[machines.Migration]]] = {}
-        for migration in objects.migrations:
-            if migration.is_unfinished:
-                place = (migration.meta.namespace or "", migration.vmi_name)
-                self.unfinished.setdefault(place, []).append(migration)
-        self._budgets: Final[dict[str, list[tuple[PodSelector, PodDisruptionBudget]]]] = {}
-        for budget in objects.budgets:
-            selector = PodSelector(None, expressions_of(budget.spec.selector if budget.spec else None))
-            self._budgets.setdefault(budget.meta.namespace or "", []).append((selector, budget))
-        self.quotas: Final = _by_namespace(objects.quotas)
-        self.limit_ranges: Final = _by_namespace(objects.limit_ranges)
+        unfinished = (each for each in objects.migrations if each.is_unfinished)
+        self.unfinished: Final = _group(((each.meta.namespace or "", each.vmi_name), each) for each in unfinished)
+        selectors = ((expressions_of(each.spec.selector if each.spec else None), each) for each in objects.budgets)
+        self._budgets: Final = _group(
+            (each.meta.namespace or "", (PodSelector(None, expressions), each)) for expressions, each in selectors
+        )
+        self.quotas: Final = _group((each.meta.namespace or "", each) for each in objects.quotas)
+        self.limit_ranges: Final = _group((each.meta.namespace or "", each) for each in objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
-        self.launchers: Final[dict[str, list[machines.LauncherPod]]] = {}
         # Users can write the label into any pod, with the UID of any VM.
         owners = {(vmi.meta.namespace, vmi.meta.uid) for vmi in objects.vmis}
-        for pod in objects.pods:
-            owner = pod.meta.label(CREATED_BY)
-            if owner and not pod.is_over and (pod.meta.namespace, owner) in owners:
-                self.launchers.setdefault(owner, []).append(pod)
+        pods = [(pod.meta.label(CREATED_BY), pod) for pod in objects.pods if not pod.is_over]
+        self.launchers: Final = _group((uid, pod) for uid, pod in pods if uid and (pod.meta.namespace, uid) in owners)
         self.carriers: Final = frozenset(place_of(pod) for pods in self.launchers.values() for pod in pods)
-        self.attachments: Final[dict[Place, list[machines.LauncherPod]]] = {}
-        for pod in objects.pods:
-            place = (pod.meta.namespace or "", pod.launcher)
-            if place in self.carriers and not pod.is_over:
-                self.attachments.setdefault(place, []).append(pod)
+        carried = (((pod.meta.namespace or "", pod.launcher), pod) for _, pod in pods)
+        self.attachments: Final = _group((place, pod) for place, pod in carried if place in self.carriers)
         self.rules: Final[dict[str | None, MigrationRules]] = {}
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
@@ -175,10 +167,10 @@ class ClusterSnapshot:
         return [budget for selector, budget in budgets if selector.matches(namespace, labels)]
 
 
-def _by_namespace(objects: Iterable[V]) -> dict[str, list[V]]:
-    found: dict[str, list[V]] = {}
-    for each in objects:
-        found.setdefault(each.meta.namespace or "", []).append(each)
+def _group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found
 
 

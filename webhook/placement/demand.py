@@ -183,8 +183,7 @@ def _render_requests(
     domain = vmi.domain
     own = domain.resources or machines.GuestResources()
     explicit = read_resource_list(own.requests or {})
-    devices = domain.devices.by_resource() if domain.devices and not pod else {}
-    rendered = {} if pod else {name: number * _NANOS for name, number in devices.items()} | explicit
+    rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
     is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
     if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):

@@ -345,6 +345,11 @@ class Devices(View, frozen=True):
         """Whether a disk takes a persistent reservation of its LUN."""
         return any(disk and disk.lun and disk.lun.reservation for disk in self.disks or ())
 
+    def requests(self) -> dict[str, int]:
+        """What KubeVirt requests for them, in billionths."""
+        count = self.by_resource() if self.gpus or self.host_devices else {}
+        return {resource: number * 10**9 for resource, number in count.items()} if count else {}
+
 
 class _CpuFeature(View, frozen=True):
     name: str | None = None

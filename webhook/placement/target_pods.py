@@ -378,8 +378,9 @@ def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) 
 
 def _resource_requirements(requests: Mapping[str, int], configuration: ClusterConfig) -> list[Requirement]:
     """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
-    others = [item for item in requests.items() if item[0] != nodes.KVM_DEVICE]
-    requested: list[Requirement] = [Allocatable(Origin.RESOURCES, resource, amount) for resource, amount in others]
+    requested: list[Requirement] = [
+        Allocatable(Origin.RESOURCES, name, amount) for name, amount in requests.items() if name != nodes.KVM_DEVICE
+    ]
     if configuration.needs_kvm:
         kvm = requests.get(nodes.KVM_DEVICE)
         requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
