@@ -10,7 +10,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.fields import DefinedFields, Definitions
 from webhook.kubevirt.types import core
@@ -117,7 +117,7 @@ def _absent(shape: Shape, schema: DefinitionSchema, path: str) -> Iterator[str]:
 
     A field that KubeVirt always writes is never among them: no release of it is without, and the rules count on it.
     """
-    if isinstance(shape, Value | OrNull):
+    if isinstance(shape, OrNull):
         yield from _absent(shape.shape, schema, path)
     elif isinstance(shape, List):
         if schema.items is not None:

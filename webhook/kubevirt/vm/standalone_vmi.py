@@ -74,7 +74,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         if cause is not None:
             raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))
     # Only the annotations and the spec can be others than before.
-    parts = {name: cast("structs.Value", shape.fields[name]).shape for name in ("metadata", "spec")}
+    parts = {name: cast("structs.Struct", shape.fields[name]) for name in ("metadata", "spec")}
     written = {name: structs.share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
     return Filled(before, {**before, **written})
 
