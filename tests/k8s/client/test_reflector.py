@@ -28,7 +28,6 @@ from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import (
     CURRENT_SECONDS,
     QUIET_SECONDS,
-    ByteLimitedStore,
     LineBuffer,
     ObjectName,
     ObjectStore,
@@ -829,7 +828,7 @@ OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", 
 
 @given(st.lists(st.tuples(OBJECTS, st.sampled_from(["put", "drop", "refuse"]), st.integers(1, 9))))
 def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, str, int]]) -> None:
-    room: ByteLimitedStore[Namespace] = ByteLimitedStore(lambda view: len(view.meta.name or ""), 20, 10)
+    room: ObjectStore[Namespace] = ObjectStore(20, 10, lambda view: len(view.meta.name or ""))
     expected: dict[ObjectName, Namespace] = {}
     missing: set[str] = set()
     for name, step, size in steps:

@@ -56,72 +56,32 @@ ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
 
 class ObjectStore(Generic[V]):
-    """Where a `Reflector` keeps its objects, by name, up to a number; each list begins with a new one.
+    """Where a `Reflector` keeps its objects, up to what they cost, in all and for each namespace: tenants write them.
+
+    Each list begins with a new one. A namespace of which an object was not kept counts as incomplete from then on.
 
     Args:
-        most: their number; what comes beyond is not kept.
-    """
-
-    def __init__(self, most: int = sys.maxsize) -> None:
-        self._most: Final = most
-        self._kept: Final[dict[ObjectName, V]] = {}
-
-    def get(self, name: ObjectName) -> V | None:
-        """The object of a name; None where it is not kept."""
-        return self._kept.get(name)
-
-    def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
-        if name not in self._kept and len(self._kept) >= self._most:
-            return False
-        self._kept[name] = view
-        return True
-
-    def drop(self, name: ObjectName) -> V | None:
-        """Forget an object that the API server has deleted; returns what was kept of it."""
-        return self._kept.pop(name, None)
-
-    def reject(self, name: ObjectName) -> None:
-        """Forget an object that exists and is not to be kept, for example because it is too large."""
-        self.drop(name)
-
-    def names(self) -> Iterable[ObjectName]:
-        """The names of what is kept."""
-        return self._kept
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._kept.values())
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
-class ByteLimitedStore(ObjectStore[V]):
-    """Keeps objects up to a number of bytes, in all and for each namespace: tenants write them.
-
-    A namespace of which an object was not kept counts as incomplete from then on.
-
-    Args:
-        cost: the bytes that an object takes.
-        in_all: bytes at most.
-        a_namespace: bytes at most; cluster-wide objects share one such part.
+        in_all: the cost of all objects at most.
+        a_namespace: that of a namespace's objects at most; cluster-wide objects share one such part.
+        cost: what an object costs, for example the bytes that it takes; by default 1, so that their number is bounded.
 
     Attributes:
-        size: the bytes of what is kept.
+        size: the cost of what is kept.
     """
 
-    def __init__(self, cost: Callable[[V], int], in_all: int, a_namespace: int) -> None:
-        super().__init__()
-        self._cost: Final = cost
+    def __init__(
+        self, in_all: int = sys.maxsize, a_namespace: int = sys.maxsize, cost: Callable[[V], int] = lambda _: 1
+    ) -> None:
         self._in_all: Final = in_all
         self._a_namespace: Final = a_namespace
+        self._cost: Final = cost
         self._inside: Final[dict[str, dict[str, V]]] = {}
         self._sizes: Final[dict[str, int]] = {}
         self._incomplete: Final[set[str]] = set()
         self.size = 0
 
     def get(self, name: ObjectName) -> V | None:
-        """What is kept of an object; None where nothing is."""
+        """The object of a name; None where it is not kept."""
         kept = self._inside.get(name[0])
         return kept.get(name[1]) if kept else None
 
@@ -133,20 +93,23 @@ class ByteLimitedStore(ObjectStore[V]):
         return [kept[name] for name in sorted(kept)]
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object; False where its namespace or the whole store has no bytes left."""
-        self.drop(name)
+        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
         namespace, cost = name[0], self._cost(view)
-        taken = self._sizes.get(namespace, 0) + cost
-        if taken > self._a_namespace or self.size + cost > self._in_all:
-            self._incomplete.add(namespace)
+        kept = self._inside.get(namespace) or {}
+        former = kept.get(name[1])
+        more = cost if former is None else cost - self._cost(former)
+        taken = self._sizes.get(namespace, 0) + more
+        if taken > self._a_namespace or self.size + more > self._in_all:
+            self.reject(name)
             return False
-        self._inside.setdefault(namespace, {})[name[1]] = view
+        kept[name[1]] = view
+        self._inside[namespace] = kept
         self._sizes[namespace] = taken
-        self.size += cost
+        self.size += more
         return True
 
     def drop(self, name: ObjectName) -> V | None:
-        """Forget an object that the API server has deleted, and free its bytes."""
+        """Forget an object that the API server has deleted; returns what was kept of it."""
         namespace = name[0]
         kept = self._inside.get(namespace) or {}
         if (view := kept.pop(name[1], None)) is not None:
@@ -158,7 +121,7 @@ class ByteLimitedStore(ObjectStore[V]):
         return view
 
     def reject(self, name: ObjectName) -> None:
-        """Forget an object that exists but cannot be kept."""
+        """Forget an object that exists and is not to be kept, for example because it is too large."""
         self.drop(name)
         self._incomplete.add(name[0])
 
