@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
@@ -78,31 +78,6 @@ _CPU_REQUEST: Final = quantity.parse("100m")
 # In percent: the guest gets as much memory as is requested for it.
 MEMORY_OVERCOMMIT: Final = 100
 _HYPERV_DIRECT: Final = "hyperv-direct"
-# The attributes of `ClusterConfig` that a member of the configuration sets, and its path.
-_MEMBERS: Final = {
-    "reference_policy": "instancetype.referencePolicy",
-    "network_interface": "network.defaultNetworkInterface",
-    "permit_bridge": "network.permitBridgeInterfaceOnPodNetwork",
-    "cpu_request": "cpuRequest",
-    "cpu_model": "cpuModel",
-    "eviction_strategy": "evictionStrategy",
-    "max_cpu_sockets": "liveUpdateConfiguration.maxCpuSockets",
-    "max_guest": "liveUpdateConfiguration.maxGuest",
-    "max_hotplug_ratio": "liveUpdateConfiguration.maxHotplugRatio",
-    "qgs_socket_path": "confidentialCompute.tdx.attestation.qgsSocketPath",
-    "default_runtime_class": "defaultRuntimeClass",
-    "parallel_migrations": "migrations.parallelMigrationsPerCluster",
-    "outbound_migrations": "migrations.parallelOutboundMigrationsPerNode",
-    "migration_bandwidth": "migrations.bandwidthPerMigration",
-    "migration_timeout_seconds_per_gib": "migrations.completionTimeoutPerGiB",
-    "allow_post_copy": "migrations.allowPostCopy",
-    "allow_workload_disruption": "migrations.allowWorkloadDisruption",
-    "node_selectors": "developerConfiguration.nodeSelectors",
-    "use_emulation": "developerConfiguration.useEmulation",
-    "cpu_allocation_ratio": "developerConfiguration.cpuAllocationRatio",
-    "memory_overcommit": "developerConfiguration.memoryOvercommit",
-    "overhead_ratio": "additionalGuestMemoryOverheadRatio",
-}
 _AMOUNTS: Final = ("cpu_request", "max_guest", "migration_bandwidth")
 
 
@@ -146,33 +121,33 @@ class ClusterConfig:
 
     default_architecture: str = AMD64
     machine_types: dict[str, str] = field(default_factory=lambda: _machine_types(NEWEST))
-    reference_policy: str = "reference"
-    network_interface: str = "bridge"
-    permit_bridge: bool = True
-    cpu_request: Quantity = _CPU_REQUEST
-    cpu_model: str = ""
-    eviction_strategy: str = "None"
+    reference_policy: Annotated[str, "instancetype.referencePolicy"] = "reference"
+    network_interface: Annotated[str, "network.defaultNetworkInterface"] = "bridge"
+    permit_bridge: Annotated[bool, "network.permitBridgeInterfaceOnPodNetwork"] = True
+    cpu_request: Annotated[Quantity, "cpuRequest"] = _CPU_REQUEST
+    cpu_model: Annotated[str, "cpuModel"] = ""
+    eviction_strategy: Annotated[str, "evictionStrategy"] = "None"
     live_update: bool = True
-    max_cpu_sockets: int = 0
-    max_guest: Quantity | None = None
-    max_hotplug_ratio: int = 4
-    memory_overcommit: int = MEMORY_OVERCOMMIT
-    cpu_allocation_ratio: int = 10
-    overhead_ratio: str = ""
-    node_selectors: Mapping[str, str] = field(default_factory=dict)
-    use_emulation: bool = False
+    max_cpu_sockets: Annotated[int, "liveUpdateConfiguration.maxCpuSockets"] = 0
+    max_guest: Annotated[Quantity | None, "liveUpdateConfiguration.maxGuest"] = None
+    max_hotplug_ratio: Annotated[int, "liveUpdateConfiguration.maxHotplugRatio"] = 4
+    memory_overcommit: Annotated[int, "developerConfiguration.memoryOvercommit"] = MEMORY_OVERCOMMIT
+    cpu_allocation_ratio: Annotated[int, "developerConfiguration.cpuAllocationRatio"] = 10
+    overhead_ratio: Annotated[str, "additionalGuestMemoryOverheadRatio"] = ""
+    node_selectors: Annotated[Mapping[str, str], "developerConfiguration.nodeSelectors"] = field(default_factory=dict)
+    use_emulation: Annotated[bool, "developerConfiguration.useEmulation"] = False
     hypervisor: str = ""
-    default_runtime_class: str = ""
-    parallel_migrations: int = 5
-    outbound_migrations: int = 2
-    migration_bandwidth: Quantity | None = None
-    migration_timeout_seconds_per_gib: int = 150
-    allow_post_copy: bool = False
-    allow_workload_disruption: bool | None = None
+    default_runtime_class: Annotated[str, "defaultRuntimeClass"] = ""
+    parallel_migrations: Annotated[int, "migrations.parallelMigrationsPerCluster"] = 5
+    outbound_migrations: Annotated[int, "migrations.parallelOutboundMigrationsPerNode"] = 2
+    migration_bandwidth: Annotated[Quantity | None, "migrations.bandwidthPerMigration"] = None
+    migration_timeout_seconds_per_gib: Annotated[int, "migrations.completionTimeoutPerGiB"] = 150
+    allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
+    allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
-    qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
+    qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
@@ -290,6 +265,12 @@ def _chosen_machine_types(given: Json, rules: Rules) -> dict[str, str]:
 
 
 DEFAULTS: Final = ClusterConfig()
+# The attributes that a member of the configuration sets, and its path.
+_MEMBERS: Final = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(ClusterConfig, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
 
 
 def _is_valid(given: Json, *, is_newer: bool) -> bool:
