@@ -166,7 +166,10 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rule
     if "preferredMachineType" in preference.get("machine", {}):
         machine_type(preference, domain)
     if "clock" in preference:
-        _clock(preference["clock"], domain)
+        clock, preferred = domain.setdefault("clock", {}), preference["clock"]
+        if not clock.keys() & {"utc", "timezone"}:
+            clock.update(copy_json(preferred.get("preferredClockOffset", {})))
+        _fill(clock, "timer", preferred.get("preferredTimer"))
     _fill(spec, "subdomain", preference.get("preferredSubdomain"))
     _fill(spec, "terminationGracePeriodSeconds", preference.get("preferredTerminationGracePeriodSeconds"))
     architecture(preference, spec)
@@ -251,21 +254,16 @@ def _devices(preferred: Json, spec: Json, rules: Rules) -> None:
     autoattach({"devices": preferred}, spec)
     for disk in devices.get("disks", ()):
         _disk(preferred, disk)
-    networks: dict[str, Json] = {}
-    for network in spec.get("networks", ()):
-        networks.setdefault(network["name"], network)
+    # Of several networks of a name, the first.
+    networks = {network["name"]: network for network in reversed(spec.get("networks", ()))}
     for interface in devices.get("interfaces", ()):
         _interface(preferred, interface, networks)
     for device in devices.get("inputs", ()):
         _fill(device, "bus", preferred.get("preferredInputBus"))
         if preferred.get("preferredInputType"):
             device["type"] = device.get("type") or preferred["preferredInputType"]
-    if "preferredPanicDeviceModel" in preferred:
-        _panic_devices(preferred["preferredPanicDeviceModel"], devices, rules)
-
-
-def _panic_devices(model: str, devices: Json, rules: Rules) -> None:
-    if rules.has(ADDS_PREFERRED_PANIC_DEVICE):
+    model = preferred.get("preferredPanicDeviceModel")
+    if model is not None and rules.has(ADDS_PREFERRED_PANIC_DEVICE):
         devices["panicDevices"] = devices.get("panicDevices") or [{}]
     for device in devices.get("panicDevices", ()):
         _fill(device, "model", model)
@@ -289,8 +287,7 @@ def _interface(preferred: Json, interface: Json, networks: dict[str, Json]) -> N
     _fill(interface, "model", preferred.get("preferredInterfaceModel"))
     if "preferredInterfaceMasquerade" not in preferred or any(binding in interface for binding in BINDINGS):
         return
-    network = networks.get(interface["name"], {})
-    if "pod" in network:
+    if "pod" in networks.get(interface["name"], {}):
         interface["masquerade"] = copy_json(preferred["preferredInterfaceMasquerade"])
 
 
@@ -319,13 +316,6 @@ def _firmware(preferred: Json, domain: Json) -> None:
             bootloader["efi"] = {}
     if "efi" in bootloader:
         _fill(bootloader["efi"], "secureBoot", preferred.get("preferredUseSecureBoot"))
-
-
-def _clock(preferred: Json, domain: Json) -> None:
-    clock = domain.setdefault("clock", {})
-    if not clock.keys() & {"utc", "timezone"}:
-        clock.update(copy_json(preferred.get("preferredClockOffset", {})))
-    _fill(clock, "timer", preferred.get("preferredTimer"))
 
 
 _INSTANCETYPE: Final = "spec.instancetype"
