@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
@@ -25,51 +24,21 @@ from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import REVISIONS
 from webhook.lru import LruCache
 
-
-class NegativeCache:
-    """How many lookups of late have found nothing, to bound what made-up names cost the API server.
-
-    Misses are counted, and not kept as answers: what did not exist a moment ago may exist now.
-
-    Args:
-        limit: so many in a period are too many.
-        seconds: the period.
-    """
-
-    def __init__(self, limit: int, seconds: float) -> None:
-        self._last: Final[deque[float]] = deque(maxlen=limit)
-        self._seconds: Final = seconds
-
-    def add(self, now: float) -> None:
-        """Count a miss, on a monotonic clock."""
-        self._last.append(now)
-
-    def too_many(self, now: float) -> bool:
-        """Whether the limit is reached."""
-        return len(self._last) == self._last.maxlen and now - self._last[0] < self._seconds
-
-
 # From the first review of a request to its last; the API server waits 3 s for each at most.
 SHARED_SECONDS: Final = 1.0
 SHARED_BYTES: Final = 1024 * 1024
 
 
 class RecentAnswers:
-    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock.
+    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock."""
 
-    Args:
-        seconds: how old an answer may be.
-        most: bytes of all answers.
-    """
-
-    def __init__(self, seconds: float = SHARED_SECONDS, most: int = SHARED_BYTES) -> None:
-        self._seconds: Final = seconds
-        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](most, lambda answer: len(answer[1]))
+    def __init__(self) -> None:
+        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](SHARED_BYTES, lambda answer: len(answer[1]))
 
     def get(self, name: ObjectName, now: float) -> bytes | None:
         """The answer; None where there is none that is young enough."""
         answer = self._answers.get(name)
-        if answer and now - answer[0] >= self._seconds:
+        if answer and now - answer[0] >= SHARED_SECONDS:
             self._answers.drop(name)
             return None
         return answer[1] if answer else None

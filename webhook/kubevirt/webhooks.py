@@ -63,7 +63,11 @@ def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], s
     if not domain["cpu"].get("model"):
         domain["cpu"]["model"] = configuration.cpu_model or "host-model"
         note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
-    _status(vmi, domain)
+    guest = domain.get("memory", {}).get("guest")
+    if guest is not None:
+        vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
+    parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
+    vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
     if architecture != ARM64 and configuration.live_update:
         defaults.max_sockets(domain["cpu"], configuration, note)
         defaults.max_guest(domain, architecture, configuration, note)
@@ -149,14 +153,6 @@ def _architecture_defaults(domain: Json, architecture: str, rules: Rules) -> Non
         device["action"] = device.get("action") or "reset"
 
 
-def _status(vmi: Json, domain: Json) -> None:
-    guest = domain.get("memory", {}).get("guest")
-    if guest is not None:
-        vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
-    parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
-    vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
-
-
 # The spec of what a decoded VM names; None where it is missing.
 Find = Callable[[Matcher, Json], Json | None]
 
@@ -185,12 +181,12 @@ class VmAdmission:
         return self.code == 200
 
 
-def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
+def deny(causes: Sequence[Cause]) -> VmAdmission:
     """A denial with its causes, as KubeVirt answers it: the first ten, and how many more there are."""
     message = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
     more = len(causes) - CAUSES_SHOWN
     text = f"{message}, and {more} more validation errors" if more > 0 else message
-    return VmAdmission(422, text, tuple(causes[:CAUSES_SHOWN]), warnings)
+    return VmAdmission(422, text, tuple(causes[:CAUSES_SHOWN]))
 
 
 def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function

@@ -23,6 +23,7 @@ from tests.cluster.fake_apiserver import DEEP, EtcdCopy, FakeApiServer, FakeCloc
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook.errors import Unavailable
+from webhook.k8s.client import api
 from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import (
@@ -795,8 +796,9 @@ def test_lines_come_whole_however_they_are_cut(lines: list[bytes], data: st.Data
     assert (found, buffer.feed(b""), buffer.feed(b"\n")) == (lines, [], [b"an open end"])
 
 
-def test_a_line_without_end_is_broken_off() -> None:
-    buffer = LineBuffer(100)
+def test_a_line_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "LARGEST_ANSWER_BYTES", 100)
+    buffer = LineBuffer()
     assert buffer.feed(b"x" * 90 + b"\n" + b"x" * 90) == [b"x" * 90]
     with pytest.raises(TooLargeError):
         buffer.feed(b"x" * 11)

@@ -215,14 +215,9 @@ _decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
 
 
 class LineBuffer:
-    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces.
+    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces."""
 
-    Args:
-        most: bytes that a line may have.
-    """
-
-    def __init__(self, most: int = api.LARGEST_ANSWER_BYTES) -> None:
-        self._most: Final = most
+    def __init__(self) -> None:
         self._open: list[bytes] = []
         self._size = 0
 
@@ -236,8 +231,8 @@ class LineBuffer:
         if rest:
             self._open.append(rest)
             self._size += len(rest)
-        if self._size > self._most:
-            raise TooLargeError(self._most)
+        if self._size > api.LARGEST_ANSWER_BYTES:
+            raise TooLargeError(api.LARGEST_ANSWER_BYTES)
         return ended
 
 

@@ -98,10 +98,6 @@ def _check_quantity(value: Any) -> str:
         raise WrongValue(error.what) from None
 
 
-def _check_int_or_string(value: Any) -> int | str:
-    return value if type(value) is str else _check_integer(*_INT32, value)
-
-
 def check_of(exact: Any) -> Callable[[Any], object] | None:
     """What raises `msgspec.ValidationError` for each value that is not left as it is; None: no value is."""
     if exact is NEVER:
@@ -527,7 +523,10 @@ QUANTITY: Final = Amount()
 QUANTITY_ALWAYS: Final = Amount(always=True)
 QUANTITY_COMPUTED: Final = Amount(computed=True)
 INT_OR_STRING_ALWAYS: Final = Scalar(
-    _check_int_or_string, 0, always=True, exact=Annotated[int, Meta(ge=_INT32[0], le=_INT32[1])] | str
+    lambda value: value if type(value) is str else _check_integer(*_INT32, value),
+    zero=0,
+    always=True,
+    exact=Annotated[int, Meta(ge=_INT32[0], le=_INT32[1])] | str,
 )
 EMPTY: Final = Struct()
 FREE: Final = Free()
