@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -222,19 +222,18 @@ class FileReader:
             return _not_in_files(resource, namespace)
         key = (resource, namespace, tuple(query.items()))
         if key not in self._lists:
-            self._lists[key] = tuple(self._decoded(resource, [value for value in values if _is_selected(value, query)]))
+            objects = []
+            for value in (each for each in values if _is_selected(each, query)):
+                try:
+                    objects.append(msgspec.convert(value, resource.view))
+                except UNDECODABLE:
+                    self.malformed[resource.kind] += 1
+            self._lists[key] = tuple(objects)
         return self._lists[key]
 
     def _values(self, resource: Resource[Any], namespace: str) -> list[Json]:
         values = self._files.objects(resource.kind)
         return [value for value in values if not namespace or value["metadata"].get("namespace") == namespace]
-
-    def _decoded(self, resource: Resource[V], values: Sequence[Json]) -> Iterator[V]:
-        for value in values:
-            try:
-                yield msgspec.convert(value, resource.view)
-            except UNDECODABLE:
-                self.malformed[resource.kind] += 1
 
 
 def _not_in_files(resource: Resource[Any], namespace: str) -> FileGap:

@@ -13,7 +13,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, Topology
+from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, SPREAD
 from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection
 from webhook.kubevirt.releases.capabilities import (
     ARCHITECTURE_FROM_DATA_SOURCE,
@@ -404,12 +404,12 @@ def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     wanted = preferences.preferred_topology(spec)
     if wanted is None:
         return deny([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
-    causes = _check_spread(spec) if wanted is Topology.SPREAD else []
+    causes = _check_spread(spec) if wanted == SPREAD else []
     warnings = []
     if name in DEPRECATED:
         warnings.append(
             f"PreferredCPUTopology {name} is deprecated for removal in a future release, please use "
-            f"{DEPRECATED[name].value} instead"
+            f"{DEPRECATED[name]} instead"
         )
     return _answer(causes, warnings)
 

@@ -8,7 +8,6 @@ overwrite the user's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from math import prod
 from typing import Final, NamedTuple
 
@@ -21,18 +20,11 @@ from webhook.kubevirt.rules import NEWEST, Rules
 GUEST_FIELD: Final = "instancetype.spec.cpu.guest"
 
 
-class Topology(Enum):
-    """The preferred topology; the values are KubeVirt's current names."""
-
-    SOCKETS = "sockets"
-    CORES = "cores"
-    THREADS = "threads"
-    SPREAD = "spread"
-    ANY = "any"
-
-
-DEPRECATED: Final = {f"prefer{topology.value.capitalize()}": topology for topology in Topology}
-_NAMES: Final = {topology.value: topology for topology in Topology} | DEPRECATED
+# The preferred topology, by KubeVirt's current names and by those that they replace.
+SPREAD: Final = "spread"
+_TOPOLOGIES: Final = ("sockets", "cores", "threads", SPREAD, "any")
+DEPRECATED: Final = {f"prefer{topology.capitalize()}": topology for topology in _TOPOLOGIES}
+_NAMES: Final = dict(zip(_TOPOLOGIES, _TOPOLOGIES, strict=True)) | DEPRECATED
 
 SOCKETS_CORES: Final = "SocketsCores"
 CORES_THREADS: Final = "CoresThreads"
@@ -52,10 +44,10 @@ class VcpuSpread(NamedTuple):
     ratio: int
 
 
-def preferred_topology(preference: Json | None) -> Topology | None:
+def preferred_topology(preference: Json | None) -> str | None:
     """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
-    return Topology.SOCKETS if name is None else _NAMES.get(name)
+    return "sockets" if name is None else _NAMES.get(name)
 
 
 def preferred_spread(preference: Json | None) -> VcpuSpread:
@@ -75,11 +67,11 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
     if guest == 1:
         return 1, 1, 1
     topology = preferred_topology(preference)
-    if topology is Topology.CORES:
+    if topology == "cores":
         return 1, guest, 1
-    if topology is Topology.THREADS:
+    if topology == "threads":
         return 1, 1, guest
-    if topology is Topology.SPREAD:
+    if topology == SPREAD:
         return _divide_spread(guest, preferred_spread(preference))
     return (1, 1, 1) if topology is None else (guest, 1, 1)
 
@@ -108,7 +100,7 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
     Raises:
         Crash: the ratio is zero.
     """
-    if preferred_topology(preference) is not Topology.SPREAD:
+    if preferred_topology(preference) != SPREAD:
         return None
     wanted = preferred_spread(preference)
     across, ratio = wanted
@@ -370,12 +362,12 @@ def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
     wanted = preferred_topology(preference)
     if wanted is None:
         return None, ""
-    if wanted is Topology.SPREAD:
+    if wanted == SPREAD:
         across = preferred_spread(preference).across
         return ACROSS.get(across, ()), across
-    if wanted is Topology.ANY:
+    if wanted == "any":
         return ("cores", "sockets", "threads"), "cores, sockets and threads"
-    return (wanted.value,), wanted.value
+    return (wanted,), wanted
 
 
 def _memory(required: str, instancetype: Json | None, domain: Json) -> tuple[str, list[str]] | None:
