@@ -31,6 +31,7 @@ from webhook.k8s.client.api import (
     list_failure,
 )
 from webhook.k8s.client.list_pages import fetch_list, pages
+from webhook.k8s.json_tree import member
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
@@ -251,13 +252,8 @@ def _is_selected(value: Json, query: Mapping[str, str]) -> bool:
     labels = {f"{name}={text}" for name, text in (value["metadata"].get("labels") or {}).items()}
     fields = [pair.partition("=") for pair in query.get("fieldSelector", "").split(",") if pair]
     wanted = {pair for pair in query.get("labelSelector", "").split(",") if pair}
-    return wanted <= labels and all(_field(value, path) == text for path, _, text in fields)
-
-
-def _field(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return "" if value is None else value
+    shown = ((member(value, path), text) for path, _, text in fields)
+    return wanted <= labels and all(("" if found is None else found) == text for found, text in shown)
 
 
 class OnceCluster(Cluster):

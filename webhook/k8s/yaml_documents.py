@@ -15,7 +15,6 @@ import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 from pathlib import Path
 from sys import intern
@@ -26,6 +25,7 @@ import yaml
 from yaml import events
 
 from webhook.errors import InputError, InputErrors, quote
+from webhook.k8s.json_tree import is_too_deep
 from webhook.text import SURROGATE
 
 # Manifests compress to a twentieth; a file that unfolds to a hundred times its size is none, or a bomb.
@@ -518,9 +518,6 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
     return f"is not valid YAML: {error.problem}" + (f" ({context})" if context else ""), line, ""
 
 
-_COLLECTIONS: Final = frozenset({dict, list})
-
-
 def _parse_json(data: bytes, where: str) -> Iterator[Document]:
     text = _text(data, where)
     try:
@@ -531,11 +528,7 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
         raise InputError(f"is not valid JSON: {problem}", f"{where}:{line}") from error
     except RecursionError as error:
         raise InputError(TOO_DEEP_TEXT, where) from error
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MAX_DEPTH):
-        children = chain.from_iterable([parent.values() if type(parent) is dict else parent for parent in level])
-        level = [child for child in children if type(child) in _COLLECTIONS]
-    if level:
+    if is_too_deep(value, MAX_DEPTH):
         raise InputError(TOO_DEEP_TEXT, where)
     if value is not None:
         yield Document(value, where, 1)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
+from webhook.k8s.json_tree import member
 from webhook.k8s.quantity import Quantity
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import (
@@ -167,7 +168,7 @@ class ClusterConfig:
         given = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
         if not _is_valid(given, is_newer=is_newer):
             given = {}
-        values = {name: _member(given, path) for name, path in _MEMBERS.items()}
+        values = {name: member(given, path) for name, path in _MEMBERS.items()}
         for name in _AMOUNTS:
             values[name] = None if values[name] is None else quantity.parse(values[name])
         hypervisors, stall_detector = given.get("hypervisors"), "migrations.experimental.stallDetector"
@@ -175,9 +176,9 @@ class ClusterConfig:
             "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
-            "detects_stalls": _member(configuration, stall_detector) is not None or None,
-            "feature_gates": frozenset(_member(given, "developerConfiguration.featureGates") or ()),
-            "disabled_gates": frozenset(_member(given, "developerConfiguration.disabledFeatureGates") or ()),
+            "detects_stalls": member(configuration, stall_detector) is not None or None,
+            "feature_gates": frozenset(member(given, "developerConfiguration.featureGates") or ()),
+            "disabled_gates": frozenset(member(given, "developerConfiguration.disabledFeatureGates") or ()),
         }
         chosen = {name: value for name, value in values.items() if value is not None}
         machine_types = _chosen_machine_types(given, rules)
@@ -242,13 +243,6 @@ class ClusterConfig:
         return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
 
 
-def _member(value: Any, path: str) -> Any:
-    """What plain JSON holds at a path; None where there is nothing."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def _machine_types(rules: Rules) -> dict[str, str]:
     """KubeVirt's own machine types, by architecture."""
     architectures = (*ARCHITECTURES, _PPC64LE) if rules.has(KNOWS_PPC64LE) else ARCHITECTURES
@@ -280,7 +274,7 @@ def _is_valid(given: Json, *, is_newer: bool) -> bool:
     ratio: int = developer.get("cpuAllocationRatio", 10)
     if overcommit <= 0 or ratio <= 0 or not 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100:
         return False
-    interface = _member(given, "network.defaultNetworkInterface") or ""
+    interface = member(given, "network.defaultNetworkInterface") or ""
     return is_newer or (given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES)
 
 

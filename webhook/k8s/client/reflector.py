@@ -417,9 +417,8 @@ class Reflector(Generic[V]):
 
     async def _list(self) -> None:
         fresh, version, timing = self._make_store(), "", self._timing
-        pages = raw_pages(
-            self._transport, self.resource, "", self._query, limit=timing.page_limit, seconds=timing.list_timeout
-        )
+        path = self.resource.path()
+        pages = raw_pages(self._transport, path, self._query, timing.page_limit, timing.list_timeout)
         async with aclosing(pages) as listed:
             async for page in listed:
                 self._heard_at = self._clock.now()
