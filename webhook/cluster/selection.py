@@ -51,7 +51,14 @@ async def open_cluster(
     cluster.start()
     try:
         with _suggest_files(kubeconfig):
-            await _ready(cluster)
+            for _ in range(int(_READY_SECONDS / 0.1)):
+                if not cluster.waiting_for():
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
+                missing = "; ".join(cluster.waiting_for())
+                raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
         yield cluster
     finally:
         await cluster.close()
@@ -75,16 +82,6 @@ async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> Asyn
         yield OnceCluster(transport)
     finally:
         await transport.close()
-
-
-async def _ready(cluster: Cluster) -> None:
-    for _ in range(int(_READY_SECONDS / 0.1)):
-        if not cluster.waiting_for():
-            return
-        await asyncio.sleep(0.1)
-    missing = "; ".join(cluster.waiting_for())
-    what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
-    raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
 
 
 @contextmanager

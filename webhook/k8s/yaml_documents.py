@@ -45,17 +45,13 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
     try:
         # The first check avoids opening a device, which may act on that; the second is of the opened file.
         _check(Path(where).stat(), where)
-        with open(where, "rb", opener=_open_at_once) as stream:
+        # Without O_NONBLOCK, the opening of a named pipe that was created since would wait for its writer. A directory
+        # that was created since is closed by `open`, not by os.fdopen.
+        with open(where, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             _check(os.fstat(stream.fileno()), where)
             return read_limited(stream, most, where, fix)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where) from error
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer. A directory that was
-    # created since is closed by `open`, not by os.fdopen.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:

@@ -181,7 +181,11 @@ class ClusterConfig:
             "disabled_gates": frozenset(member(given, "developerConfiguration.disabledFeatureGates") or ()),
         }
         chosen = {name: value for name, value in values.items() if value is not None}
-        machine_types = _chosen_machine_types(given, rules)
+        configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
+        types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
+        if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
+            types[S390X] = legacy
+        machine_types = {name: machine_type for name, machine_type in types.items() if machine_type}
         return cls(
             **chosen,
             machine_types=_machine_types(rules) | machine_types,
@@ -247,15 +251,6 @@ def _machine_types(rules: Rules) -> dict[str, str]:
     """KubeVirt's own machine types, by architecture."""
     architectures = (*ARCHITECTURES, _PPC64LE) if rules.has(KNOWS_PPC64LE) else ARCHITECTURES
     return {name: _MACHINE_TYPES[name] for name in architectures}
-
-
-def _chosen_machine_types(given: Json, rules: Rules) -> dict[str, str]:
-    """Those that the configuration chooses."""
-    configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
-    types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
-    if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
-        types[S390X] = legacy
-    return {name: machine_type for name, machine_type in types.items() if machine_type}
 
 
 DEFAULTS: Final = ClusterConfig()

@@ -71,12 +71,9 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
         return 1, guest, 1
     if topology == "threads":
         return 1, 1, guest
-    if topology == SPREAD:
-        return _divide_spread(guest, preferred_spread(preference))
-    return (1, 1, 1) if topology is None else (guest, 1, 1)
-
-
-def _divide_spread(guest: int, wanted: VcpuSpread) -> tuple[int, int, int]:
+    if topology != SPREAD:
+        return (1, 1, 1) if topology is None else (guest, 1, 1)
+    wanted = preferred_spread(preference)
     if wanted.across not in ACROSS:
         return 1, 1, 1
     _reject_zero(wanted)
