@@ -93,10 +93,6 @@ class InstancetypeCache:
         # One that the copy lacks may have been created a moment ago.
         return NOT_READ if stored is None else _read(stored, key.resource)
 
-    def copy(self, key: ObjectKey[Any] | ListKey[Any]) -> Reflector[Any] | None:
-        """The copy that answers a key, if it is watched."""
-        return self.copies.get(key.resource.path())
-
     def stop(self) -> None:
         """Watch nothing, until something is looked up again."""
         for task in self._tasks:

@@ -261,7 +261,7 @@ class LiveCluster(Cluster):
                 copy.distrust()
         self._vmis.clear()
         self._read_namespaces.clear()
-        self._requests.forget()
+        self._requests.recent.clear()
         self._definitions.start_over()
         for monitor in self._monitors.values():
             monitor.start_over()
@@ -288,7 +288,7 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
-            return self._instancetypes.copy(key)
+            return self._instancetypes.copies.get(key.resource.path())
         return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:

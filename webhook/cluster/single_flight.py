@@ -68,13 +68,16 @@ class SingleFlight:
         transport: the connection to the API server.
         seconds: timeout of one request, however long the reviews wait.
         clock: the source of monotonic time.
+
+    Attributes:
+        recent: the ControllerRevisions that were read a moment ago.
     """
 
     def __init__(self, transport: Transport, seconds: float, clock: Clock = REAL_TIME) -> None:
         self._transport: Final = transport
         self._seconds: Final = seconds
         self._clock: Final = clock
-        self._recent: Final = RecentAnswers()
+        self.recent: Final = RecentAnswers()
         self._flights: Final[dict[Hashable, _InFlightGet]] = {}
         self._order: Final = itertools.count()  # of arrivals and starts of requests
         self._listing: Final = asyncio.Semaphore(_LISTS)
@@ -84,15 +87,11 @@ class SingleFlight:
         """The requests that are on their way."""
         return [flight.task for flight in self._flights.values()]
 
-    def forget(self) -> None:
-        """Share no answer from before: etcd has been restored from an older copy."""
-        self._recent.clear()
-
     def peek(self, key: ObjectKey[Any]) -> object:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
         if key.fresh or key.resource.kind != REVISIONS.kind:
             return NOT_READ
-        body = self._recent.get((key.namespace, key.name), self._clock.now())
+        body = self.recent.get((key.namespace, key.name), self._clock.now())
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
@@ -158,5 +157,5 @@ class SingleFlight:
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
-            self._recent.put((key.namespace, key.name), body, self._clock.now())
+            self.recent.put((key.namespace, key.name), body, self._clock.now())
         return decode(body, resource.view, resource.kind)

@@ -258,6 +258,10 @@ class Reflector(Generic[V]):
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
+
+    Attributes:
+        contents: what is kept now; another list brings another store.
+        has_synced: whether the whole resource has been seen once. Stays true, however old that is (see `staleness`).
     """
 
     def __init__(  # noqa: PLR0913 - what it works with, each with a default
@@ -290,8 +294,8 @@ class Reflector(Generic[V]):
         self._jitter = jitter
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
-        self._store = store()
-        self._synced = False
+        self.contents = store()
+        self.has_synced = False
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
@@ -303,23 +307,13 @@ class Reflector(Generic[V]):
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the store."""
-        return self._store.get((namespace, name))
-
-    @property
-    def contents(self) -> ObjectStore[V]:
-        """What is kept now; another list brings another store."""
-        return self._store
+        return self.contents.get((namespace, name))
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self._store)
+        return iter(self.contents)
 
     def __len__(self) -> int:
-        return len(self._store)
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether the whole resource has been seen once. Stays true, however old that is (see `staleness`)."""
-        return self._synced
+        return len(self.contents)
 
     @property
     def problem(self) -> str | None:
@@ -333,7 +327,7 @@ class Reflector(Generic[V]):
 
     def is_current(self, now: float) -> bool:
         """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
-        return self._synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
+        return self.has_synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
 
     def staleness(self, now: float) -> float:
         """Monotonic seconds since the last page of a list, event or bookmark came; infinity if none ever did."""
@@ -507,9 +501,9 @@ class Reflector(Generic[V]):
             raise ApiError(410 if expired else status.code or 500, bytes(event.object))
         if event.type in ("ADDED", "MODIFIED"):
             view = self._decode_view(event.object)
-            self._put(self._store, view, len(memoryview(event.object)), self._on_change)
+            self._put(self.contents, view, len(memoryview(event.object)), self._on_change)
         elif event.type == "DELETED":
-            old = self._store.drop(_name_of(self._decode_view(event.object)))
+            old = self.contents.drop(_name_of(self._decode_view(event.object)))
             if old is not None and self._on_change:
                 self._on_change(old, None)
         meta = _decode_versioned(event.object).metadata
@@ -548,21 +542,21 @@ class Reflector(Generic[V]):
         Other tasks get their turn after each slice: only this one changes the store, so what is still to be reported
         stays true.
         """
-        former, self._store = self._store, fresh
+        former, self.contents = self.contents, fresh
         if self._on_change:
             for count, (old, view) in enumerate(_changes(former, fresh), 1):
                 if old != view:
                     self._on_change(old, view)
                 if count % self._timing.slice == 0:
                     await asyncio.sleep(0)
-        self._synced = True
+        self.has_synced = True
 
     async def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None
         if rejection.status == 404 and listing:
             # One of several API servers behind one address may not serve a kind yet, or any more.
             self._absences += 1
-            if len(self._store) and self._absences < _DOUBT_AFTER:
+            if len(self.contents) and self._absences < _DOUBT_AFTER:
                 return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._heard_at = self._clock.now()
