@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
-from webhook.kubevirt.go_json.structs import List, Map, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import List, Map, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.types import core
 
@@ -56,7 +56,7 @@ def definitions(without: Mapping[str, Iterable[str]] | None = None) -> list[Json
 
 def schema_of(shape: Shape, without: frozenset[str], path: str = "") -> Json:
     """A structural schema with the fields of a shape."""
-    if isinstance(shape, Value | OrNull):
+    if isinstance(shape, OrNull):
         return schema_of(shape.shape, without, path)
     if isinstance(shape, List):
         return {"type": "array", "items": schema_of(shape.item, without, path)}

@@ -28,7 +28,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN.sub(_escape, text)
+    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def visible_lines(text: str) -> str:
@@ -71,10 +71,6 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
         plural: the noun for several; empty: the singular with an "s".
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
 
 
 def _json_escape(match: re.Match[str]) -> str:

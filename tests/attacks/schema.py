@@ -101,7 +101,7 @@ def of_shape(given: Any) -> Node:
         return SchemaScalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
-    if isinstance(given, structs.Value | structs.OrNull):
+    if isinstance(given, structs.OrNull):
         return of_shape(given.shape)
     if isinstance(given, structs.List):
         return Items(of_shape(given.item))

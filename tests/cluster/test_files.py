@@ -51,7 +51,7 @@ class TestReading:
             (tmp_path / hidden).mkdir()
         for name in (".git/a.yaml", "..data/a.yaml", ".a.yaml", "README.md"):
             (tmp_path / name).write_text("no: object")
-        assert cluster(tmp_path).get("Node", "", "n1") == NODE
+        assert cluster(tmp_path).objects("Node") == [NODE]
 
     def test_one_file_of_any_name_and_linked_files_of_a_mounted_config_map(self, tmp_path: Path) -> None:
         (tmp_path / ".dump").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [NODE]}))
@@ -70,7 +70,6 @@ class TestReading:
         thing = made(f"{known.group}/{version}".lstrip("/"), kind, "a", namespace)
         found = cluster(tmp_path, thing)
         assert found.objects(kind)[-1:] == [thing]
-        assert (found.get(kind, namespace, "a"), found.get(kind, namespace, "b")) == (thing, None)
 
     @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
     def test_both_versions_of_kubevirt(self, tmp_path: Path, version: str) -> None:
@@ -78,9 +77,8 @@ class TestReading:
         assert len(found.objects("VirtualMachine")) == 1
 
     def test_other_kinds_are_a_mistake_of_the_program(self, tmp_path: Path) -> None:
-        for read in (lambda: cluster(tmp_path).objects("Service"), lambda: cluster(tmp_path).get("Service", "a", "b")):
-            with pytest.raises(KeyError):
-                read()
+        with pytest.raises(KeyError):
+            cluster(tmp_path).objects("Service")
 
 
 class TestAnswers:

@@ -19,7 +19,7 @@ from tests.waiting import until
 from webhook.cluster.instancetype_cache import LARGEST_BYTES, NAMESPACE_BYTES, InstancetypeCache
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.k8s.client.reflector import CURRENT_SECONDS, ByteLimitedStore
+from webhook.k8s.client.reflector import CURRENT_SECONDS, ObjectStore
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED
@@ -250,7 +250,6 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
             copy._put(copy.contents, decode(body), len(body))
-        assert isinstance(copy.contents, ByteLimitedStore)
         assert len(copy) == count
         return copy.contents.size
 
@@ -266,5 +265,5 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
 
 
 def test_a_namespace_holds_the_instancetypes_of_everyday_sizes() -> None:
-    room: ByteLimitedStore[Object] = ByteLimitedStore(lambda _: 800, 10 * NAMESPACE_BYTES, NAMESPACE_BYTES)
+    room: ObjectStore[Object] = ObjectStore(10 * NAMESPACE_BYTES, NAMESPACE_BYTES, lambda _: 800)
     assert sum(room.put(("demo", str(number)), Object()) for number in range(1000)) > 300

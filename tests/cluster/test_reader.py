@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 from webhook.cluster import reader
 from webhook.cluster.directory import KINDS
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import RESOURCES, FileGap, FileObjects, FileReader, LiveObjects, OnceCluster, Reader
+from webhook.cluster.reader import RESOURCES, FileGap, FileReader, OnceCluster, Reader, read_once
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.transport import KubernetesTransport
@@ -29,17 +29,13 @@ from webhook.settings.file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 IMAGE = RESOURCES["DataSource"]
+KUBEVIRT: Any = ListKey(KUBEVIRTS, "")
 LIST = "/api/v1/nodes"
 
 
 @pytest.fixture
 def cluster(transport: KubernetesTransport) -> OnceCluster:
     return OnceCluster(transport)
-
-
-@pytest.fixture
-def objects(transport: KubernetesTransport) -> LiveObjects:
-    return LiveObjects(transport)
 
 
 async def read(cluster: OnceCluster, key: Key[Any], seconds: float = PATIENCE) -> Any:
@@ -101,62 +97,65 @@ def test_every_kind_can_stand_in_a_file_too() -> None:
 
 
 async def test_objects_of_files() -> None:
-    files = FileObjects(FilesCluster.load(EXAMPLES, default_settings()))
-    image = await files.get("DataSource", "shop", "debian")
+    files = FilesCluster.load(EXAMPLES, default_settings())
+    image = await read_once(files, ObjectKey(IMAGE, "shop", "debian"))
     assert isinstance(image, dict)
     assert image["spec"]["source"]["pvc"]["name"] == "debian-13"
-    assert await files.get("DataSource", "shop", "none") is None
-    assert [install.meta.name for install in await files.kubevirts()] == ["kubevirt"]  # type: ignore[union-attr]
+    assert await read_once(files, ObjectKey(IMAGE, "shop", "none")) is None
+    assert [install.meta.name for install in await read_once(files, KUBEVIRT)] == ["kubevirt"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("resource", RESOURCES.values(), ids=RESOURCES)
-async def test_live_objects_are_whole(server: FakeApiServer, objects: LiveObjects, resource: Any) -> None:
+async def test_live_objects_are_whole(server: FakeApiServer, cluster: OnceCluster, resource: Any) -> None:
     namespace = "shop" if resource.namespaced else ""
     put = server.put(resource, "a", namespace, spec={"anything": [1, {"at": "all"}]})
-    assert await objects.get(resource.kind, namespace, "a") == put
-    assert await objects.get(resource.kind, namespace, "b") is None
+    assert await read_once(cluster, ObjectKey(resource, namespace, "a")) == put
+    assert await read_once(cluster, ObjectKey(resource, namespace, "b")) is None
     assert [(asked.path, asked.verb) for asked in server.asked] == [
         (resource.path(namespace, name), "get") for name in "ab"
     ]
 
 
 @pytest.mark.parametrize("name", ["", "..", "../secrets/x", "a/b", "a%2fb"])
-async def test_wild_names_are_not_asked_for(server: FakeApiServer, objects: LiveObjects, name: str) -> None:
-    assert await objects.get("DataSource", "shop", name) is None
-    assert await objects.get("DataSource", name, "a") is None
+async def test_wild_names_are_not_asked_for(server: FakeApiServer, cluster: OnceCluster, name: str) -> None:
+    assert await read_once(cluster, ObjectKey(IMAGE, "shop", name)) is None
+    assert await read_once(cluster, ObjectKey(IMAGE, name, "a")) is None
     assert server.asked == []
 
 
-async def test_refusals_are_values(server: FakeApiServer, objects: LiveObjects) -> None:
+async def test_refusals_are_values(server: FakeApiServer, cluster: OnceCluster) -> None:
     path = IMAGE.path("shop", "a")
     server.fail(path, 403)
-    refused = why(await objects.get("DataSource", "shop", "a"))
+    refused = why(await read_once(cluster, ObjectKey(IMAGE, "shop", "a")))
     assert refused.endswith("(403): grant get on datasources.cdi.kubevirt.io in namespace shop")
     server.answer(path, lambda _: web.Response(text="[1"))
     undecodable = Unavailable("the API server's DataSource cannot be decoded")
-    assert await objects.get("DataSource", "shop", "a") == undecodable
+    assert await read_once(cluster, ObjectKey(IMAGE, "shop", "a")) == undecodable
 
 
-async def test_kubevirts(server: FakeApiServer, objects: LiveObjects) -> None:
-    assert await objects.kubevirts() == [], "no such kind"
+async def test_kubevirts(server: FakeApiServer, cluster: OnceCluster) -> None:
+    assert await read_once(cluster, KUBEVIRT) == (), "no such kind"
     put = server.put(KUBEVIRTS, "kubevirt", "kubevirt", status={"phase": "Deployed"})
-    assert await objects.kubevirts() == [msgspec.convert(put, KubeVirt)]
+    assert await read_once(cluster, KUBEVIRT) == (msgspec.convert(put, KubeVirt),)
     server.answer(KUBEVIRTS.path(), lambda _: web.json_response({"items": None}))
-    assert await objects.kubevirts() == []
+    assert await read_once(cluster, KUBEVIRT) == ()
     server.answer(KUBEVIRTS.path(), lambda _: web.Response(text="[]"))
-    assert isinstance(await objects.kubevirts(), Unavailable)
+    assert isinstance(await read_once(cluster, KUBEVIRT), Unavailable)
     server.fail(KUBEVIRTS.path(), 403)
-    assert "grant list on kubevirts.kubevirt.io" in why(await objects.kubevirts())
+    assert "grant list on kubevirts.kubevirt.io" in why(await read_once(cluster, KUBEVIRT))
 
 
-async def test_silence_and_no_server(server: FakeApiServer, transport: KubernetesTransport) -> None:
-    objects, release = LiveObjects(transport, 0.05), asyncio.Event()
+async def test_silence_and_no_server(
+    server: FakeApiServer, cluster: OnceCluster, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "GET_SECONDS", 0.05)
+    release = asyncio.Event()
     server.hang(KUBEVIRTS.path(), release)
     server.hang(IMAGE.path("shop", "a"), release)
-    assert why(await objects.kubevirts()) and why(await objects.get("DataSource", "shop", "a"))
+    assert why(await read_once(cluster, KUBEVIRT)) and why(await read_once(cluster, ObjectKey(IMAGE, "shop", "a")))
     release.set()
     await transport.close()
-    assert isinstance(await objects.kubevirts(), Unavailable)
+    assert isinstance(await read_once(cluster, KUBEVIRT), Unavailable)
 
 
 async def test_whoever_asks_at_once_gets_the_same_answer(server: FakeApiServer, transport: KubernetesTransport) -> None:

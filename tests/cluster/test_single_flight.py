@@ -13,7 +13,7 @@ from tests.cluster.fake_apiserver import status, why
 from tests.cluster.live_case import LiveCase
 from tests.cluster.test_live import TYPE, TYPE_PATH
 from tests.golden_files import Golden
-from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, NegativeCache, RecentAnswers
+from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, RecentAnswers
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, NamespaceKey, ObjectKey
 from webhook.k8s.resources import NAMESPACES
@@ -141,7 +141,7 @@ A, B, C = (("demo", name) for name in "abc")
 
 
 def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
-    recent = RecentAnswers(1.0, 100)
+    recent = RecentAnswers()
     recent.put(A, b"one", 10.0)
     assert [recent.get(A, 10.9), recent.get(B, 10.9)] == [b"one", None]
     recent.put(A, b"two", 10.5)
@@ -149,20 +149,9 @@ def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
 
 
 def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
-    recent = RecentAnswers(1.0, 100)
+    recent = RecentAnswers()
     for name in (A, B, C):
-        recent.put(name, b"x" * 40, 10.0)
+        recent.put(name, b"x" * (SHARED_BYTES // 5 * 2), 10.0)
     assert [recent.get(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
-    recent.put(A, b"x" * 101, 10.0)
+    recent.put(A, b"x" * (SHARED_BYTES + 1), 10.0)
     assert [recent.get(name, 10.0) for name in (A, B, C)] == [None] * 3
-
-
-def test_too_many_in_a_period() -> None:
-    misses = NegativeCache(2, 1.0)
-    assert not misses.too_many(0.0)
-    misses.add(0.0)
-    assert not misses.too_many(0.0)
-    misses.add(0.5)
-    assert [misses.too_many(now) for now in (0.9, 1.0)] == [True, False]
-    misses.add(1.1)
-    assert [misses.too_many(now) for now in (1.2, 1.5)] == [True, False], "the last two count"

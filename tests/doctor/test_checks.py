@@ -21,7 +21,7 @@ from tests.golden_files import Golden
 from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import FileReader, Reader, TimedTransport
+from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
@@ -29,6 +29,7 @@ from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError, InputErrors
+from webhook.k8s.client.api import Transport
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS
 
@@ -343,7 +344,7 @@ def test_any_objects_in_files_lead_to_findings_of_the_cluster(
         world = DoctorWorld(server, tmp_path / "kubeconfig")
         for (resource, name, namespace), fields in changes:
             server.put(resource, name, namespace, **fields)
-        reader = Reader(cast("TimedTransport", DirectApi(server)))
+        reader = Reader(cast("Transport", DirectApi(server)))
         live = await examine(reader, world.settings, MANIFESTS, clock=world.clock)
         assert len(live.findings) > 10
         try:

@@ -124,12 +124,9 @@ class DirectApi:
         answer: Any = await self._server._truth(SimpleNamespace(method="GET", path=path, query=query))  # type: ignore[arg-type]
         return answer.status, answer.body
 
-    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        return 201, b'{"status": {"allowed": true}}'
-
-    async def request(self, method: str, path: str, *, seconds: float) -> tuple[int, bytes]:
-        assert (method, seconds > 0) == ("GET", True)
-        return await self.get(path)
+    async def request(self, method: str, path: str, *, body: Any = None, seconds: float = 1) -> tuple[int, bytes]:
+        assert (method, seconds > 0) == ("POST" if body else "GET", True)
+        return (201, b'{"status": {"allowed": true}}') if body else await self.get(path)
 
     async def date(self) -> float:
         return self._server.wall()

@@ -12,16 +12,16 @@ from tests.builders import Json, vm
 from tests.golden_files import Golden
 from webhook import names
 from webhook.admission.reasons import common, scheduling
-from webhook.cluster import reader as objects
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, KubeVirtKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.resources import VMIS
-from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
+from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
@@ -129,23 +129,23 @@ def test_what_is_not_there_or_can_not_be_read() -> None:
     assert answer(instance=msgspec.convert(bare, VirtualMachineInstance)).injected
 
 
-class SearchedSource(objects.Objects):
+class SearchedSource(Cluster):
     """A source of objects that has one image, and denies access to claims."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
 
-    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | Unavailable | None:
-        self.asked.append((kind, namespace, name))
-        if kind == "PersistentVolumeClaim":
+    def peek(self, key: Any) -> object:
+        return NOT_READ
+
+    async def read(self, key: Any, deadline: float) -> Any:
+        if isinstance(key, ListKey):
+            return ()
+        asked = (key.resource.kind, key.namespace, key.name)
+        self.asked.append(asked)
+        if asked[0] == "PersistentVolumeClaim":
             return Unavailable("no")
-        return IMAGE if (kind, namespace, name) == ("DataSource", "a", "i") else None
-
-    async def kubevirts(self) -> list[KubeVirt] | Unavailable:
-        return []
-
-    async def definitions(self) -> None:
-        return None
+        return IMAGE if asked == ("DataSource", "a", "i") else None
 
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:

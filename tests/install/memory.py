@@ -41,8 +41,8 @@ class InstallMemory(Transport):
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
         return await self.request("GET", path, query)
 
-    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        return await self.request("POST", path, body=body)
+    async def date(self) -> float:
+        raise NotImplementedError
 
     async def close(self) -> None:
         self.closed = True

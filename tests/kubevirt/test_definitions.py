@@ -16,7 +16,7 @@ from tests.kubevirt.malformed_objects import WHOLE
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import Definition, fields_of
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.capabilities import KNOWN, Version
 from webhook.kubevirt.releases.fields import Definitions, unknown_fields
@@ -39,7 +39,7 @@ def without(kind: str, *paths: str) -> Definitions:
 
 def paths(shape: Shape, path: str = "") -> list[str]:
     """All fields that a release could be without, those below others too."""
-    if isinstance(shape, Value | OrNull):
+    if isinstance(shape, OrNull):
         return paths(shape.shape, path)
     if isinstance(shape, List):
         return paths(shape.item, path)

@@ -45,11 +45,14 @@ class KeyTransport(Transport):
             raise answer
         return (answer, b"{}") if isinstance(answer, int) else (200, json.dumps(answer).encode())
 
-    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+    async def request(self, method: str, path: str, *_arguments: Any, **_options: Any) -> tuple[int, bytes]:
         raise AssertionError(f"nothing is written, and no token sent: {path}")
 
     def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         raise AssertionError(path)
+
+    async def date(self) -> float:
+        raise AssertionError
 
     async def close(self) -> None:
         pass

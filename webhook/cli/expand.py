@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
 from webhook.cli.write import dump
-from webhook.cluster.selection import objects
+from webhook.cluster.selection import once
 from webhook.errors import InputError
 from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
 from webhook.kubevirt.config import ClusterConfig
@@ -153,7 +154,7 @@ async def _all(
     found: inputs.GivenObjects, mode: str, release: Release | None, source: Source, show_secrets: bool
 ) -> tuple[list[Explanation], list[tuple[str, Json, CreationDenied]]]:
     """What KubeVirt would make of each machine, and the machines that it would not make, each with its place."""
-    async with objects(*source) as others:
+    async with once(*source) if any(source) else nullcontext() as others:
         search = Search(found.others, others)
         configuration, settings = await configuration_of(found.others, others, release)
         given = [(machine.where(), machine.value) for machine in found.machines]

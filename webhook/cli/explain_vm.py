@@ -19,7 +19,7 @@ from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.inputs import connected
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import FileObjects, LiveObjects, OnceCluster
+from webhook.cluster.reader import OnceCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.policies.common.required_facts import Unreadable
@@ -97,10 +97,10 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
     async def explained() -> VmExplanation:
         async with open_cluster(*source, settings) as cluster, AsyncExitStack() as stack:
             if isinstance(cluster, FilesCluster):
-                sources = Sources(cluster, cluster, FileObjects(cluster))
+                sources = Sources(cluster, cluster)
             else:
                 transport = await stack.enter_async_context(connected(source.kubeconfig))
-                sources = Sources(cluster, OnceCluster(transport), LiveObjects(transport))
+                sources = Sources(cluster, OnceCluster(transport))
             return await explain_vm(sources, settings, *machine, asyncio.get_running_loop().time() + SECONDS)
 
     try:

@@ -48,7 +48,7 @@ async def _create_review(
     """A review that is created is answered at once, and kept nowhere."""
     group, plural, kind = resource
     review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
-    answer = await await_answer(transport.post(f"/apis/{group}/v1/{plural}", review), seconds)
+    answer = await await_answer(transport.request("POST", f"/apis/{group}/v1/{plural}", body=review), seconds)
     if isinstance(answer, Unavailable):
         return answer
     status, body = answer

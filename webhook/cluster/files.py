@@ -92,11 +92,6 @@ class FilesCluster(Cluster):
         """All objects of one of `KINDS`, or a `KeyError`: plain JSON, not to be changed, in the order of the files."""
         return [entry.value for entry in self._entries(kind)]
 
-    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """One object as plain JSON, not to be changed; None if there is none. See `objects`."""
-        entry = self._index[kind].get((namespace, name))
-        return entry.value if entry else None
-
     def peek(self, key: facts.Key[Any]) -> object:
         """The answer; there is always one."""
         match key:

@@ -16,7 +16,7 @@ import msgspec
 from webhook.facts import NOT_READ, ListKey, ObjectKey
 from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import ByteLimitedStore, OnRestore, Reflector
+from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
@@ -93,10 +93,6 @@ class InstancetypeCache:
         # One that the copy lacks may have been created a moment ago.
         return NOT_READ if stored is None else _read(stored, key.resource)
 
-    def copy(self, key: ObjectKey[Any] | ListKey[Any]) -> Reflector[Any] | None:
-        """The copy that answers a key, if it is watched."""
-        return self.copies.get(key.resource.path())
-
     def stop(self) -> None:
         """Watch nothing, until something is looked up again."""
         for task in self._tasks:
@@ -110,7 +106,7 @@ class InstancetypeCache:
         copy = self.copies[path] = Reflector(
             self._transport,
             resource,
-            store=lambda: ByteLimitedStore(lambda entry: len(entry.body) + _OVERHEAD_BYTES, *parts),
+            store=lambda: ObjectStore(*parts, lambda entry: len(entry.body) + _OVERHEAD_BYTES),
             transform=_entry,
             on_restore=self._on_restore,
             clock=self._clock,
@@ -121,10 +117,7 @@ class InstancetypeCache:
 
 def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
     """All objects of a namespace, in the order in which the API server lists them."""
-    kept = copy.contents
-    if not key.namespace or key.label or not isinstance(kept, ByteLimitedStore):
-        return NOT_READ
-    if (entries := kept.all_of(key.namespace)) is None:
+    if not key.namespace or key.label or (entries := copy.contents.all_of(key.namespace)) is None:
         return NOT_READ
     objects = [_read(entry, key.resource) for entry in entries]
     return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -24,7 +24,7 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
-from webhook.cluster.single_flight import NegativeCache, RecentAnswers, SingleFlight
+from webhook.cluster.single_flight import RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
@@ -139,7 +139,8 @@ class LiveCluster(Cluster):
         self._unreachable: Unavailable | None = None
         self._on_restore: list[Callable[[str], None]] = []
         self.restores = 0
-        self._absent = NegativeCache(ABSENT_NAMESPACES, ABSENT_SECONDS)
+        # When lookups found nothing: counted and not kept as answers, for what did not exist may exist now.
+        self._absent: deque[float] = deque(maxlen=ABSENT_NAMESPACES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._monitor_tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -260,7 +261,7 @@ class LiveCluster(Cluster):
                 copy.distrust()
         self._vmis.clear()
         self._read_namespaces.clear()
-        self._requests.forget()
+        self._requests.recent.clear()
         self._definitions.start_over()
         for monitor in self._monitors.values():
             monitor.start_over()
@@ -287,7 +288,7 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
-            return self._instancetypes.copy(key)
+            return self._instancetypes.copies.get(key.resource.path())
         return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
@@ -374,14 +375,15 @@ class LiveCluster(Cluster):
 
         What the copy has is read all the same: it exists, and may have opted in a moment ago.
         """
-        if not key.fresh and self._absent.too_many(self._clock.now()):
+        is_full = len(self._absent) == ABSENT_NAMESPACES
+        if not key.fresh and is_full and self._clock.now() - self._absent[0] < ABSENT_SECONDS:
             await self._clock.sleep(_APPEARS_SECONDS)
             known = self.peek(key)
             return Unavailable("too many lookups of namespaces that do not exist") if known is NOT_READ else known
         answer = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
         now = self._clock.now()
         if answer is None:
-            self._absent.add(now)
+            self._absent.append(now)
         elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
             kept = _reduce_namespace(answer) or answer
             self._read_namespaces.put(("", key.name), msgspec.json.encode(kept), now)

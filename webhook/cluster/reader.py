@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -26,14 +26,12 @@ from webhook.k8s.client.api import (
     UNDECODABLE,
     ApiConnectionError,
     ApiError,
-    Requests,
     Transport,
-    decode,
     fetch,
-    fetch_body,
     list_failure,
 )
 from webhook.k8s.client.list_pages import fetch_list, pages
+from webhook.k8s.json_tree import member
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
@@ -45,7 +43,6 @@ from webhook.placement.nodes import Node
 if TYPE_CHECKING:
     from webhook.cluster.files import FilesCluster
     from webhook.kubevirt.releases.fields import Definitions
-    from webhook.kubevirt.types.views import KubeVirt
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -100,13 +97,6 @@ async def all_of(
         raise InputError(why, resource.plural, fix) from None
 
 
-class TimedTransport(Transport, Requests, Protocol):
-    """A connection whose server's clock can be read."""
-
-    async def date(self) -> float | Unavailable:
-        """The API server's clock in Unix seconds."""
-
-
 class FileGap(Unavailable, frozen=True):
     """What objects in files do not show.
 
@@ -124,7 +114,7 @@ class ObjectReader(Protocol):
     """Where commands read the objects of a cluster: `Reader`, or `FileReader`."""
 
     @property
-    def api(self) -> TimedTransport | FileGap:
+    def api(self) -> Transport | FileGap:
         """The connection, for requests that do not read an object; files have none."""
 
     @property
@@ -150,7 +140,7 @@ class Reader:
         api: the connection to the API server.
     """
 
-    def __init__(self, api: TimedTransport) -> None:
+    def __init__(self, api: Transport) -> None:
         self.api: Final = api
         self.malformed: Final[Counter[str]] = Counter()
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
@@ -233,19 +223,18 @@ class FileReader:
             return _not_in_files(resource, namespace)
         key = (resource, namespace, tuple(query.items()))
         if key not in self._lists:
-            self._lists[key] = tuple(self._decoded(resource, [value for value in values if _is_selected(value, query)]))
+            objects = []
+            for value in (each for each in values if _is_selected(each, query)):
+                try:
+                    objects.append(msgspec.convert(value, resource.view))
+                except UNDECODABLE:
+                    self.malformed[resource.kind] += 1
+            self._lists[key] = tuple(objects)
         return self._lists[key]
 
     def _values(self, resource: Resource[Any], namespace: str) -> list[Json]:
         values = self._files.objects(resource.kind)
         return [value for value in values if not namespace or value["metadata"].get("namespace") == namespace]
-
-    def _decoded(self, resource: Resource[V], values: Sequence[Json]) -> Iterator[V]:
-        for value in values:
-            try:
-                yield msgspec.convert(value, resource.view)
-            except UNDECODABLE:
-                self.malformed[resource.kind] += 1
 
 
 def _not_in_files(resource: Resource[Any], namespace: str) -> FileGap:
@@ -263,13 +252,8 @@ def _is_selected(value: Json, query: Mapping[str, str]) -> bool:
     labels = {f"{name}={text}" for name, text in (value["metadata"].get("labels") or {}).items()}
     fields = [pair.partition("=") for pair in query.get("fieldSelector", "").split(",") if pair]
     wanted = {pair for pair in query.get("labelSelector", "").split(",") if pair}
-    return wanted <= labels and all(_field(value, path) == text for path, _, text in fields)
-
-
-def _field(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return "" if value is None else value
+    shown = ((member(value, path), text) for path, _, text in fields)
+    return wanted <= labels and all(("" if found is None else found) == text for found, text in shown)
 
 
 class OnceCluster(Cluster):
@@ -310,9 +294,14 @@ class OnceCluster(Cluster):
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
 
 
-# Everything that an instancetype, a preference or their inference can lead to.
-RESOURCES: Final[Mapping[str, Resource[Object]]] = {
-    kind: Resource(group, version, f"{kind.lower()}s", kind, "Cluster" not in kind, Object)
+async def read_once(cluster: Cluster, key: Key[T]) -> T | Unavailable | None:
+    """The answer of a cluster to a command that waits for it alone, for `GET_SECONDS`."""
+    return await cluster.read(key, asyncio.get_running_loop().time() + GET_SECONDS)
+
+
+# Everything that an instancetype, a preference or their inference can lead to, as plain JSON.
+RESOURCES: Final[Mapping[str, Resource[Any]]] = {
+    kind: Resource(group, version, f"{kind.lower()}s", kind, "Cluster" not in kind, cast("Any", dict[str, Any]))
     for group, version, kinds in (
         (names.INSTANCETYPE_GROUP, "v1beta1", ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")),
         (names.INSTANCETYPE_GROUP, "v1beta1", ("VirtualMachinePreference", "VirtualMachineClusterPreference")),
@@ -323,66 +312,3 @@ RESOURCES: Final[Mapping[str, Resource[Object]]] = {
     )
     for kind in kinds
 }
-
-
-class Objects(Protocol):
-    """Where objects are read. Nothing is raised for what goes wrong on the way."""
-
-    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """One object of `RESOURCES`, not to be changed; None where the API server would say 404."""
-
-    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
-        """All KubeVirt objects, of which a cluster has one."""
-
-    async def definitions(self) -> Definitions | None:
-        """What the CustomResourceDefinitions of KubeVirt's kinds know; None where the tables by version count."""
-
-
-class FileObjects(Objects):
-    """The objects of a `FilesCluster`.
-
-    Args:
-        files: the cluster that was read from files.
-    """
-
-    def __init__(self, files: FilesCluster) -> None:
-        self._files: Final = files
-
-    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """The object in the files; None where they do not have it."""
-        return self._files.get(kind, namespace, name)
-
-    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
-        """All KubeVirt objects in the files."""
-        return self._files.kubevirts
-
-    async def definitions(self) -> Definitions | None:
-        """Those in the files; None where there are none."""
-        return self._files.definitions
-
-
-class LiveObjects(Objects):
-    """The objects of a running cluster, each by one GET for each call; nothing is kept.
-
-    Args:
-        transport: the connection to the API server.
-        seconds: timeout of one request.
-    """
-
-    def __init__(self, transport: Transport, seconds: float = GET_SECONDS) -> None:
-        self._transport: Final = transport
-        self._seconds: Final = seconds
-
-    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """By GET; a kind that the cluster does not know is 404 like a missing object."""
-        body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
-        return decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
-
-    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
-        """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""
-        return await list_all(self._transport, KUBEVIRTS, self._seconds)
-
-    async def definitions(self) -> Definitions | None:
-        """By GET; None for a user who may not read them."""
-        read = await read_definitions(self._transport, self._seconds)
-        return None if isinstance(read, Unavailable) else read

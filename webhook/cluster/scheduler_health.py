@@ -64,9 +64,7 @@ class LeaseState:
         self._lease = lease
         self._checked_at: float | None = None  # last successful read, 404 included
         self._trouble: Unavailable | None = None  # of the last read
-        self._present = False
-        self._held = False
-        self._renewed: str | None = None
+        self._spec: LeaseSpec | None = None  # None: there is no Lease, or it counts as not seen
         self._duration = float(DEFAULT_LEASE_SECONDS)
         self._changed_at = 0.0
         self._proven = False  # a change was seen, or the first sight was plausible
@@ -83,25 +81,23 @@ class LeaseState:
             return
         # A change that happened at some time of a long blindness dates nothing.
         blind = self._checked_at is not None and now - self._checked_at > self._memory
-        first_sight = blind or not self._present
+        former, self._spec = self._spec, (lease.spec or LeaseSpec()) if lease else None
+        first_sight = blind or former is None
         self._trouble = None
         self._checked_at = now
-        self._present = lease is not None
-        if lease is None:
+        spec = self._spec
+        if spec is None:
             return
-        spec = lease.spec or LeaseSpec()
-        self._held = bool(spec.holder_identity)
         self._duration = float(max(spec.lease_duration_seconds or 0, 0) or DEFAULT_LEASE_SECONDS)
-        if first_sight or spec.renew_time != self._renewed:
+        if former is None or first_sight or spec.renew_time != former.renew_time:
             renewed = unix_time(spec.renew_time)
             left = -1.0 if renewed is None else renewed + self._duration - wall
             self._proven = not first_sight or 0 < left <= self._duration + _CLOCK_SKEW
             self._changed_at = now
-        self._renewed = spec.renew_time
 
     def start_over(self) -> None:
         """Count from the next read as from the first: etcd has been restored, so that change proves nothing."""
-        self._present = False
+        self._spec = None
         self._checked_at = None
 
     def health(self, now: float) -> SchedulerHealth:
@@ -110,15 +106,15 @@ class LeaseState:
         if checked_at is None:
             return SchedulerHealth("unknown", trouble.why if trouble else f"Lease {lease} has not been read yet")
         expiry = self._changed_at + self._duration
-        gone = not self._present or not self._held
+        gone = self._spec is None or not self._spec.holder_identity
         if trouble:
             # One failed read does not make an unavailable scheduler available; evidence expires only with time.
             stands = checked_at + self._memory if gone or checked_at >= expiry else expiry
             if now >= stands:
                 return SchedulerHealth("unknown", f"Lease {lease} can no longer be read: {trouble.why}")
-        if not self._present:
+        if self._spec is None:
             return SchedulerHealth("unavailable", f"Lease {lease} does not exist")
-        if not self._held:
+        if gone:
             return SchedulerHealth("unavailable", f"Lease {lease} has been released by its holder")
         age = now - self._changed_at
         if now >= expiry:

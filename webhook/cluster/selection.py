@@ -8,10 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from webhook.cluster.reader import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.k8s.client.api import Transport
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
@@ -53,7 +51,14 @@ async def open_cluster(
     cluster.start()
     try:
         with _suggest_files(kubeconfig):
-            await _ready(cluster)
+            for _ in range(int(_READY_SECONDS / 0.1)):
+                if not cluster.waiting_for():
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
+                missing = "; ".join(cluster.waiting_for())
+                raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
         yield cluster
     finally:
         await cluster.close()
@@ -69,46 +74,14 @@ async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> Asyn
         yield FilesCluster.load(cluster_from, default_settings())
         return
     from webhook.cluster.reader import OnceCluster
-
-    async with _connected(kubeconfig) as transport:
-        yield OnceCluster(transport)
-
-
-@asynccontextmanager
-async def objects(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Objects | None]:
-    """A source of unstructured objects; None if none is selected, an `InputError` if it cannot be used."""
-    require_single_source(cluster_from, kubeconfig)
-    if cluster_from:
-        from webhook.cluster.files import FilesCluster
-
-        yield FileObjects(FilesCluster.load(cluster_from, default_settings()))
-    elif kubeconfig:
-        async with _connected(kubeconfig) as transport:
-            yield LiveObjects(transport)
-    else:
-        yield None
-
-
-@asynccontextmanager
-async def _connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[Transport]:
     from webhook.k8s.client.transport import connect
 
     with _suggest_files(kubeconfig):
         transport = await connect(kubeconfig)
     try:
-        yield transport
+        yield OnceCluster(transport)
     finally:
         await transport.close()
-
-
-async def _ready(cluster: Cluster) -> None:
-    for _ in range(int(_READY_SECONDS / 0.1)):
-        if not cluster.waiting_for():
-            return
-        await asyncio.sleep(0.1)
-    missing = "; ".join(cluster.waiting_for())
-    what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
-    raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
 
 
 @contextmanager

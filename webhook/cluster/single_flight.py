@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple
 
@@ -25,51 +24,21 @@ from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import REVISIONS
 from webhook.lru import LruCache
 
-
-class NegativeCache:
-    """How many lookups of late have found nothing, to bound what made-up names cost the API server.
-
-    Misses are counted, and not kept as answers: what did not exist a moment ago may exist now.
-
-    Args:
-        limit: so many in a period are too many.
-        seconds: the period.
-    """
-
-    def __init__(self, limit: int, seconds: float) -> None:
-        self._last: Final[deque[float]] = deque(maxlen=limit)
-        self._seconds: Final = seconds
-
-    def add(self, now: float) -> None:
-        """Count a miss, on a monotonic clock."""
-        self._last.append(now)
-
-    def too_many(self, now: float) -> bool:
-        """Whether the limit is reached."""
-        return len(self._last) == self._last.maxlen and now - self._last[0] < self._seconds
-
-
 # From the first review of a request to its last; the API server waits 3 s for each at most.
 SHARED_SECONDS: Final = 1.0
 SHARED_BYTES: Final = 1024 * 1024
 
 
 class RecentAnswers:
-    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock.
+    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock."""
 
-    Args:
-        seconds: how old an answer may be.
-        most: bytes of all answers.
-    """
-
-    def __init__(self, seconds: float = SHARED_SECONDS, most: int = SHARED_BYTES) -> None:
-        self._seconds: Final = seconds
-        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](most, lambda answer: len(answer[1]))
+    def __init__(self) -> None:
+        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](SHARED_BYTES, lambda answer: len(answer[1]))
 
     def get(self, name: ObjectName, now: float) -> bytes | None:
         """The answer; None where there is none that is young enough."""
         answer = self._answers.get(name)
-        if answer and now - answer[0] >= self._seconds:
+        if answer and now - answer[0] >= SHARED_SECONDS:
             self._answers.drop(name)
             return None
         return answer[1] if answer else None
@@ -99,13 +68,16 @@ class SingleFlight:
         transport: the connection to the API server.
         seconds: timeout of one request, however long the reviews wait.
         clock: the source of monotonic time.
+
+    Attributes:
+        recent: the ControllerRevisions that were read a moment ago.
     """
 
     def __init__(self, transport: Transport, seconds: float, clock: Clock = REAL_TIME) -> None:
         self._transport: Final = transport
         self._seconds: Final = seconds
         self._clock: Final = clock
-        self._recent: Final = RecentAnswers()
+        self.recent: Final = RecentAnswers()
         self._flights: Final[dict[Hashable, _InFlightGet]] = {}
         self._order: Final = itertools.count()  # of arrivals and starts of requests
         self._listing: Final = asyncio.Semaphore(_LISTS)
@@ -115,15 +87,11 @@ class SingleFlight:
         """The requests that are on their way."""
         return [flight.task for flight in self._flights.values()]
 
-    def forget(self) -> None:
-        """Share no answer from before: etcd has been restored from an older copy."""
-        self._recent.clear()
-
     def peek(self, key: ObjectKey[Any]) -> object:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
         if key.fresh or key.resource.kind != REVISIONS.kind:
             return NOT_READ
-        body = self._recent.get((key.namespace, key.name), self._clock.now())
+        body = self.recent.get((key.namespace, key.name), self._clock.now())
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
@@ -189,5 +157,5 @@ class SingleFlight:
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
-            self._recent.put((key.namespace, key.name), body, self._clock.now())
+            self.recent.put((key.namespace, key.name), body, self._clock.now())
         return decode(body, resource.view, resource.kind)

@@ -388,14 +388,12 @@ def _schema_of(shape: structs.Struct) -> Json:
 
 def _schema(shape: structs.Shape) -> Json:
     """A Go type as a structural schema."""
-    if isinstance(shape, structs.Value):
-        return _schema(shape.shape)
     if isinstance(shape, structs.OrNull):
         return {**_schema(shape.shape), "nullable": True}
-    if shape is METADATA:
-        # A template's; the definitions leave it open.
-        return {"type": "object", **_OPEN}
     if isinstance(shape, structs.Struct):
+        if shape.fields == METADATA.fields:
+            # A template's; the definitions leave it open.
+            return {"type": "object", **_OPEN}
         return {"type": "object", "properties": {name: _schema(each) for name, each in shape.fields.items()}}
     if isinstance(shape, structs.List):
         return {"type": "array", "items": _schema(shape.item)}
@@ -412,7 +410,10 @@ def _schema(shape: structs.Shape) -> Json:
     return _OPEN
 
 
-_METADATA: Final = _schema(structs.Struct(**METADATA.fields))
+_METADATA: Final[Json] = {
+    "type": "object",
+    "properties": {name: _schema(each) for name, each in METADATA.fields.items()},
+}
 _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")

@@ -6,6 +6,7 @@ but more may come.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -16,7 +17,7 @@ import msgspec
 from webhook import names
 from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
-from webhook.cluster.reader import Objects
+from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
@@ -26,13 +27,13 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
-from webhook.kubevirt.definitions import DEFINITIONS, Definition, fields_of
+from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
+from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachineInstance
 from webhook.kubevirt.vm import creation
@@ -145,7 +146,7 @@ class Search:
         source: the source of all others; None: they do not exist.
     """
 
-    def __init__(self, others: Mapping[ObjectId, Json], source: Objects | None) -> None:
+    def __init__(self, others: Mapping[ObjectId, Json], source: Cluster | None) -> None:
         self._known: dict[ObjectId, Json | None] = dict(others)
         self._source = source
 
@@ -169,7 +170,7 @@ class Search:
 
     async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
         assert self._source
-        found = await self._source.get(kind, namespace, name)
+        found = await read_once(self._source, ObjectKey(RESOURCES[kind], namespace, name))
         if isinstance(found, Unavailable):
             place = f"{namespace}/{name}" if namespace else name
             raise InputError(f"cannot be read: {found.why}", f"{kind} {place}", "add it to the file")
@@ -177,7 +178,7 @@ class Search:
 
 
 async def configuration_of(
-    others: Mapping[ObjectId, Json], source: Objects | None, release: Release | None = None
+    others: Mapping[ObjectId, Json], source: Cluster | None, release: Release | None = None
 ) -> tuple[ClusterConfig, str]:
     """KubeVirt's configuration, and a clause that names its source.
 
@@ -192,10 +193,10 @@ async def configuration_of(
     """
     installs = [_view(obj, KubeVirt) for (kind, _, _), obj in others.items() if kind == "KubeVirt"]
     if not installs and source:
-        read = await source.kubevirts()
+        read = await read_once(source, ListKey(KUBEVIRTS, ""))
         if isinstance(read, Unavailable):
             raise InputError(f"cannot be read: {read.why}", "KubeVirt", "add the KubeVirt object to the file")
-        installs = [*read]
+        installs = [*(read or ())]
     kubevirt = find_in_use(installs)
     if kubevirt is None:
         defaults = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
@@ -211,9 +212,19 @@ async def configuration_of(
     return configuration, name
 
 
-async def _definitions(others: Mapping[ObjectId, Json], source: Objects | None) -> Definitions | None:
+async def _definitions(others: Mapping[ObjectId, Json], source: Cluster | None) -> Definitions | None:
     own = fields_of(_view(obj, Definition) for (kind, _, _), obj in others.items() if kind == DEFINITIONS.kind)
-    return own if own or not source else await source.definitions()
+    if own or not source:
+        return own
+
+    async def definition(name: str) -> Definition | Unavailable | None:
+        found = await read_once(source, ObjectKey(DEFINITIONS, "", name))
+        return found  # noqa: RET504 - its type
+
+    reads = await asyncio.gather(*map(definition, NAMES.values()))
+    # For a user who may not read them the tables by version count.
+    is_read = not any(isinstance(each, Unavailable) for each in reads)
+    return fields_of(each for each in reads if isinstance(each, Definition)) if is_read else None
 
 
 def _view(obj: Json, view: type[T]) -> T:
@@ -336,11 +347,10 @@ def leaves_of(created: Created, shown: Mapping[str, Any], stand_ins: Collection[
 
 
 class Sources(NamedTuple):
-    """Where an explanation reads the cluster: as in the server, each object once as it is now, and objects whole."""
+    """Where an explanation reads the cluster: as in the server, and each object once as it is now."""
 
     cluster: Cluster
     once: Cluster
-    objects: Objects
 
 
 async def explain_vm(sources: Sources, settings: Settings, namespace: str, name: str, deadline: float) -> VmExplanation:
@@ -375,13 +385,13 @@ class _VmExplainer:
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
         reports, denial, created = [report], "", None
-        configuration, _ = await configuration_of({}, self._sources.objects)
+        configuration, _ = await configuration_of({}, self._sources.once)
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
                 created = creation.from_vmi(base, uuids.restart(), configuration)
             else:
-                search = Search({}, self._sources.objects)
+                search = Search({}, self._sources.once)
                 created = await search.answer(lambda get: creation.from_vm(base, get, uuids.restart(), configuration))
         except CreationDenied as denied:
             denial = denied.what

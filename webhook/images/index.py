@@ -289,18 +289,14 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
             for key, part in ((have + size, inside), (have, members ^ inside)):
                 if part:
                     split[key] = split.get(key, 0) | part
-        sums = split if len(split) <= _MAX_SUMS else _round_sizes(split, total)
+        sums = split
+        if len(split) > _MAX_SUMS:
+            grain, sums = max(1, -(-total // _GRAIN)), {}
+            for have, members in split.items():
+                rounded = have - have % grain
+                sums[rounded] = sums.get(rounded, 0) | members
     by_score: dict[int, int] = {}
     for have, members in sums.items():
         if score := MAX_SCORE * have // total if total else 0:
             by_score[score] = by_score.get(score, 0) | members
     yield from by_score.items()
-
-
-def _round_sizes(sums: Mapping[int, int], total: int) -> dict[int, int]:
-    grain = max(1, -(-total // _GRAIN))
-    rounded: dict[int, int] = {}
-    for have, members in sums.items():
-        key = have - have % grain
-        rounded[key] = rounded.get(key, 0) | members
-    return rounded

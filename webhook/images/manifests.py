@@ -71,22 +71,17 @@ def parse_reference(text: str) -> ImageReference | None:
         name, _, tag = name.rpartition(":")
         if not _is_tag(tag):
             return None
-    registry, path = _split(name)
+    registry, slash, path = name.partition("/")
+    is_registry = registry == "localhost" or "." in registry or ":" in registry or registry != registry.lower()
+    if not slash or not is_registry:
+        registry, path = DOCKER_HUB, name
+    if registry == "index.docker.io":
+        registry = DOCKER_HUB
+    if registry == DOCKER_HUB and "/" not in path:
+        path = f"library/{path}"
     if len(name) > _MAX_NAME or not _is_domain(registry) or not _is_path(path):
         return None
     return ImageReference(registry.lower(), path, "" if digest else tag or "latest", digest)
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Registry and repository of a name."""
-    first, slash, rest = name.partition("/")
-    if not slash or not (first == "localhost" or "." in first or ":" in first or first != first.lower()):
-        first, rest = DOCKER_HUB, name
-    if first == "index.docker.io":
-        first = DOCKER_HUB
-    if first == DOCKER_HUB and "/" not in rest:
-        rest = f"library/{rest}"
-    return first, rest
 
 
 # What the distribution specification asks registries to accept.

@@ -73,10 +73,10 @@ def _holds_plain_json(info: msgspec.inspect.Type) -> bool:
 _PARTS: Final = ("item_type", "key_type", "value_type")
 
 
-def is_too_deep(value: object) -> bool:
-    """Whether a view, or plain JSON, has more than `MAX_LEVELS` of containers, a level at a time: it runs for each."""
+def is_too_deep(value: object, levels: int = MAX_LEVELS) -> bool:
+    """Whether a view, or plain JSON, has more than so many levels of containers, one at a time: it runs for each."""
     level: list[Any] = [value]
-    for _ in range(MAX_LEVELS):
+    for _ in range(levels):
         level = [
             inner
             for outer in level
@@ -107,6 +107,13 @@ def cut(value: Any, levels: int) -> Any:
 
 
 _CONTAINERS: Final = frozenset((dict, list))
+
+
+def member(value: Any, path: str) -> Any:
+    """What plain JSON holds at a path with dots between names; None where there is nothing."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 ABSENT: Final = object()

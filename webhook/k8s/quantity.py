@@ -71,11 +71,16 @@ class Quantity:
         Of what does not fit, Kubernetes makes something or other; so does this (apimachinery, api/resource, amount.go
         and scale_int.go).
         """
-        if self._scale is None:
-            return _scale_down(self.nanos)
-        size = -(-abs(self.nanos) // _NANO)
-        whole = size if self.nanos >= 0 else -size
-        return int64(whole) if self._scale in _WRAPPING or int64(whole) == whole else 0
+        if self._scale is not None:
+            size = -(-abs(self.nanos) // _NANO)
+            whole = size if self.nanos >= 0 else -size
+            return int64(whole) if self._scale in _WRAPPING or int64(whole) == whole else 0
+        # A decimal: rounded up, and taken for one of 64 bits before it is divided unless it is a large one.
+        if self.nanos >= _MAX:
+            return int64(-(-self.nanos // _NANO))
+        held = int64(self.nanos)
+        whole = abs(held) // _NANO
+        return (whole if held >= 0 else -whole) + (held % _NANO > 0)
 
     def __bool__(self) -> bool:
         return self.nanos != 0
@@ -100,10 +105,12 @@ class Quantity:
         whole, rest = divmod(self.nanos, _NANO)
         # Kubernetes avoids rounding, and hopes to avoid confusion, by writing small and broken ones as decimals.
         if self.format is Format.BINARY_SI and not rest and not -1024 < whole < 1024:
-            return _binary(whole)
-        return self._decimal()
-
-    def _decimal(self) -> str:
+            exponent = 0
+            # Go can't turn the sign of the least int64, and so finds nothing to divide.
+            while whole != -_MAX - 1 and whole % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
+                whole //= 1024
+                exponent += 10
+            return f"{whole}{_BINARY_SUFFIX[exponent]}"
         mantissa, zeros = _without_zeros(self.nanos)
         exponent = zeros - 9
         shift = exponent % 3
@@ -122,24 +129,6 @@ def _without_zeros(number: int) -> tuple[int, int]:
         if not rest:
             number, zeros = shorter, zeros + count
     return number, zeros
-
-
-def _scale_down(nanos: int) -> int:
-    """A decimal as int64: rounded up, and taken for one of 64 bits before it is divided unless it is a large one."""
-    if nanos >= _MAX:
-        return int64(-(-nanos // _NANO))
-    held = int64(nanos)
-    whole = abs(held) // _NANO
-    return (whole if held >= 0 else -whole) + (held % _NANO > 0)
-
-
-def _binary(value: int) -> str:
-    exponent = 0
-    # Go can't turn the sign of the least int64, and so finds nothing to divide.
-    while value != -_MAX - 1 and value % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
-        value //= 1024
-        exponent += 10
-    return f"{value}{_BINARY_SUFFIX[exponent]}"
 
 
 def int64(value: int) -> int:
@@ -169,16 +158,21 @@ def parse(text: str) -> Quantity:
     sign, number, fraction, suffix = match[1], match[2] or "0", match[3] or "", match[4]
     base, exponent, format_ = _suffix(suffix)
     digits = int(number + fraction)
+    # Apimachinery holds few digits, nothing finer than nano, as an int64 of a power of ten, and keeps the text of what
+    # looks canonical at a glance.
+    scale: int | None = 0 if base == 2 else exponent - len(fraction)
     if base == 2:
         nanos, rest = divmod(digits * 2**exponent * _NANO, 10 ** len(fraction))
+        is_held, kept = not fraction and 14 - len(number) - exponent * 3 // 10 >= 0, digits % 8 != 0
     else:
-        power = exponent - len(fraction) + 9
-        nanos, rest = (digits * 10**power, 0) if power >= 0 else divmod(digits, 10**-power)
+        power = exponent - len(fraction)
+        nanos, rest = (digits * 10 ** (power + 9), 0) if power >= -9 else divmod(digits, 10 ** -(power + 9))
+        is_held = len(number + fraction) <= 18 and power >= -9
+        kept = power % 3 == 0 and not (number + fraction).endswith("000") and number[0] != "0"
     # If you want some resources, you should get some: what is too fine is rounded up.
     nanos += rest > 0
-    scale = _int64_scale(number, fraction, exponent, format_)
-    kept = scale is not None and _looks_canonical(number + fraction, scale, format_)
-    if scale is None:
+    if not is_held:
+        scale, kept = None, False
         if not any(character.isdigit() for character in text[: match.start(4)]):
             raise InputError("is not a valid quantity: it must start with a digit")
         if format_ is Format.BINARY_SI and nanos > _MAX * _NANO:
@@ -200,21 +194,6 @@ def _suffix(suffix: str) -> tuple[int, int, Format]:
     if abs(exponent) > _MAX_EXPONENT:
         raise InputError("is not a valid quantity: the exponent is too large")
     return 10, exponent, Format.DECIMAL_EXPONENT
-
-
-def _int64_scale(number: str, fraction: str, exponent: int, format_: Format) -> int | None:
-    """The power of ten of the int64 in which apimachinery holds it: few digits, nothing finer than nano; or None."""
-    if format_ is Format.BINARY_SI:
-        return 0 if not fraction and 14 - len(number) - exponent * 3 // 10 >= 0 else None
-    scale = exponent - len(fraction)
-    return scale if len(number) + len(fraction) <= 18 and scale >= -9 else None
-
-
-def _looks_canonical(digits: str, scale: int, format_: Format) -> bool:
-    """Whether apimachinery keeps the text of what it holds in an int64: it takes a quick look."""
-    if format_ is Format.BINARY_SI:
-        return int(digits) % 8 != 0
-    return scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
 
 
 def canonical(value: Any) -> str:

@@ -15,7 +15,6 @@ import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 from pathlib import Path
 from sys import intern
@@ -26,6 +25,7 @@ import yaml
 from yaml import events
 
 from webhook.errors import InputError, InputErrors, quote
+from webhook.k8s.json_tree import is_too_deep
 from webhook.text import SURROGATE
 
 # Manifests compress to a twentieth; a file that unfolds to a hundred times its size is none, or a bomb.
@@ -45,17 +45,13 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
     try:
         # The first check avoids opening a device, which may act on that; the second is of the opened file.
         _check(Path(where).stat(), where)
-        with open(where, "rb", opener=_open_at_once) as stream:
+        # Without O_NONBLOCK, the opening of a named pipe that was created since would wait for its writer. A directory
+        # that was created since is closed by `open`, not by os.fdopen.
+        with open(where, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             _check(os.fstat(stream.fileno()), where)
             return read_limited(stream, most, where, fix)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where) from error
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer. A directory that was
-    # created since is closed by `open`, not by os.fdopen.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
@@ -518,9 +514,6 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
     return f"is not valid YAML: {error.problem}" + (f" ({context})" if context else ""), line, ""
 
 
-_COLLECTIONS: Final = frozenset({dict, list})
-
-
 def _parse_json(data: bytes, where: str) -> Iterator[Document]:
     text = _text(data, where)
     try:
@@ -531,11 +524,7 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
         raise InputError(f"is not valid JSON: {problem}", f"{where}:{line}") from error
     except RecursionError as error:
         raise InputError(TOO_DEEP_TEXT, where) from error
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MAX_DEPTH):
-        children = chain.from_iterable([parent.values() if type(parent) is dict else parent for parent in level])
-        level = [child for child in children if type(child) in _COLLECTIONS]
-    if level:
+    if is_too_deep(value, MAX_DEPTH):
         raise InputError(TOO_DEEP_TEXT, where)
     if value is not None:
         yield Document(value, where, 1)

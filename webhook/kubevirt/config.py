@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_origin, get_type_hints
 
 from webhook.errors import InputError, Unavailable
 from webhook.k8s import quantity
+from webhook.k8s.json_tree import member
 from webhook.k8s.quantity import Quantity
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import (
@@ -78,31 +79,6 @@ _CPU_REQUEST: Final = quantity.parse("100m")
 # In percent: the guest gets as much memory as is requested for it.
 MEMORY_OVERCOMMIT: Final = 100
 _HYPERV_DIRECT: Final = "hyperv-direct"
-# The attributes of `ClusterConfig` that a member of the configuration sets, and its path.
-_MEMBERS: Final = {
-    "reference_policy": "instancetype.referencePolicy",
-    "network_interface": "network.defaultNetworkInterface",
-    "permit_bridge": "network.permitBridgeInterfaceOnPodNetwork",
-    "cpu_request": "cpuRequest",
-    "cpu_model": "cpuModel",
-    "eviction_strategy": "evictionStrategy",
-    "max_cpu_sockets": "liveUpdateConfiguration.maxCpuSockets",
-    "max_guest": "liveUpdateConfiguration.maxGuest",
-    "max_hotplug_ratio": "liveUpdateConfiguration.maxHotplugRatio",
-    "qgs_socket_path": "confidentialCompute.tdx.attestation.qgsSocketPath",
-    "default_runtime_class": "defaultRuntimeClass",
-    "parallel_migrations": "migrations.parallelMigrationsPerCluster",
-    "outbound_migrations": "migrations.parallelOutboundMigrationsPerNode",
-    "migration_bandwidth": "migrations.bandwidthPerMigration",
-    "migration_timeout_seconds_per_gib": "migrations.completionTimeoutPerGiB",
-    "allow_post_copy": "migrations.allowPostCopy",
-    "allow_workload_disruption": "migrations.allowWorkloadDisruption",
-    "node_selectors": "developerConfiguration.nodeSelectors",
-    "use_emulation": "developerConfiguration.useEmulation",
-    "cpu_allocation_ratio": "developerConfiguration.cpuAllocationRatio",
-    "memory_overcommit": "developerConfiguration.memoryOvercommit",
-    "overhead_ratio": "additionalGuestMemoryOverheadRatio",
-}
 _AMOUNTS: Final = ("cpu_request", "max_guest", "migration_bandwidth")
 
 
@@ -146,33 +122,33 @@ class ClusterConfig:
 
     default_architecture: str = AMD64
     machine_types: dict[str, str] = field(default_factory=lambda: _machine_types(NEWEST))
-    reference_policy: str = "reference"
-    network_interface: str = "bridge"
-    permit_bridge: bool = True
-    cpu_request: Quantity = _CPU_REQUEST
-    cpu_model: str = ""
-    eviction_strategy: str = "None"
+    reference_policy: Annotated[str, "instancetype.referencePolicy"] = "reference"
+    network_interface: Annotated[str, "network.defaultNetworkInterface"] = "bridge"
+    permit_bridge: Annotated[bool, "network.permitBridgeInterfaceOnPodNetwork"] = True
+    cpu_request: Annotated[Quantity, "cpuRequest"] = _CPU_REQUEST
+    cpu_model: Annotated[str, "cpuModel"] = ""
+    eviction_strategy: Annotated[str, "evictionStrategy"] = "None"
     live_update: bool = True
-    max_cpu_sockets: int = 0
-    max_guest: Quantity | None = None
-    max_hotplug_ratio: int = 4
-    memory_overcommit: int = MEMORY_OVERCOMMIT
-    cpu_allocation_ratio: int = 10
-    overhead_ratio: str = ""
-    node_selectors: Mapping[str, str] = field(default_factory=dict)
-    use_emulation: bool = False
+    max_cpu_sockets: Annotated[int, "liveUpdateConfiguration.maxCpuSockets"] = 0
+    max_guest: Annotated[Quantity | None, "liveUpdateConfiguration.maxGuest"] = None
+    max_hotplug_ratio: Annotated[int, "liveUpdateConfiguration.maxHotplugRatio"] = 4
+    memory_overcommit: Annotated[int, "developerConfiguration.memoryOvercommit"] = MEMORY_OVERCOMMIT
+    cpu_allocation_ratio: Annotated[int, "developerConfiguration.cpuAllocationRatio"] = 10
+    overhead_ratio: Annotated[str, "additionalGuestMemoryOverheadRatio"] = ""
+    node_selectors: Annotated[Mapping[str, str], "developerConfiguration.nodeSelectors"] = field(default_factory=dict)
+    use_emulation: Annotated[bool, "developerConfiguration.useEmulation"] = False
     hypervisor: str = ""
-    default_runtime_class: str = ""
-    parallel_migrations: int = 5
-    outbound_migrations: int = 2
-    migration_bandwidth: Quantity | None = None
-    migration_timeout_seconds_per_gib: int = 150
-    allow_post_copy: bool = False
-    allow_workload_disruption: bool | None = None
+    default_runtime_class: Annotated[str, "defaultRuntimeClass"] = ""
+    parallel_migrations: Annotated[int, "migrations.parallelMigrationsPerCluster"] = 5
+    outbound_migrations: Annotated[int, "migrations.parallelOutboundMigrationsPerNode"] = 2
+    migration_bandwidth: Annotated[Quantity | None, "migrations.bandwidthPerMigration"] = None
+    migration_timeout_seconds_per_gib: Annotated[int, "migrations.completionTimeoutPerGiB"] = 150
+    allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
+    allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
-    qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
+    qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
@@ -192,7 +168,7 @@ class ClusterConfig:
         given = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
         if not _is_valid(given, is_newer=is_newer):
             given = {}
-        values = {name: _member(given, path) for name, path in _MEMBERS.items()}
+        values = {name: member(given, path) for name, path in _MEMBERS.items()}
         for name in _AMOUNTS:
             values[name] = None if values[name] is None else quantity.parse(values[name])
         hypervisors, stall_detector = given.get("hypervisors"), "migrations.experimental.stallDetector"
@@ -200,12 +176,16 @@ class ClusterConfig:
             "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
-            "detects_stalls": _member(configuration, stall_detector) is not None or None,
-            "feature_gates": frozenset(_member(given, "developerConfiguration.featureGates") or ()),
-            "disabled_gates": frozenset(_member(given, "developerConfiguration.disabledFeatureGates") or ()),
+            "detects_stalls": member(configuration, stall_detector) is not None or None,
+            "feature_gates": frozenset(member(given, "developerConfiguration.featureGates") or ()),
+            "disabled_gates": frozenset(member(given, "developerConfiguration.disabledFeatureGates") or ()),
         }
         chosen = {name: value for name, value in values.items() if value is not None}
-        machine_types = _chosen_machine_types(given, rules)
+        configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
+        types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
+        if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
+            types[S390X] = legacy
+        machine_types = {name: machine_type for name, machine_type in types.items() if machine_type}
         return cls(
             **chosen,
             machine_types=_machine_types(rules) | machine_types,
@@ -267,29 +247,19 @@ class ClusterConfig:
         return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
 
 
-def _member(value: Any, path: str) -> Any:
-    """What plain JSON holds at a path; None where there is nothing."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def _machine_types(rules: Rules) -> dict[str, str]:
     """KubeVirt's own machine types, by architecture."""
     architectures = (*ARCHITECTURES, _PPC64LE) if rules.has(KNOWS_PPC64LE) else ARCHITECTURES
     return {name: _MACHINE_TYPES[name] for name in architectures}
 
 
-def _chosen_machine_types(given: Json, rules: Rules) -> dict[str, str]:
-    """Those that the configuration chooses."""
-    configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
-    types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
-    if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
-        types[S390X] = legacy
-    return {name: machine_type for name, machine_type in types.items() if machine_type}
-
-
 DEFAULTS: Final = ClusterConfig()
+# The attributes that a member of the configuration sets, and its path.
+_MEMBERS: Final = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(ClusterConfig, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
 
 
 def _is_valid(given: Json, *, is_newer: bool) -> bool:
@@ -299,7 +269,7 @@ def _is_valid(given: Json, *, is_newer: bool) -> bool:
     ratio: int = developer.get("cpuAllocationRatio", 10)
     if overcommit <= 0 or ratio <= 0 or not 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100:
         return False
-    interface = _member(given, "network.defaultNetworkInterface") or ""
+    interface = member(given, "network.defaultNetworkInterface") or ""
     return is_newer or (given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES)
 
 

@@ -51,16 +51,11 @@ def complete_hyperv(domain: Json) -> None:
         if hyperv.setdefault(dependency, {}).setdefault("enabled", True) is False:
             return
     if hyperv.get("evmcs", {}).get("enabled", "evmcs" in hyperv):
-        _require_vmx(domain.setdefault("cpu", {}))
-
-
-def _require_vmx(cpu: Json) -> None:
-    features = cpu.setdefault("features", [])
-    for feature in features:
-        if feature["name"] == _VMX:
-            feature["policy"] = "require"
-            return
-    features.append({"name": _VMX, "policy": "require"})
+        features = domain.setdefault("cpu", {}).setdefault("features", [])
+        vmx = next((feature for feature in features if feature["name"] == _VMX), None)
+        if vmx is None:
+            features.append(vmx := {"name": _VMX})
+        vmx["policy"] = "require"
 
 
 _MAX_VCPUS: Final = 512
@@ -167,7 +162,9 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     _resources(spec["domain"], configuration, note)
     _memory(spec["domain"])
     _cpu_topology(spec["domain"])
-    _pull_policies(spec)
+    volumes = spec.get("volumes", ())
+    if any("containerDisk" in volume for volume in volumes):
+        spec["volumes"] = [_with_pull_policy(volume) for volume in volumes]
     note(Origin.KUBEVIRT)
     if spec.setdefault("evictionStrategy", configuration.eviction_strategy) is not None:
         note(configuration.origin("eviction_strategy"))
@@ -228,15 +225,12 @@ def _request_memory(domain: Json, overcommit: int) -> None:
     except InputError:
         return
     if guest.value > 0:
-        share = guest if overcommit == MEMORY_OVERCOMMIT else Quantity.of(_share(guest.value, overcommit), guest.format)
-        resources.setdefault("requests", {})["memory"] = Computed(share)
-
-
-def _share(guest: int, overcommit: int) -> int:
-    """The request, in bytes, as int64 in Go: the product wraps around, and the division drops the fraction."""
-    product = quantity.int64(guest * 100)
-    share = abs(product) // overcommit
-    return share if product >= 0 else -share
+        if overcommit != MEMORY_OVERCOMMIT:
+            # int64 in Go: the product wraps around, and the division drops the fraction.
+            product = quantity.int64(guest.value * 100)
+            share = abs(product) // overcommit
+            guest = Quantity.of(share if product >= 0 else -share, guest.format)
+        resources.setdefault("requests", {})["memory"] = Computed(guest)
 
 
 def _memory(domain: Json) -> None:
@@ -259,12 +253,6 @@ def _cpu_topology(domain: Json) -> None:
     amounts = (_amount(resources, "limits", "cpu"), _amount(resources, "requests", "cpu"))
     sockets = next((amount.value for amount in amounts if amount is not None), 1)
     cpu.update(sockets=sockets % 2**32, cores=1, threads=1)
-
-
-def _pull_policies(spec: Json) -> None:
-    volumes = spec.get("volumes", ())
-    if any("containerDisk" in volume for volume in volumes):
-        spec["volumes"] = [_with_pull_policy(volume) for volume in volumes]
 
 
 def _with_pull_policy(volume: Json) -> Json:

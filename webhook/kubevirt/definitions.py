@@ -10,7 +10,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct, Value
+from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.fields import DefinedFields, Definitions
 from webhook.kubevirt.types import core
@@ -78,27 +78,22 @@ DEFINITIONS: Final = Resource(
 
 def fields_of(definitions: Iterable[Definition]) -> Definitions | None:
     """What definitions say; those of other kinds are passed over. None where none says anything."""
-    by_kind = {
-        kind: DefinedFields(
-            frozenset(path for path, _ in fields.table(kind) if _has(schema, path.split("."))),
-            frozenset(_absent(_SHAPES[kind].fields["spec"], schema, "")),
-        )
-        for each in definitions
-        for kind, schema in _stored(each)
-        if schema is not None
-    }
+    by_kind: dict[str, DefinedFields] = {}
+    for definition in definitions:
+        spec = definition.spec
+        if spec is None or _GROUPS.get(spec.names.kind) != spec.group:
+            continue
+        kind = spec.names.kind
+        for version in spec.versions or ():
+            # The version that is stored decides what is kept.
+            whole = version.validation.schema if version.storage and version.validation else None
+            schema = (whole.properties or {}).get("spec") if whole else None
+            if schema is not None:
+                present = frozenset(path for path, _ in fields.table(kind) if _has(schema, path.split(".")))
+                absent = frozenset(_absent(_SHAPES[kind].fields["spec"], schema, ""))
+                by_kind[kind] = DefinedFields(present, absent)
     kinds = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
     return Definitions(tuple(kinds)) if any(said.present or said.absent for _, said in kinds) else None
-
-
-def _stored(definition: Definition) -> Iterator[tuple[str, DefinitionSchema | None]]:
-    """The schema of ``spec`` in the version that is stored, which decides what is kept."""
-    spec = definition.spec
-    if spec is None or _GROUPS.get(spec.names.kind) != spec.group:
-        return
-    for version in spec.versions or ():
-        if version.storage and version.validation and version.validation.schema:
-            yield spec.names.kind, (version.validation.schema.properties or {}).get("spec")
 
 
 def _has(schema: DefinitionSchema, path: list[str]) -> bool:
@@ -117,7 +112,7 @@ def _absent(shape: Shape, schema: DefinitionSchema, path: str) -> Iterator[str]:
 
     A field that KubeVirt always writes is never among them: no release of it is without, and the rules count on it.
     """
-    if isinstance(shape, Value | OrNull):
+    if isinstance(shape, OrNull):
         yield from _absent(shape.shape, schema, path)
     elif isinstance(shape, List):
         if schema.items is not None:

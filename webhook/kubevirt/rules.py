@@ -25,8 +25,6 @@ from webhook.kubevirt.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZER
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types import core
 
-_BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
-
 
 class Types:
     """The types of one release: whole objects, instancetypes and preferences of both scopes.
@@ -41,7 +39,14 @@ class Types:
     __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")
 
     def __init__(self, release: Release) -> None:
-        formats = _formats(release)
+        # What the release writes otherwise, by paths below ``spec``, each of which is of one kind alone.
+        formats: dict[str, Shape] = {}
+        if not release.has(OMITS_ZERO_BLOCK_SIZES):
+            paths = "domain.devices.disks.blockSize.custom devices.preferredDiskBlockSize.custom"
+            formats |= members(Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS), paths)
+        if not release.has(OMITS_EMPTY_CLAIMS):
+            for devices in ("gpus", "hostDevices", "domain.devices.gpus", "domain.devices.hostDevices"):
+                formats |= members(STRING_POINTER, f"{devices}.claimName {devices}.requestName")
         of_template = {f"template.spec.{path}": shape for path, shape in formats.items()}
         self.vmi: Final = _type_in(release, core.VMI, formats, fields.MACHINE)
         self.vm: Final = _type_in(release, core.VM, of_template, fields.VIRTUAL_MACHINE)
@@ -58,17 +63,6 @@ def _type_in(release: Release, shape: Struct, formats: Mapping[str, Shape], *kin
     """A type with the formats of a release, and without the fields that some kinds do not have in it."""
     unknown = dict.fromkeys(path for kind in kinds for path in release.unknown_fields(kind))
     return replace_fields(shape, {f"spec.{path}": change for path, change in {**formats, **unknown}.items()})
-
-
-def _formats(release: Release) -> dict[str, Shape]:
-    """What a release writes otherwise, by paths below ``spec``, each of which is of one kind alone."""
-    formats: dict[str, Shape] = {}
-    if not release.has(OMITS_ZERO_BLOCK_SIZES):
-        formats |= members(_BLOCK_SIZE, "domain.devices.disks.blockSize.custom devices.preferredDiskBlockSize.custom")
-    if not release.has(OMITS_EMPTY_CLAIMS):
-        for devices in ("gpus", "hostDevices", "domain.devices.gpus", "domain.devices.hostDevices"):
-            formats |= members(STRING_POINTER, f"{devices}.claimName {devices}.requestName")
-    return formats
 
 
 class Rules:

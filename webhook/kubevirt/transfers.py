@@ -8,12 +8,14 @@ from webhook import names
 from webhook.k8s.types.meta import Object
 
 _AGAIN: Final = "CDI starts it again from the beginning, except for what the checkpoints of a warm migration keep"
+_SENT_AGAIN: Final = "the upload that it receives fails and has to be sent again"
+_MIGRATED_AGAIN: Final = "Forklift's migration of this VM fails and has to be started again"
+_READ_AGAIN: Final = "downloads from it end and have to be started again"
 _CDI: Final = ("app", "containerized-data-importer")
 _CDI_PART: Final = "cdi.kubevirt.io"
-_FORKLIFT: Final = "forklift.konveyor.io"
 _CLAIM: Final = ("", "PersistentVolumeClaim")
 _EXPORT: Final = ("export.kubevirt.io", "VirtualMachineExport")
-_CONVERSION: Final = (_FORKLIFT, "Conversion")
+_CONVERSION: Final = ("forklift.konveyor.io", "Conversion")
 
 
 class Transfer(NamedTuple):
@@ -44,23 +46,9 @@ class _Kind(NamedTuple):
 _KINDS: Final = (
     _Kind((_CDI, (_CDI_PART, "importer")), _CLAIM, False, "CDI importer", _AGAIN),
     _Kind((_CDI, (_CDI_PART, "cdi-clone-source")), _CLAIM, False, "CDI clone source", _AGAIN),
-    _Kind(
-        (_CDI, (_CDI_PART, "cdi-upload-server")),
-        *(_CLAIM, True, "CDI upload server", "the upload that it receives fails and has to be sent again"),
-    ),
-    _Kind(
-        (("forklift.app", "virt-v2v"),),
-        *(
-            _CONVERSION,
-            False,
-            "virt-v2v conversion",
-            "Forklift's migration of this VM fails and has to be started again",
-        ),
-    ),
-    _Kind(
-        (("kubevirt.io.virt-export-service", None),),
-        *(_EXPORT, True, "VM export server", "downloads from it end and have to be started again"),
-    ),
+    _Kind((_CDI, (_CDI_PART, "cdi-upload-server")), _CLAIM, True, "CDI upload server", _SENT_AGAIN),
+    _Kind((("forklift.app", "virt-v2v"),), _CONVERSION, False, "virt-v2v conversion", _MIGRATED_AGAIN),
+    _Kind((("kubevirt.io.virt-export-service", None),), _EXPORT, True, "VM export server", _READ_AGAIN),
 )
 
 

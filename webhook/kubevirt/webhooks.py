@@ -13,7 +13,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, Topology
+from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, SPREAD
 from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection
 from webhook.kubevirt.releases.capabilities import (
     ARCHITECTURE_FROM_DATA_SOURCE,
@@ -63,7 +63,11 @@ def mutate_vmi(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], s
     if not domain["cpu"].get("model"):
         domain["cpu"]["model"] = configuration.cpu_model or "host-model"
         note(Origin.CLUSTER if configuration.cpu_model else Origin.KUBEVIRT)
-    _status(vmi, domain)
+    guest = domain.get("memory", {}).get("guest")
+    if guest is not None:
+        vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
+    parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
+    vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
     if architecture != ARM64 and configuration.live_update:
         defaults.max_sockets(domain["cpu"], configuration, note)
         defaults.max_guest(domain, architecture, configuration, note)
@@ -149,14 +153,6 @@ def _architecture_defaults(domain: Json, architecture: str, rules: Rules) -> Non
         device["action"] = device.get("action") or "reset"
 
 
-def _status(vmi: Json, domain: Json) -> None:
-    guest = domain.get("memory", {}).get("guest")
-    if guest is not None:
-        vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
-    parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
-    vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
-
-
 # The spec of what a decoded VM names; None where it is missing.
 Find = Callable[[Matcher, Json], Json | None]
 
@@ -185,12 +181,12 @@ class VmAdmission:
         return self.code == 200
 
 
-def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
+def deny(causes: Sequence[Cause]) -> VmAdmission:
     """A denial with its causes, as KubeVirt answers it: the first ten, and how many more there are."""
     message = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
     more = len(causes) - CAUSES_SHOWN
     text = f"{message}, and {more} more validation errors" if more > 0 else message
-    return VmAdmission(422, text, tuple(causes[:CAUSES_SHOWN]), warnings)
+    return VmAdmission(422, text, tuple(causes[:CAUSES_SHOWN]))
 
 
 def amend_vm(  # noqa: PLR0913 - the arguments of KubeVirt's own function
@@ -408,12 +404,12 @@ def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     wanted = preferences.preferred_topology(spec)
     if wanted is None:
         return deny([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
-    causes = _check_spread(spec) if wanted is Topology.SPREAD else []
+    causes = _check_spread(spec) if wanted == SPREAD else []
     warnings = []
     if name in DEPRECATED:
         warnings.append(
             f"PreferredCPUTopology {name} is deprecated for removal in a future release, please use "
-            f"{DEPRECATED[name].value} instead"
+            f"{DEPRECATED[name]} instead"
         )
     return _answer(causes, warnings)
 

@@ -87,19 +87,19 @@ class Check:
     """A check of a value, which raises `SettingError`.
 
     Attributes:
-        check: returns the value.
+        check: gets the value.
         pattern: what it checks as a regular expression, if it can be said as one.
         longest: characters that the value may have, if it is bounded.
     """
 
-    check: Callable[[Any], Any]
+    check: Callable[[Any], None]
     pattern: str = ""
     longest: int = 0
 
 
 @dataclass(frozen=True)
 class CheckBeside:
-    """A check that also gets the section's earlier fields as far as they are valid, and returns the value."""
+    """A check that also gets the section's earlier fields as far as they are valid; may return another value."""
 
     check: Callable[[Any, Mapping[str, Any]], Any]
 
@@ -125,12 +125,11 @@ class AsText:
 def syntax(what: str, pattern: str, longest: int, fix: str) -> Check:
     """A syntax of names, at most so many characters; the rules are k8s.io/apimachinery's (pkg/util/validation)."""
 
-    def check(text: str) -> str:
+    def check(text: str) -> None:
         if len(text) > longest:
             raise SettingError("too-long", f"{_shorten(text)} is longer than {longest} characters", "shorten it")
         if not re.fullmatch(pattern, text):
             raise SettingError("syntax", f"{_shorten(text)} is not a valid {what}", fix)
-        return text
 
     return Check(check, pattern, longest)
 
@@ -166,11 +165,10 @@ def is_address(text: str) -> bool:
     return is_host(match["host"])
 
 
-def _check_scheduler_name(text: str) -> str:
+def _check_scheduler_name(text: str) -> None:
     if text == names.DEFAULT_SCHEDULER:
         what = f"{names.DEFAULT_SCHEDULER} cannot be declared: in a VM it means that the owner opted out"
         raise SettingError("default-scheduler", what, "declare another scheduler")
-    return text
 
 
 def _is_registry(text: str) -> bool:
@@ -178,21 +176,16 @@ def _is_registry(text: str) -> bool:
     return is_valid and text == text.lower()
 
 
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _form(is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten) -> Check:
     """A syntax that no regular expression says; ``clause`` is about a text that does not have it."""
 
-    def check(text: str) -> str:
-        if not is_valid(text):
+    def check(text: str) -> None:
+        try:
+            has_form = is_valid(text)
+        except ValueError:
+            has_form = False
+        if not has_form:
             raise SettingError("syntax", f"{shown(text)} {clause}", fix)
-        return text
 
     return Check(check)
 
@@ -230,7 +223,7 @@ HealthCheckText = Annotated[
 _REGISTRY_FIX: Final = "use HOST or HOST:PORT in lower case, as references to images have it, for example quay.io"
 RegistryName = Annotated[str, _form(_is_registry, "is not a valid registry", _REGISTRY_FIX, quote)]
 _NETWORK_FIX: Final = "use for example 10.20.0.0/16, or one address"
-NetworkText = Annotated[str, _form(_is_network, "is not a valid network", _NETWORK_FIX, quote)]
+NetworkText = Annotated[str, _form(ipaddress.ip_network, "is not a valid network", _NETWORK_FIX, quote)]
 _PATH: Final = ("is not an absolute path", "use for example /var/cache/kubevirt-webhook")
 OptionalPath = Annotated[str, _form(lambda text: not text or text.startswith("/"), *_PATH, quote)]
 _OUTPUT: Final = (f"is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b")
@@ -253,22 +246,20 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def _needs(section: str, counterpart: str, key: str, file_key: str) -> CheckBeside:
     """Both settings of a section, or neither."""
 
-    def check(value: Any, earlier: Mapping[str, Any]) -> Any:
+    def check(value: Any, earlier: Mapping[str, Any]) -> None:
         other = earlier.get(counterpart)
         if other is not None and bool(other) != bool(value):
             present, missing = (file_key, key) if other else (key, file_key)
             raise SettingError(
                 "counterpart-missing", f"{section}.{present} requires {section}.{missing}", "set both or neither"
             )
-        return value
 
     return CheckBeside(check)
 
 
-def _check_ops_listen(address: str, earlier: Mapping[str, Any]) -> str:
+def _check_ops_listen(address: str, earlier: Mapping[str, Any]) -> None:
     if address == earlier.get("listen") and not address.endswith(":0"):
         raise SettingError("address-in-use", f"{address} is the value of server.listen", "use another port")
-    return address
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -287,21 +278,19 @@ class ServerSettings(msgspec.Struct, frozen=True):
     shutdown_seconds: Annotated[int, Range(0, 120)] = 10
 
 
-def _check_mode(mode: str, earlier: Mapping[str, Any]) -> str:
+def _check_mode(mode: str, earlier: Mapping[str, Any]) -> None:
     file = earlier.get("cert_file")
     if file is not None and bool(file) != (mode == "mounted"):
         requirement = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
         fix = "set them" if mode == "mounted" else "remove tls.certFile, or use mounted"
         raise SettingError("mode-and-files", f"{mode} {requirement}", fix)
-    return mode
 
 
-def _check_authority_life(seconds: int, earlier: Mapping[str, Any]) -> int:
+def _check_authority_life(seconds: int, earlier: Mapping[str, Any]) -> None:
     leaf = earlier.get("leaf_expiration_seconds")
     if leaf is not None and seconds < 4 * leaf:
         what = f"{seconds} is less than four times leafExpirationSeconds ({leaf})"
         raise SettingError("too-short", what, f"use {4 * leaf} or more")
-    return seconds
 
 
 class TlsSettings(msgspec.Struct, frozen=True):
@@ -571,10 +560,9 @@ _DAY: Final = 24 * 60
 WEEK: Final = 7 * _DAY
 
 
-def _check_end(end: str, earlier: Mapping[str, Any]) -> str:
+def _check_end(end: str, earlier: Mapping[str, Any]) -> None:
     if end == earlier.get("begin"):
         raise SettingError("empty-time", f"begin and end are equal ({end})", "for whole days use 00:00 to 24:00")
-    return end
 
 
 class Blackout(msgspec.Struct, frozen=True):
@@ -623,13 +611,12 @@ def _minutes(text: str) -> int:
     return int(hours) * 60 + int(minutes)
 
 
-def _check_longest(longest: int, earlier: Mapping[str, Any]) -> int:
+def _check_longest(longest: int, earlier: Mapping[str, Any]) -> None:
     shortest = earlier.get("cool_down_seconds", 0)
     if longest < shortest:
         raise SettingError(
             "too-short", f"{longest} is less than coolDownSeconds ({shortest})", f"use {shortest} or more"
         )
-    return longest
 
 
 class EvictionSettings(PolicySettings, frozen=True):
@@ -719,12 +706,11 @@ class RegistrySettings(msgspec.Struct, frozen=True):
     redirect_hosts: tuple[RegistryName, ...] = ()
 
 
-def _check_clients(client_names: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_clients(client_names: tuple[str, ...], earlier: Mapping[str, Any]) -> None:
     listen = earlier.get("listen")
     if listen and earlier.get("client_ca_file") is not None and not is_loopback(listen) and not client_names:
         what = f"{listen} is not a loopback address, so clients must have a certificate"
         raise SettingError("clients-unverified", what, "set layers.clientCaFile and layers.clientNames")
-    return client_names
 
 
 class LayersSettings(msgspec.Struct, frozen=True):
@@ -772,13 +758,12 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     port: Annotated[int, Range(1, 65_535)] = 443
 
 
-def _check_values(values: tuple[str, ...], earlier: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_values(values: tuple[str, ...], earlier: Mapping[str, Any]) -> None:
     operator = earlier.get("operator")
     if operator in ("In", "NotIn") and not values:
         raise SettingError("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
     if operator in ("Exists", "DoesNotExist") and values:
         raise SettingError("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
-    return values
 
 
 class MatchExpression(msgspec.Struct, frozen=True):
@@ -874,11 +859,11 @@ def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
         fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
         what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
         raise SettingError("undeclared", what, fix, "schedulerName")
-    return scheduling
+    return None
 
 
-def _check_listener(section: Any, earlier: Mapping[str, Any]) -> Any:
-    """The section, if it listens where no earlier one does."""
+def _check_listener(section: Any, earlier: Mapping[str, Any]) -> None:
+    """A section listens where no earlier one does."""
     server = earlier.get("server")
     if server and section.listen and not section.listen.endswith(":0"):
         places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
@@ -887,7 +872,6 @@ def _check_listener(section: Any, earlier: Mapping[str, Any]) -> Any:
         for name, taken in places.items():
             if section.listen == taken:
                 raise SettingError("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")
-    return section
 
 
 _KUBEVIRT_SCHEDULER: Final = {

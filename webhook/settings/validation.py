@@ -176,7 +176,8 @@ def _annotations(part: Any) -> Iterator[Any]:
 
 def _call(check: Callable[..., Any], *values: Any) -> Any:
     try:
-        return check(*values)
+        changed = check(*values)
+        return values[0] if changed is None else changed
     except SettingError as error:
         raise PydanticCustomError(OWN_ERROR, "{what}", error.context) from None
 

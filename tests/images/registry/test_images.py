@@ -14,6 +14,7 @@ import pytest
 
 from tests.images.registry.fake_registry import manifest
 from webhook.images.manifests import ImageReference, Layer, digest_of
+from webhook.images.registry import images as module
 from webhook.images.registry.client import RETRY_SECONDS, RegistryError
 from webhook.images.registry.credentials import Keyring, RegistryCredentials
 from webhook.images.registry.images import NO_SCOPE, TAG_SECONDS, FetchJob, FetchQueue, Images, ManifestFiles, PullScope
@@ -49,8 +50,10 @@ class TestQueue:
         queue.done(first)
         assert await waiting == other
 
-    async def test_a_namespace_has_its_share_and_nodes_fill_the_queue(self) -> None:
-        queue = FetchQueue(most=5, most_of_a_namespace=2)
+    async def test_a_namespace_has_its_share_and_nodes_fill_the_queue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "MAX_JOBS", 5)
+        monkeypatch.setattr(module, "MAX_JOBS_OF_A_NAMESPACE", 2)
+        queue = FetchQueue()
         for number in range(4):
             queue.add(job(f"greedy-{number}"), "greedy")
         queue.add(job("modest"), "modest")

@@ -23,12 +23,12 @@ from tests.cluster.fake_apiserver import DEEP, EtcdCopy, FakeApiServer, FakeCloc
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook.errors import Unavailable
+from webhook.k8s.client import api
 from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.reflector import (
     CURRENT_SECONDS,
     QUIET_SECONDS,
-    ByteLimitedStore,
     LineBuffer,
     ObjectName,
     ObjectStore,
@@ -796,8 +796,9 @@ def test_lines_come_whole_however_they_are_cut(lines: list[bytes], data: st.Data
     assert (found, buffer.feed(b""), buffer.feed(b"\n")) == (lines, [], [b"an open end"])
 
 
-def test_a_line_without_end_is_broken_off() -> None:
-    buffer = LineBuffer(100)
+def test_a_line_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "LARGEST_ANSWER_BYTES", 100)
+    buffer = LineBuffer()
     assert buffer.feed(b"x" * 90 + b"\n" + b"x" * 90) == [b"x" * 90]
     with pytest.raises(TooLargeError):
         buffer.feed(b"x" * 11)
@@ -829,7 +830,7 @@ OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", 
 
 @given(st.lists(st.tuples(OBJECTS, st.sampled_from(["put", "drop", "refuse"]), st.integers(1, 9))))
 def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, str, int]]) -> None:
-    room: ByteLimitedStore[Namespace] = ByteLimitedStore(lambda view: len(view.meta.name or ""), 20, 10)
+    room: ObjectStore[Namespace] = ObjectStore(20, 10, lambda view: len(view.meta.name or ""))
     expected: dict[ObjectName, Namespace] = {}
     missing: set[str] = set()
     for name, step, size in steps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
@@ -126,7 +126,6 @@ class RegistryClient:
         settings: what the admin wrote about it.
         tls: the TLS context; None: the system's CAs.
         own: the cluster's own addresses.
-        clock: the source of monotonic time.
         seconds: timeout of one request, redirects and authentication not included.
     """
 
@@ -137,14 +136,12 @@ class RegistryClient:
         *,
         tls: ssl.SSLContext | None = None,
         own: Container[object] = (),
-        clock: Callable[[], float] = time.monotonic,
         seconds: float = TOTAL_SECONDS,
     ) -> None:
         host = _HUB_API if name == manifests.DOCKER_HUB else name
         self._base: Final = urlsplit(f"{'http' if settings.plain_http else 'https'}://{host}")
         self._settings: Final = settings
         self._own: Final = own
-        self._clock: Final = clock
         hub = (_HUB_TOKENS,) if name == manifests.DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
@@ -193,7 +190,7 @@ class RegistryClient:
         path = f"/v2/{reference.repository}/manifests/{reference.version}"
         key = (reference.repository, credentials)
         token, until = self._tokens.get(key) or ("", 0.0)
-        status, headers, body = await self._follow(method, path, token if self._clock() < until else "")
+        status, headers, body = await self._follow(method, path, token if time.monotonic() < until else "")
         if status == 401:
             self._tokens.drop(key)
             challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
@@ -263,7 +260,7 @@ class RegistryClient:
             raise RegistryError("invalid", "the token server's answer is not a token")
         authorization = f"Bearer {token}"
         seconds = min(max(answer.expires_in, _TOKEN_SECONDS), _MAX_TOKEN_SECONDS)
-        self._tokens.put((repository, credentials), (authorization, self._clock() + seconds * 0.9))
+        self._tokens.put((repository, credentials), (authorization, time.monotonic() + seconds * 0.9))
         return authorization
 
     async def _send(

@@ -59,17 +59,11 @@ class FetchJob(msgspec.Struct, frozen=True):
 class FetchQueue:
     """Jobs that wait, each once; make it inside the running loop.
 
-    Args:
-        most: jobs that may wait.
-        most_of_a_namespace: jobs that may wait on behalf of one namespace.
-
     Attributes:
         dropped: jobs that were not taken because there were too many.
     """
 
-    def __init__(self, most: int = MAX_JOBS, most_of_a_namespace: int = MAX_JOBS_OF_A_NAMESPACE) -> None:
-        self._most: Final = most
-        self._most_of_a_namespace: Final = most_of_a_namespace
+    def __init__(self) -> None:
         self._waiting: Final[OrderedDict[FetchJob, str]] = OrderedDict()
         self._counts: Final[dict[str, int]] = {}
         self._running: Final[set[str]] = set()
@@ -87,7 +81,7 @@ class FetchQueue:
         if job in self._waiting:
             return
         count = self._counts.get(namespace, 0)
-        if len(self._waiting) >= self._most or (namespace and count >= self._most_of_a_namespace):
+        if len(self._waiting) >= MAX_JOBS or (namespace and count >= MAX_JOBS_OF_A_NAMESPACE):
             self.dropped += 1
             return
         self._waiting[job] = namespace
@@ -162,27 +156,24 @@ class ManifestFiles:
 
     def write(self, digest: str, body: bytes) -> None:
         """Keep a manifest; a directory that is full or cannot be written to is logged once, and does without it."""
-        with self._lock:
-            self._write(digest, body)
-
-    def _write(self, digest: str, body: bytes) -> None:
         size = _blocks(len(body))
-        if digest in self._sizes or size > self._limit:
-            return
-        while self.size + size > self._limit:
-            self._drop(next(iter(self._sizes)))
-        try:
-            with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".new-", delete=False) as file:
-                file.write(body)
-            # Whole or not at all, whatever ends this process.
-            Path(file.name).replace(self._path(digest))
-        except OSError as error:
-            if not self._is_broken:
-                logger.warning("manifests cannot be kept in %s: %s", self._directory, error.strerror)
-            self._is_broken = True
-            return
-        self._sizes[digest] = size
-        self.size += size
+        with self._lock:
+            if digest in self._sizes or size > self._limit:
+                return
+            while self.size + size > self._limit:
+                self._drop(next(iter(self._sizes)))
+            try:
+                with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".new-", delete=False) as file:
+                    file.write(body)
+                # Whole or not at all, whatever ends this process.
+                Path(file.name).replace(self._path(digest))
+            except OSError as error:
+                if not self._is_broken:
+                    logger.warning("manifests cannot be kept in %s: %s", self._directory, error.strerror)
+                self._is_broken = True
+                return
+            self._sizes[digest] = size
+            self.size += size
 
     def _scan(self) -> None:
         found = []

@@ -71,29 +71,8 @@ class Forbidden(Unavailable, frozen=True):
     """The API server said 403: an answer, which waiting does not change."""
 
 
-class Transport(Protocol):
-    """An authenticated connection to one API server. Paths start with a slash and are already percent-encoded."""
-
-    async def get(
-        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
-    ) -> tuple[int, bytes]:
-        """The HTTP status, whatever it is, and the whole body; `ApiConnectionError` without, or over ``most`` bytes."""
-
-    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one."""
-
-    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
-
-        An `ApiError` for another status; an `ApiConnectionError` without an answer, or where the connection breaks.
-        """
-
-    async def close(self) -> None:
-        """End all connections."""
-
-
 class Requests(Protocol):
-    """A connection to the API server for callers that also write."""
+    """A connection to the API server for requests. Paths start with a slash and are already percent-encoded."""
 
     async def request(
         self,
@@ -106,6 +85,27 @@ class Requests(Protocol):
         seconds: float = ...,
     ) -> tuple[int, bytes]:
         """The HTTP status and the whole body of the answer to plain JSON; an `ApiConnectionError` without one."""
+
+
+class Transport(Requests, Protocol):
+    """An authenticated connection to one API server."""
+
+    async def get(
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+    ) -> tuple[int, bytes]:
+        """The HTTP status, whatever it is, and the whole body; `ApiConnectionError` without, or over ``most`` bytes."""
+
+    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
+
+        An `ApiError` for another status; an `ApiConnectionError` without an answer, or where the connection breaks.
+        """
+
+    async def date(self) -> float | Unavailable:
+        """The API server's clock in Unix seconds, cut off to whole ones."""
+
+    async def close(self) -> None:
+        """End all connections."""
 
 
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:

@@ -80,7 +80,7 @@ async def pages(
         msgspec.DecodeError, UnicodeDecodeError: it cannot be decoded.
     """
     decode = msgspec.json.Decoder(resource.view).decode
-    async with aclosing(raw_pages(transport, resource, namespace, query, limit=limit, seconds=seconds)) as listed:
+    async with aclosing(raw_pages(transport, resource.path(namespace), query, limit, seconds)) as listed:
         async for page in listed:
             items = await decode_items(page.items, decode)
             yield Page(page.meta, items, page.size)
@@ -89,16 +89,10 @@ async def pages(
 
 
 async def raw_pages(
-    transport: Transport,
-    resource: Resource[V],
-    namespace: str = "",
-    query: Mapping[str, str] = NO_QUERY,
-    *,
-    limit: int,
-    seconds: float,
+    transport: Transport, path: str, query: Mapping[str, str], limit: int, seconds: float
 ) -> AsyncGenerator[Page[msgspec.Raw], None]:
-    """As `pages`, for who decodes the objects in slices."""
-    path, asked, fits = resource.path(namespace), dict(query), limit
+    """As `pages`, for who decodes the objects in slices; ``path`` is that of the resource."""
+    asked, fits = dict(query), limit
     while True:
         asked["limit"] = str(fits)
         try:

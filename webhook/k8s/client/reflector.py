@@ -56,72 +56,32 @@ ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
 
 class ObjectStore(Generic[V]):
-    """Where a `Reflector` keeps its objects, by name, up to a number; each list begins with a new one.
+    """Where a `Reflector` keeps its objects, up to what they cost, in all and for each namespace: tenants write them.
+
+    Each list begins with a new one. A namespace of which an object was not kept counts as incomplete from then on.
 
     Args:
-        most: their number; what comes beyond is not kept.
-    """
-
-    def __init__(self, most: int = sys.maxsize) -> None:
-        self._most: Final = most
-        self._kept: Final[dict[ObjectName, V]] = {}
-
-    def get(self, name: ObjectName) -> V | None:
-        """The object of a name; None where it is not kept."""
-        return self._kept.get(name)
-
-    def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
-        if name not in self._kept and len(self._kept) >= self._most:
-            return False
-        self._kept[name] = view
-        return True
-
-    def drop(self, name: ObjectName) -> V | None:
-        """Forget an object that the API server has deleted; returns what was kept of it."""
-        return self._kept.pop(name, None)
-
-    def reject(self, name: ObjectName) -> None:
-        """Forget an object that exists and is not to be kept, for example because it is too large."""
-        self.drop(name)
-
-    def names(self) -> Iterable[ObjectName]:
-        """The names of what is kept."""
-        return self._kept
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._kept.values())
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
-class ByteLimitedStore(ObjectStore[V]):
-    """Keeps objects up to a number of bytes, in all and for each namespace: tenants write them.
-
-    A namespace of which an object was not kept counts as incomplete from then on.
-
-    Args:
-        cost: the bytes that an object takes.
-        in_all: bytes at most.
-        a_namespace: bytes at most; cluster-wide objects share one such part.
+        in_all: the cost of all objects at most.
+        a_namespace: that of a namespace's objects at most; cluster-wide objects share one such part.
+        cost: what an object costs, for example the bytes that it takes; by default 1, so that their number is bounded.
 
     Attributes:
-        size: the bytes of what is kept.
+        size: the cost of what is kept.
     """
 
-    def __init__(self, cost: Callable[[V], int], in_all: int, a_namespace: int) -> None:
-        super().__init__()
-        self._cost: Final = cost
+    def __init__(
+        self, in_all: int = sys.maxsize, a_namespace: int = sys.maxsize, cost: Callable[[V], int] = lambda _: 1
+    ) -> None:
         self._in_all: Final = in_all
         self._a_namespace: Final = a_namespace
+        self._cost: Final = cost
         self._inside: Final[dict[str, dict[str, V]]] = {}
         self._sizes: Final[dict[str, int]] = {}
         self._incomplete: Final[set[str]] = set()
         self.size = 0
 
     def get(self, name: ObjectName) -> V | None:
-        """What is kept of an object; None where nothing is."""
+        """The object of a name; None where it is not kept."""
         kept = self._inside.get(name[0])
         return kept.get(name[1]) if kept else None
 
@@ -133,20 +93,23 @@ class ByteLimitedStore(ObjectStore[V]):
         return [kept[name] for name in sorted(kept)]
 
     def put(self, name: ObjectName, view: V) -> bool:
-        """Keep an object; False where its namespace or the whole store has no bytes left."""
-        self.drop(name)
+        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
         namespace, cost = name[0], self._cost(view)
-        taken = self._sizes.get(namespace, 0) + cost
-        if taken > self._a_namespace or self.size + cost > self._in_all:
-            self._incomplete.add(namespace)
+        kept = self._inside.get(namespace) or {}
+        former = kept.get(name[1])
+        more = cost if former is None else cost - self._cost(former)
+        taken = self._sizes.get(namespace, 0) + more
+        if taken > self._a_namespace or self.size + more > self._in_all:
+            self.reject(name)
             return False
-        self._inside.setdefault(namespace, {})[name[1]] = view
+        kept[name[1]] = view
+        self._inside[namespace] = kept
         self._sizes[namespace] = taken
-        self.size += cost
+        self.size += more
         return True
 
     def drop(self, name: ObjectName) -> V | None:
-        """Forget an object that the API server has deleted, and free its bytes."""
+        """Forget an object that the API server has deleted; returns what was kept of it."""
         namespace = name[0]
         kept = self._inside.get(namespace) or {}
         if (view := kept.pop(name[1], None)) is not None:
@@ -158,7 +121,7 @@ class ByteLimitedStore(ObjectStore[V]):
         return view
 
     def reject(self, name: ObjectName) -> None:
-        """Forget an object that exists but cannot be kept."""
+        """Forget an object that exists and is not to be kept, for example because it is too large."""
         self.drop(name)
         self._incomplete.add(name[0])
 
@@ -252,14 +215,9 @@ _decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
 
 
 class LineBuffer:
-    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces.
+    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces."""
 
-    Args:
-        most: bytes that a line may have.
-    """
-
-    def __init__(self, most: int = api.LARGEST_ANSWER_BYTES) -> None:
-        self._most: Final = most
+    def __init__(self) -> None:
         self._open: list[bytes] = []
         self._size = 0
 
@@ -273,8 +231,8 @@ class LineBuffer:
         if rest:
             self._open.append(rest)
             self._size += len(rest)
-        if self._size > self._most:
-            raise TooLargeError(self._most)
+        if self._size > api.LARGEST_ANSWER_BYTES:
+            raise TooLargeError(api.LARGEST_ANSWER_BYTES)
         return ended
 
 
@@ -300,6 +258,10 @@ class Reflector(Generic[V]):
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
+
+    Attributes:
+        contents: what is kept now; another list brings another store.
+        has_synced: whether the whole resource has been seen once. Stays true, however old that is (see `staleness`).
     """
 
     def __init__(  # noqa: PLR0913 - what it works with, each with a default
@@ -332,8 +294,8 @@ class Reflector(Generic[V]):
         self._jitter = jitter
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
-        self._store = store()
-        self._synced = False
+        self.contents = store()
+        self.has_synced = False
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
@@ -345,23 +307,13 @@ class Reflector(Generic[V]):
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the store."""
-        return self._store.get((namespace, name))
-
-    @property
-    def contents(self) -> ObjectStore[V]:
-        """What is kept now; another list brings another store."""
-        return self._store
+        return self.contents.get((namespace, name))
 
     def __iter__(self) -> Iterator[V]:
-        return iter(self._store)
+        return iter(self.contents)
 
     def __len__(self) -> int:
-        return len(self._store)
-
-    @property
-    def has_synced(self) -> bool:
-        """Whether the whole resource has been seen once. Stays true, however old that is (see `staleness`)."""
-        return self._synced
+        return len(self.contents)
 
     @property
     def problem(self) -> str | None:
@@ -375,7 +327,7 @@ class Reflector(Generic[V]):
 
     def is_current(self, now: float) -> bool:
         """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
-        return self._synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
+        return self.has_synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
 
     def staleness(self, now: float) -> float:
         """Monotonic seconds since the last page of a list, event or bookmark came; infinity if none ever did."""
@@ -459,9 +411,8 @@ class Reflector(Generic[V]):
 
     async def _list(self) -> None:
         fresh, version, timing = self._make_store(), "", self._timing
-        pages = raw_pages(
-            self._transport, self.resource, "", self._query, limit=timing.page_limit, seconds=timing.list_timeout
-        )
+        path = self.resource.path()
+        pages = raw_pages(self._transport, path, self._query, timing.page_limit, timing.list_timeout)
         async with aclosing(pages) as listed:
             async for page in listed:
                 self._heard_at = self._clock.now()
@@ -550,9 +501,9 @@ class Reflector(Generic[V]):
             raise ApiError(410 if expired else status.code or 500, bytes(event.object))
         if event.type in ("ADDED", "MODIFIED"):
             view = self._decode_view(event.object)
-            self._put(self._store, view, len(memoryview(event.object)), self._on_change)
+            self._put(self.contents, view, len(memoryview(event.object)), self._on_change)
         elif event.type == "DELETED":
-            old = self._store.drop(_name_of(self._decode_view(event.object)))
+            old = self.contents.drop(_name_of(self._decode_view(event.object)))
             if old is not None and self._on_change:
                 self._on_change(old, None)
         meta = _decode_versioned(event.object).metadata
@@ -591,21 +542,21 @@ class Reflector(Generic[V]):
         Other tasks get their turn after each slice: only this one changes the store, so what is still to be reported
         stays true.
         """
-        former, self._store = self._store, fresh
+        former, self.contents = self.contents, fresh
         if self._on_change:
             for count, (old, view) in enumerate(_changes(former, fresh), 1):
                 if old != view:
                     self._on_change(old, view)
                 if count % self._timing.slice == 0:
                     await asyncio.sleep(0)
-        self._synced = True
+        self.has_synced = True
 
     async def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None
         if rejection.status == 404 and listing:
             # One of several API servers behind one address may not serve a kind yet, or any more.
             self._absences += 1
-            if len(self._store) and self._absences < _DOUBT_AFTER:
+            if len(self.contents) and self._absences < _DOUBT_AFTER:
                 return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._heard_at = self._clock.now()

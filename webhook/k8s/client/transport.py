@@ -82,10 +82,6 @@ class KubernetesTransport(Transport):
         """The HTTP status, whatever it is, and the whole body; see `Transport.get`."""
         return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
 
-    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to a POST of plain JSON; see `Transport.post`."""
-        return await self.request("POST", path, body=body)
-
     async def request(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,

@@ -57,15 +57,14 @@ class Origins:
     Watching is cheap, a copy for each change; the paths are computed only by `by_path`.
 
     Args:
-        watched: the object, decoded; its present content came from ``origin``.
-        origin: the origin of its present content.
+        watched: the object, decoded; its present content came from the VM.
         given: the plain JSON that was decoded into it, which lacks what only Go's structs bring; None: the struct
             brought nothing.
     """
 
-    def __init__(self, watched: Any, origin: Origin = Origin.VM, given: Any = None) -> None:
+    def __init__(self, watched: Any, given: Any = None) -> None:
         self._watched: Final = watched
-        self._states: Final[_States] = [(origin, copy_json(watched) if given is None else _common(watched, given))]
+        self._states: Final[_States] = [(Origin.VM, copy_json(watched) if given is None else _common(watched, given))]
         self._earlier: tuple[Origins, str] | None = None
         self.note(Origin.KUBEVIRT)
 

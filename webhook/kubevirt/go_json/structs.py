@@ -98,10 +98,6 @@ def _check_quantity(value: Any) -> str:
         raise WrongValue(error.what) from None
 
 
-def _check_int_or_string(value: Any) -> int | str:
-    return value if type(value) is str else _check_integer(*_INT32, value)
-
-
 def check_of(exact: Any) -> Callable[[Any], object] | None:
     """What raises `msgspec.ValidationError` for each value that is not left as it is; None: no value is."""
     if exact is NEVER:
@@ -286,12 +282,9 @@ class Struct(Recognized):
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
         # Every object passes here field by field: what can be known of a shape is looked up once.
-        self._inner: Final = {
-            name: shape.shape if isinstance(shape, Value) else shape for name, shape in fields.items()
-        }
         kept = {name: shape.kept if isinstance(shape, Scalar) else None for name, shape in fields.items()}
-        self._known: Final = {name: (shape.take, kept[name]) for name, shape in self._inner.items()}
-        self._shared: Final = {name: (shape.share, kept[name]) for name, shape in self._inner.items()}
+        self._known: Final = {name: (shape.take, kept[name]) for name, shape in fields.items()}
+        self._shared: Final = {name: (shape.share, kept[name]) for name, shape in fields.items()}
         self._required: Final = [(name, shape) for name, shape in fields.items() if shape.always]
 
     @cached_property
@@ -311,8 +304,8 @@ class Struct(Recognized):
         """The members that people leave out, and those in which there are such."""
         return [
             (name, shape)
-            for name, shape in self._inner.items()
-            if isinstance(shape, Struct) and (self.fields[name].left_out or shape.completed)
+            for name, shape in self.fields.items()
+            if isinstance(shape, Struct) and (shape.left_out or shape.completed)
         ]
 
     def complete(self, value: Json) -> Json:
@@ -324,7 +317,7 @@ class Struct(Recognized):
                 whole = shape.complete(item)
                 if whole is not item:
                     made[name] = whole
-            elif self.fields[name].left_out:
+            elif shape.left_out:
                 made[name] = shape.take({}, False)
         return {**value, **made} if made else value
 
@@ -353,7 +346,7 @@ class Struct(Recognized):
         return taken
 
 
-class Value(Shape):
+class Value(Struct):
     """A struct that is not a pointer, so that it is always there.
 
     Args:
@@ -364,26 +357,12 @@ class Value(Shape):
     always = True
 
     def __init__(self, shape: Struct, *, left_out: bool = False) -> None:
-        self.shape: Final = shape
+        super().__init__(**shape.fields)
         self.left_out = left_out
-
-    @property
-    def exact(self) -> Any:
-        """That of the struct."""
-        return self.shape.exact
-
-    def take(self, value: Any, live: bool) -> Json:
-        """A copy of the struct, as `Struct.take` makes it."""
-        return self.shape.take(value, live)
-
-    def share(self, value: Any, live: bool) -> Json:
-        """The struct, as `Struct.share` makes it."""
-        written: Json = self.shape.share(value, live)
-        return written
 
     def absent(self, live: bool) -> Json:
         """The struct as Go writes it without any value."""
-        return self.shape.take({}, live)
+        return self.take({}, live)
 
 
 class OrNull(Shape):
@@ -544,7 +523,10 @@ QUANTITY: Final = Amount()
 QUANTITY_ALWAYS: Final = Amount(always=True)
 QUANTITY_COMPUTED: Final = Amount(computed=True)
 INT_OR_STRING_ALWAYS: Final = Scalar(
-    _check_int_or_string, 0, always=True, exact=Annotated[int, Meta(ge=_INT32[0], le=_INT32[1])] | str
+    lambda value: value if type(value) is str else _check_integer(*_INT32, value),
+    zero=0,
+    always=True,
+    exact=Annotated[int, Meta(ge=_INT32[0], le=_INT32[1])] | str,
 )
 EMPTY: Final = Struct()
 FREE: Final = Free()
@@ -696,8 +678,6 @@ def replace_fields(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct
 
 def _replace_field(shape: Shape, tree: Json) -> Shape:
     """A shape after changes: by field, its new shape, None, or the changes below it."""
-    if isinstance(shape, Value):
-        return Value(cast("Struct", _replace_field(shape.shape, tree)), left_out=shape.left_out)
     if isinstance(shape, OrNull):
         return OrNull(_replace_field(shape.shape, tree))
     if isinstance(shape, List):
@@ -711,12 +691,12 @@ def _replace_field(shape: Shape, tree: Json) -> Shape:
             fields[name] = _replace_field(field, change)
         elif change is not None:
             fields[name] = change
-    return type(shape)(**fields)
+    return Value(Struct(**fields), left_out=shape.left_out) if isinstance(shape, Value) else Struct(**fields)
 
 
 def is_known(shape: Shape, value: Any) -> bool:
     """Whether all members of a JSON value are fields of a shape, as strict decoding demands."""
-    if isinstance(shape, Value | OrNull):
+    if isinstance(shape, OrNull):
         return is_known(shape.shape, value)
     if isinstance(shape, List) and isinstance(value, list):
         return all(is_known(shape.item, item) for item in value)

@@ -59,7 +59,8 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
     conflicts: list[str] = []
     if instancetype is not None:
         conflicts += [f"{base}.{path}" for path in _spec(instancetype, preference, spec, rules)]
-        conflicts += _annotations(instancetype, annotations)
+        own = instancetype.get("annotations", {})
+        conflicts += [f"annotations.{key}" for key, value in own.items() if annotations.setdefault(key, value) != value]
         note(Origin.INSTANCETYPE)
     if preference is not None and not conflicts:
         preferences.apply(preference, spec, annotations, rules)
@@ -142,14 +143,6 @@ def _request(guest: str, percent: int) -> Computed:
 def _io_threads(wanted: Json, domain: Json) -> list[str]:
     name = "supplementalPoolThreadCount"
     return _whole(wanted, domain.setdefault("ioThreads", {}), name, "domain.ioThreads.") if name in wanted else []
-
-
-def _annotations(instancetype: Json, annotations: dict[str, Any]) -> list[str]:
-    conflicts = []
-    for key, value in instancetype.get("annotations", {}).items():
-        if annotations.setdefault(key, value) != value:
-            conflicts.append(f"annotations.{key}")
-    return conflicts
 
 
 def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:

@@ -124,19 +124,17 @@ class Matcher:
             text = f"Either Name or InferFromVolume should be provided within the {self.title}"
             causes.append(Cause("FieldValueNotFound", text, field))
         if "inferFromVolume" in given:
-            causes += [self._not_inferable(name, rules) for name in ("name", "kind") if name in given]
+            reason, text = "FieldValueNotSupported", "already set, should be cleared before setting inferFromVolume"
+            if not rules.has(CLEARS_NAMES_BEFORE_INFERENCE):
+                reason = "FieldValueNotFound"
+                text = f"should not be provided when InferFromVolume is used within the {self.title}"
+            names = [name for name in ("name", "kind") if name in given]
+            causes += [Cause(reason, f"{name.capitalize()} {text}", f"{field}.{name}") for name in names]
         policy = given.get("inferFromVolumeFailurePolicy")
         if policy is not None and policy not in _FAILURE_POLICIES:
             text = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
             causes.append(Cause("FieldValueInvalid", text, f"{field}.inferFromVolumeFailurePolicy"))
         return causes
-
-    def _not_inferable(self, name: str, rules: Rules) -> Cause:
-        reason, text = "FieldValueNotSupported", "already set, should be cleared before setting inferFromVolume"
-        if not rules.has(CLEARS_NAMES_BEFORE_INFERENCE):
-            reason = "FieldValueNotFound"
-            text = f"should not be provided when InferFromVolume is used within the {self.title}"
-        return Cause(reason, f"{name.capitalize()} {text}", f"spec.{self.field}.{name}")
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
         """Why KubeVirt's admission denies an update to a new name that keeps the revision; empty if it does not."""

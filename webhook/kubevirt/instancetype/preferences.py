@@ -8,7 +8,6 @@ overwrite the user's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from math import prod
 from typing import Final, NamedTuple
 
@@ -21,18 +20,11 @@ from webhook.kubevirt.rules import NEWEST, Rules
 GUEST_FIELD: Final = "instancetype.spec.cpu.guest"
 
 
-class Topology(Enum):
-    """The preferred topology; the values are KubeVirt's current names."""
-
-    SOCKETS = "sockets"
-    CORES = "cores"
-    THREADS = "threads"
-    SPREAD = "spread"
-    ANY = "any"
-
-
-DEPRECATED: Final = {f"prefer{topology.value.capitalize()}": topology for topology in Topology}
-_NAMES: Final = {topology.value: topology for topology in Topology} | DEPRECATED
+# The preferred topology, by KubeVirt's current names and by those that they replace.
+SPREAD: Final = "spread"
+_TOPOLOGIES: Final = ("sockets", "cores", "threads", SPREAD, "any")
+DEPRECATED: Final = {f"prefer{topology.capitalize()}": topology for topology in _TOPOLOGIES}
+_NAMES: Final = dict(zip(_TOPOLOGIES, _TOPOLOGIES, strict=True)) | DEPRECATED
 
 SOCKETS_CORES: Final = "SocketsCores"
 CORES_THREADS: Final = "CoresThreads"
@@ -52,10 +44,10 @@ class VcpuSpread(NamedTuple):
     ratio: int
 
 
-def preferred_topology(preference: Json | None) -> Topology | None:
+def preferred_topology(preference: Json | None) -> str | None:
     """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
-    return Topology.SOCKETS if name is None else _NAMES.get(name)
+    return "sockets" if name is None else _NAMES.get(name)
 
 
 def preferred_spread(preference: Json | None) -> VcpuSpread:
@@ -75,16 +67,13 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
     if guest == 1:
         return 1, 1, 1
     topology = preferred_topology(preference)
-    if topology is Topology.CORES:
+    if topology == "cores":
         return 1, guest, 1
-    if topology is Topology.THREADS:
+    if topology == "threads":
         return 1, 1, guest
-    if topology is Topology.SPREAD:
-        return _divide_spread(guest, preferred_spread(preference))
-    return (1, 1, 1) if topology is None else (guest, 1, 1)
-
-
-def _divide_spread(guest: int, wanted: VcpuSpread) -> tuple[int, int, int]:
+    if topology != SPREAD:
+        return (1, 1, 1) if topology is None else (guest, 1, 1)
+    wanted = preferred_spread(preference)
     if wanted.across not in ACROSS:
         return 1, 1, 1
     _reject_zero(wanted)
@@ -108,7 +97,7 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
     Raises:
         Crash: the ratio is zero.
     """
-    if preferred_topology(preference) is not Topology.SPREAD:
+    if preferred_topology(preference) != SPREAD:
         return None
     wanted = preferred_spread(preference)
     across, ratio = wanted
@@ -166,7 +155,10 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rule
     if "preferredMachineType" in preference.get("machine", {}):
         machine_type(preference, domain)
     if "clock" in preference:
-        _clock(preference["clock"], domain)
+        clock, preferred = domain.setdefault("clock", {}), preference["clock"]
+        if not clock.keys() & {"utc", "timezone"}:
+            clock.update(copy_json(preferred.get("preferredClockOffset", {})))
+        _fill(clock, "timer", preferred.get("preferredTimer"))
     _fill(spec, "subdomain", preference.get("preferredSubdomain"))
     _fill(spec, "terminationGracePeriodSeconds", preference.get("preferredTerminationGracePeriodSeconds"))
     architecture(preference, spec)
@@ -251,21 +243,16 @@ def _devices(preferred: Json, spec: Json, rules: Rules) -> None:
     autoattach({"devices": preferred}, spec)
     for disk in devices.get("disks", ()):
         _disk(preferred, disk)
-    networks: dict[str, Json] = {}
-    for network in spec.get("networks", ()):
-        networks.setdefault(network["name"], network)
+    # Of several networks of a name, the first.
+    networks = {network["name"]: network for network in reversed(spec.get("networks", ()))}
     for interface in devices.get("interfaces", ()):
         _interface(preferred, interface, networks)
     for device in devices.get("inputs", ()):
         _fill(device, "bus", preferred.get("preferredInputBus"))
         if preferred.get("preferredInputType"):
             device["type"] = device.get("type") or preferred["preferredInputType"]
-    if "preferredPanicDeviceModel" in preferred:
-        _panic_devices(preferred["preferredPanicDeviceModel"], devices, rules)
-
-
-def _panic_devices(model: str, devices: Json, rules: Rules) -> None:
-    if rules.has(ADDS_PREFERRED_PANIC_DEVICE):
+    model = preferred.get("preferredPanicDeviceModel")
+    if model is not None and rules.has(ADDS_PREFERRED_PANIC_DEVICE):
         devices["panicDevices"] = devices.get("panicDevices") or [{}]
     for device in devices.get("panicDevices", ()):
         _fill(device, "model", model)
@@ -289,8 +276,7 @@ def _interface(preferred: Json, interface: Json, networks: dict[str, Json]) -> N
     _fill(interface, "model", preferred.get("preferredInterfaceModel"))
     if "preferredInterfaceMasquerade" not in preferred or any(binding in interface for binding in BINDINGS):
         return
-    network = networks.get(interface["name"], {})
-    if "pod" in network:
+    if "pod" in networks.get(interface["name"], {}):
         interface["masquerade"] = copy_json(preferred["preferredInterfaceMasquerade"])
 
 
@@ -319,13 +305,6 @@ def _firmware(preferred: Json, domain: Json) -> None:
             bootloader["efi"] = {}
     if "efi" in bootloader:
         _fill(bootloader["efi"], "secureBoot", preferred.get("preferredUseSecureBoot"))
-
-
-def _clock(preferred: Json, domain: Json) -> None:
-    clock = domain.setdefault("clock", {})
-    if not clock.keys() & {"utc", "timezone"}:
-        clock.update(copy_json(preferred.get("preferredClockOffset", {})))
-    _fill(clock, "timer", preferred.get("preferredTimer"))
 
 
 _INSTANCETYPE: Final = "spec.instancetype"
@@ -380,12 +359,12 @@ def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
     wanted = preferred_topology(preference)
     if wanted is None:
         return None, ""
-    if wanted is Topology.SPREAD:
+    if wanted == SPREAD:
         across = preferred_spread(preference).across
         return ACROSS.get(across, ()), across
-    if wanted is Topology.ANY:
+    if wanted == "any":
         return ("cores", "sockets", "threads"), "cores, sockets and threads"
-    return (wanted.value,), wanted.value
+    return (wanted,), wanted
 
 
 def _memory(required: str, instancetype: Json | None, domain: Json) -> tuple[str, list[str]] | None:

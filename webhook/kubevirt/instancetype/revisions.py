@@ -189,9 +189,12 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     data = read.get("data")
     if data is None:
         return None
-    older = _older(data, where, rules)
-    if older is not None:
-        return older
+    if rules.has(READS_ALPHA_REVISIONS) and isinstance(data, dict):
+        kind, version = data.get("kind"), data.get("apiVersion")
+        if version in VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
+            return decode(shape_of(kind, version, rules.types), data, where, quoting=False)
+        if (older := _read_spec_revision(data, rules.types)) is not None:
+            return older
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     missing = "" if kind and version else "apiVersion" if kind else "Kind"
@@ -202,16 +205,6 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     if version != API_VERSION:
         raise Rejection(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
     return decode(rules.types.by_kind[kind], data, where, quoting=False)
-
-
-def _older(data: Any, where: str, rules: Rules) -> Json | None:
-    """What a revision holds of an API version before v1beta1, converted; None: nothing that the release could read."""
-    if not rules.has(READS_ALPHA_REVISIONS) or not isinstance(data, dict):
-        return None
-    kind, version = data.get("kind"), data.get("apiVersion")
-    if version in VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
-        return decode(shape_of(kind, version, rules.types), data, where, quoting=False)
-    return _read_spec_revision(data, rules.types)
 
 
 def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.kubevirt.releases.capabilities import KNOWN, Version, is_reached, releases
+from webhook.kubevirt.releases.capabilities import KNOWN, Version, releases
 
 MACHINE: Final = "VirtualMachineInstance"
 VIRTUAL_MACHINE: Final = "VirtualMachine"
@@ -33,10 +33,6 @@ class ReleaseField:
     kind: str
     path: str
     since: Version
-
-    def is_in(self, version: Version) -> bool:
-        """Whether a release knows it."""
-        return is_reached((self.since,), version)
 
 
 # By the kind and the release that has brought them, the paths in a row.
@@ -85,7 +81,7 @@ def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
 
 def unknown_fields(version: Version, kind: str) -> frozenset[str]:
     """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
-    return frozenset(path for path, field in table(kind) if not field.is_in(version))
+    return frozenset(path for path, field in table(kind) if version < field.since)
 
 
 def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
@@ -151,4 +147,4 @@ class Definitions:
     def _fields_of(self, version: Version) -> Iterator[tuple[DefinedFields, str]]:
         """What the tables say that a release knows."""
         for kind, defined in self.kinds:
-            yield from ((defined, path) for path, field in table(kind) if field.is_in(version))
+            yield from ((defined, path) for path, field in table(kind) if version >= field.since)

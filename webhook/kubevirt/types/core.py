@@ -309,10 +309,13 @@ VMI_SPEC: Final = Struct(
 )
 
 
-class _StatusShape(Struct):
+class _StatusShape(Value):
     """A status: its own fields by their shapes, everything else copied."""
 
     exact: Any = NEVER
+
+    def __init__(self, **fields: Shape) -> None:
+        super().__init__(Struct(**fields))
 
     def share(self, value: object, live: bool) -> dict[str, object]:
         return self.take(value, live)
@@ -337,13 +340,11 @@ VMI: Final = Struct(
     **TYPE,
     metadata=Value(METADATA),
     spec=Value(VMI_SPEC),
-    status=Value(
-        _StatusShape(
-            conditions=_CONDITIONS,
-            guestOSInfo=Value(_StatusShape()),
-            memory=Struct(**members(QUANTITY, "guestAtBoot guestCurrent guestRequested memoryOverhead")),
-            runtimeUser=UINT64_ALWAYS,
-        )
+    status=_StatusShape(
+        conditions=_CONDITIONS,
+        guestOSInfo=_StatusShape(),
+        memory=Struct(**members(QUANTITY, "guestAtBoot guestCurrent guestRequested memoryOverhead")),
+        runtimeUser=UINT64_ALWAYS,
     ),
 )
 
@@ -398,7 +399,7 @@ VM: Final = Struct(
             **members(STRING_POINTER, "runStrategy updateVolumesStrategy"),
         )
     ),
-    status=Value(_StatusShape(conditions=_CONDITIONS, **members(STATUS_REF, "instancetypeRef preferenceRef"))),
+    status=_StatusShape(conditions=_CONDITIONS, **members(STATUS_REF, "instancetypeRef preferenceRef")),
 )
 
 _INSTANCETYPE_SPEC: Final = Struct(

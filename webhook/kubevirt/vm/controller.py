@@ -161,7 +161,9 @@ class Round:
                 self._expand(specs, captured)
             elif policy != "expand":
                 if policy == "reference":
-                    self._capture()
+                    with _while("storing instancetype.kubevirt.io controllerRevisions"):
+                        references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
+                    vm["status"].update({key: each for key, each in references.items() if each is not None})
                 self._upgrade()
         return Synced(
             encode(self._rules.types.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted)
@@ -246,11 +248,6 @@ class Round:
         made = revisions.capture(self._vm, held, self._rules)
         self._store.create(made)
         return str(made["metadata"]["name"])
-
-    def _capture(self) -> None:
-        with _while("storing instancetype.kubevirt.io controllerRevisions"):
-            references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
-        self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
 
     def _reference(self, matcher: Matcher) -> Json | None:
         """The reference for the VM's status; its revision is made where there is none yet."""

@@ -173,18 +173,18 @@ def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> Non
         spec.pop("utilityVolumes", None)
     # `virtctl addvolume` without --persist plugs into the VMI alone.
     known = {volume["name"] for volume in expected.get("volumes", ())}
-    plugged = {volume["name"] for volume in actual.get("volumes", ()) if _is_plugged(volume)} - known
+    sources = [
+        (volume["name"], volume.get(kind, {}))
+        for volume in actual.get("volumes", ())
+        for kind in ("persistentVolumeClaim", "dataVolume", "memoryDump")
+    ]
+    plugged = {name for name, source in sources if source.get("hotpluggable")} - known
     _remove_plugged(actual, "volumes", plugged)
     _remove_plugged(actual["domain"]["devices"], "disks", plugged)
     # virt-controller switches it on and off while backups are made.
     for spec in (expected, actual):
         for disk in spec["domain"]["devices"].get("disks", ()):
             disk.pop("changedBlockTracking", None)
-
-
-def _is_plugged(volume: Json) -> bool:
-    sources = (volume.get(kind, {}) for kind in ("persistentVolumeClaim", "dataVolume", "memoryDump"))
-    return any(source.get("hotpluggable") for source in sources)
 
 
 def _remove_plugged(parent: Json, field: str, plugged: set[str]) -> None:

@@ -19,7 +19,6 @@ from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause, Conflicts
-from webhook.kubevirt.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,12 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     before = structs.share(shape, vmi)
     changed = _copy(before)
-    instancetype, preference = (_spec(matcher, objects, rules) for matcher in MATCHERS)
+    specs: dict[Matcher, Json] = {}
+    for matcher in MATCHERS:
+        if matcher in objects:
+            reference, whole = objects[matcher]
+            specs[matcher] = structs.decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
+    instancetype, preference = map(specs.get, MATCHERS)
     spec, annotations = changed["spec"], changed["metadata"]["annotations"]
     if instancetype is not None:
         cause = preferences.check_divisible(instancetype["cpu"]["guest"], preference)
@@ -74,7 +78,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         if cause is not None:
             raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))
     # Only the annotations and the spec can be others than before.
-    parts = {name: cast("structs.Value", shape.fields[name]).shape for name in ("metadata", "spec")}
+    parts = {name: cast("structs.Struct", shape.fields[name]) for name in ("metadata", "spec")}
     written = {name: structs.share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
     return Filled(before, {**before, **written})
 
@@ -87,11 +91,3 @@ def _copy(vmi: Json) -> Json:
         "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
         "spec": {**spec, "domain": structs.copy_written(spec["domain"])},
     }
-
-
-def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
-    if matcher not in objects:
-        return None
-    reference, whole = objects[matcher]
-    spec: Json = structs.decode_remembered(matcher.shape(rules), whole, str(reference))["spec"]
-    return spec

@@ -22,7 +22,6 @@ from webhook.kubevirt import webhooks
 from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import find, preferences, revisions
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.instancetype.preferences import Topology
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
@@ -330,7 +329,7 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
 def _is_demanding(vm: Json, lookups: Lookups) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
     preference = preference_of(vm, lookups)
-    spreads = preferences.preferred_topology(preference) is Topology.SPREAD
+    spreads = preferences.preferred_topology(preference) == preferences.SPREAD
     return spreads or "requirements" in preference or "preferredCPUFeatures" in preference.get("cpu", {})
 
 

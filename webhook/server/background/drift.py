@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -37,7 +37,7 @@ from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
-from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Requests, Transport, explain, list_failure
+from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Transport, explain, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
@@ -191,10 +191,6 @@ class DriftedObject(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-class ReportTransport(Transport, Requests, Protocol):
-    """Reads and writes."""
-
-
 class Reports:
     """Keeps the reports in step with what was found.
 
@@ -202,7 +198,7 @@ class Reports:
         api: the way to the API server; the caller closes it.
     """
 
-    def __init__(self, api: ReportTransport) -> None:
+    def __init__(self, api: Transport) -> None:
         self._api: Final = api
         self._trouble = ""
 
