@@ -54,7 +54,6 @@ _STYLES: Final = {
 # The headline shows them.
 _IN_HEADLINE: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
 _LONGEST: Final = 72
-_WIDEST: Final = 24
 _STAND_IN: Final = "random in KubeVirt; here derived from the name"
 _PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
@@ -261,7 +260,7 @@ class Explanation:
             whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
             rows = [*_rows(self.shown, own, whole)]
             left = max(len(visible(path)) for path, _ in rows)
-            right = max((len(text) for _, text in rows if len(text) <= _WIDEST), default=0)
+            right = max((len(text) for _, text in rows if len(text) <= 24), default=0)
             for path, text in rows:
                 line = Text.assemble("  ", f"{visible(path):<{left}}", (" = ", "dim"), f"{text:<{right}}")
                 line.append(visible(f"  ← {label}"), style=f"dim {style}")
