@@ -9,6 +9,7 @@ import msgspec
 from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.releases.capabilities import parse_version
@@ -153,7 +154,12 @@ def zoned(**zones: str) -> NodeIndex:
     labels = {"kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true"}
     of_zone = {name: {"topology.kubernetes.io/zone": zone} if zone else {} for name, zone in zones.items()}
     found = ({"metadata": {"name": name, "labels": labels | of_zone[name]}} for name in zones)
-    return NodeIndex(Node.read(each) for each in found)
+    return NodeIndex(read_node(each) for each in found)
+
+
+def read_node(json: Any) -> Node:
+    """A node of a cluster, from plain JSON."""
+    return Node.of(msgspec.convert(json, NodeWithoutImages))
 
 
 def known(

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from webhook.placement.machines import LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Node
 from webhook.placement.requirements import Requirements
 from webhook.placement.target_pods import target_pod_requirements
 
@@ -108,8 +110,8 @@ def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
     source = cluster[-1]
     added = Migration.adding({"topology.kubernetes.io/zone": "eu-b"})
     status = {"nodeName": source.name, "machine": {"type": "q35"}}
-    simple = convert_to_view(
-        Vmi, {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, ""
+    simple = msgspec.convert(
+        {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, Vmi
     )
     terms = [
         {
@@ -129,7 +131,7 @@ def reviews(cluster: list[Node]) -> tuple[IndexReview, ...]:
         "affinity": affinity,
         "tolerations": [{"key": "dedicated", "value": "storage", "effect": "NoSchedule"}],
     }
-    demanding = convert_to_view(Vmi, {"spec": spec, "status": status}, "")
+    demanding = msgspec.convert({"spec": spec, "status": status}, Vmi)
     return (
         IndexReview(
             "named CPU model", target_pod_requirements(simple, added, source_node=source, source_pod=LauncherPod())

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from bench.index.cluster import IndexReview, nodes, reviews
+from tests.builders import read_node
 from webhook.placement.eligibility import unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -83,7 +84,7 @@ def measure(plan: IndexPlan) -> IndexOutcome:
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    cluster = [Node.read(json) for json in nodes(plan.nodes)]
+    cluster = [read_node(json) for json in nodes(plan.nodes)]
     index = NodeIndex(cluster)
     figures = [figure for review in reviews(cluster) for figure in _of_review(review, index, cluster, plan)]
     figures += _of_updates(index, cluster, plan)

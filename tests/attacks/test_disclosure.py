@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import VMI_UID, Json, known, launcher_pod
+from tests.builders import VMI_UID, Json, known, launcher_pod, read_node
 from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
@@ -32,7 +32,6 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUC
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import EVACUEES, LAUNCHER_PODS, MIGRATIONS, UNFINISHED, Evacuee, LauncherPod, Migration
-from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.server.background.events import event_of
@@ -334,7 +333,7 @@ def moving(found: Json | None = None, **vmi: Any) -> Facts:
         **evictions.facts(made, nodes=nodes),
         **migrations.facts(made, nodes=nodes, may=[("list", "nodes")]),
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migrations.UID}"): (placed,),
-        NodesKey(): NodeIndex(Node.read(one) for one in nodes),
+        NodesKey(): NodeIndex(read_node(one) for one in nodes),
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests import builders
 from tests.attacks.counting import lines
-from tests.builders import Json
+from tests.builders import Json, read_node
 from tests.policies.migration import world
 from tests.policies.migration.world import target_pod
 from tests.review.memory import MemoryCluster
@@ -24,7 +24,6 @@ from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
-from webhook.placement.nodes import Node
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 
@@ -99,7 +98,7 @@ def test_a_target_pod_with_many_terms_for_a_migration_with_many_keys() -> None:
     known = {
         **world.facts(),
         ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(world.migration(added), Migration),
-        NodesKey(): NodeIndex(Node.read(one) for one in world.NODES),
+        NodesKey(): NodeIndex(read_node(one) for one in world.NODES),
     }
 
     answer = ask(TARGETS, pod, known, builders.CONTROLLER)

@@ -11,7 +11,7 @@ import msgspec
 from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
-from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json
+from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, read_node
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
@@ -42,7 +42,6 @@ from webhook.kubevirt.types.core import DOMAIN, INSTANCETYPE, PREFERENCE, VM, VM
 from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
-from webhook.placement.nodes import Node as ClusterNode
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import BY_PATH, Endpoint
@@ -222,7 +221,7 @@ def nodes(count: int = NODE_COUNT) -> NodeIndex:
     made = [migration.node(f"node-{n}", "ab"[n % 2], serial=str(n), **_LABELS) for n in range(count)]
     for number, one in enumerate(made):
         one["spec"]["taints"] = [{"key": f"maint-{number}", "value": "x", "effect": "NoSchedule"}]
-    return NodeIndex(ClusterNode.read(one) for one in [*migration.NODES, *made])
+    return NodeIndex(read_node(one) for one in [*migration.NODES, *made])
 
 
 _POD: Final = {

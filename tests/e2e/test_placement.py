@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import read_node
 from tests.placement.node_by_node import reasons_node_by_node
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
@@ -184,7 +185,7 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
     plane.admin.make(RUNTIME_CLASS)
     plane.admin.make(obj("Namespace", "vms", annotations={NODE_SELECTOR_ANNOTATION: "pool=vms"}))
     plane.start_scheduler("default")
-    nodes = [Node.read(found) for found in plane.admin.list("v1/nodes")]
+    nodes = [read_node(found) for found in plane.admin.list("v1/nodes")]
 
     ours, lacking = {}, 0
     for number in range(VMS):

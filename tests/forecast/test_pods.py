@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import read_node
 from tests.forecast.clusters import HOST, apart, node, snapshot, vm
 from webhook.admission.step_budget import StepBudget
 from webhook.forecast import drain as planner
@@ -13,7 +14,6 @@ from webhook.forecast.drain import MAX_STEPS, plan
 from webhook.forecast.pods import POD_ANTI_AFFINITY, Neighbors, PodConstraints, PodInfo, rules_of
 from webhook.k8s.types.scheduling import Affinity, TopologySpreadConstraint
 from webhook.placement.index import NodeIndex
-from webhook.placement.nodes import Node
 
 NAMESPACES = {"shop": {"team": "x"}, "lab": {"team": "y"}, "bare": {}}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -100,7 +100,7 @@ def info(name: str, affinity: Any = None, **labels: str) -> PodInfo:
 
 @pytest.fixture
 def found() -> Neighbors:
-    return Neighbors(NodeIndex(Node.read(node(name, zone=zone)) for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))))
+    return Neighbors(NodeIndex(read_node(node(name, zone=zone)) for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))))
 
 
 def excluded(found: Neighbors, pod: PodInfo) -> dict[str, int]:

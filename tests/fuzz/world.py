@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import AVAILABLE, UNAVAILABLE, Json
+from tests.builders import AVAILABLE, UNAVAILABLE, Json, read_node
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
@@ -19,7 +19,6 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
-from webhook.placement.nodes import Node
 
 POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
 # With defaults and an allow-list, with expansion, and without anything.
@@ -37,7 +36,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "nothing": {},
 }
 STATES = ("known", "absent", "unreadable", "hostile")
-_NODES = NodeIndex(Node.read(one) for one in placement.NODES)
+_NODES = NodeIndex(read_node(one) for one in placement.NODES)
 _WATCHED = (facts.NamespaceKey, facts.KubeVirtKey, facts.NodesKey, facts.SchedulerKey)
 
 

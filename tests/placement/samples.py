@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.builders import read_node
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Node
 
 Json = dict[str, Any]
 
@@ -33,15 +35,15 @@ def node(
         json["spec"]["unschedulable"] = True
     if kvm is not None:
         allocatable = {"devices.kubevirt.io/kvm": kvm}
-    return Node.read(json | ({"status": {"allocatable": allocatable}} if allocatable is not None else {}))
+    return read_node(json | ({"status": {"allocatable": allocatable}} if allocatable is not None else {}))
 
 
 def vmi(spec: Json | None = None, domain: Json | None = None, **status: Any) -> Vmi:
-    return convert_to_view(Vmi, {"spec": {"domain": domain or {}, **(spec or {})}, "status": status}, "vmi")
+    return msgspec.convert({"spec": {"domain": domain or {}, **(spec or {})}, "status": status}, Vmi)
 
 
 def pod(**selector: str) -> LauncherPod:
-    return convert_to_view(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
+    return msgspec.convert({"spec": {"nodeSelector": selector}}, LauncherPod)
 
 
 def compute_pod(
@@ -50,7 +52,7 @@ def compute_pod(
     """A launcher pod by what the container of the guest requests."""
     containers = [{"name": "compute", "resources": {"requests": requests}}, *(beside or ())]
     json = {"metadata": {"annotations": annotations}, "spec": {"containers": containers, **spec}}
-    return convert_to_view(LauncherPod, json, "pod")
+    return msgspec.convert(json, LauncherPod)
 
 
 def kubevirt(**developer: Any) -> ClusterConfig:
@@ -107,7 +109,7 @@ def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
         "spec": st.fixed_dictionaries({"taints": st.lists(taints, max_size=3), "unschedulable": st.booleans()}),
         "status": st.fixed_dictionaries({"allocatable": st.none() | allocatable, "conditions": draining}),
     }
-    return st.fixed_dictionaries(parts).map(Node.read)
+    return st.fixed_dictionaries(parts).map(read_node)
 
 
 clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, min_size=3, max_size=len(NAMES))

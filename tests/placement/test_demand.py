@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ from webhook.k8s.quantity import Nanos, read_resource_list
 from webhook.k8s.types.core import Container
 from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import convert_to_view
 
 CPU, MI, GI = 10**9, 2**20, 2**30
 KVM, TDX, IOMMUFD = (f"devices.kubevirt.io/{name}" for name in ("kvm", "tdx", "iommufd"))
@@ -81,7 +81,7 @@ def test_pod_level_and_overhead() -> None:
     added = sum_requests([{"memory": GI * 10**9}], overhead={"memory": "1Gi", "cpu": "1"})
     assert added == {"memory": 2 * GI * 10**9, "cpu": CPU}
     # What is read of containers.
-    plain = convert_to_view(Container, {"resources": {"requests": {"cpu": "1"}}}, "container")
+    plain = msgspec.convert({"resources": {"requests": {"cpu": "1"}}}, Container)
     assert (plain.requests, Container().requests) == ({"cpu": CPU}, {})
     assert (is_sidecar(Container(restart_policy="Always")), is_sidecar(plain)) == (True, False)
     assert read_resource_list({"cpu": "lots", "memory": None, "a/b": 1}) == {"a/b": 10**9}
@@ -268,7 +268,7 @@ def test_a_pod_with_thousands_of_resources() -> None:
 
 def test_a_pod_that_says_nothing_is_no_pod() -> None:
     vm = machine({"memory": {"guest": "1Gi"}})
-    assert requests(vm, convert_to_view(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
+    assert requests(vm, msgspec.convert({}, LauncherPod)) == requests(vm, None) == {"cpu": 100, "memory": GI}
 
 
 # -- releases of KubeVirt ----------------------------------------------------------------------------------------------

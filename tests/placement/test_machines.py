@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.builders import config_of
@@ -12,7 +13,6 @@ from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.machines import Claim, Migration, PersistentVolume, SourceState, Vmi
-from webhook.placement.nodes import convert_to_view
 
 FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
 
@@ -28,7 +28,7 @@ FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
     ],
 )
 def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
-    migration = convert_to_view(Migration, {"spec": spec}, "migration")
+    migration = msgspec.convert({"spec": spec}, Migration)
     assert (migration.receives, migration.sends) == (receives, sends)
 
 
@@ -36,7 +36,7 @@ def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> 
     ("spec", "added"), [({"addedNodeSelector": {"zone": "b"}}, {"zone": "b"}), ({}, {}), (None, {})]
 )
 def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
-    assert convert_to_view(Migration, {"spec": spec}, "migration").added_selector == added
+    assert msgspec.convert({"spec": spec}, Migration).added_selector == added
     assert Migration.adding(added).added_selector == added
     assert (Migration.adding(added, receives=True).receives, Migration.adding(added).receives) == (True, False)
 
@@ -44,13 +44,13 @@ def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
 def test_the_receiving_half() -> None:
     waiting: list[Any] = [{"phase": "WaitingForSync"}, {"phase": "Scheduling", **FROM_FAR}]
     others: list[Any] = [{"phase": "Scheduling"}, {"phase": "Running", "nodeName": "n1", **FROM_FAR}, None]
-    found = [convert_to_view(Vmi, {"status": each}, "vmi").waits_for_source for each in waiting + others]
+    found = [msgspec.convert({"status": each}, Vmi).waits_for_source for each in waiting + others]
     assert found == [True] * 2 + [False] * 3
 
 
 def test_terms_keep_their_places() -> None:
     near = affinity({}, None, expressions(expression("zone", "In", "a"), None))
-    placed = convert_to_view(Placed, {"affinity": near}, "spec")
+    placed = msgspec.convert({"affinity": near}, Placed)
     assert placed.required_affinity
     empty, null, spoiled = placed.required_affinity.terms()
     assert empty == null == Term()
@@ -62,7 +62,7 @@ def test_terms_keep_their_places() -> None:
     "affinity", [{"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}, {}, None]
 )
 def test_only_required_affinity_counts(affinity: Any) -> None:
-    assert convert_to_view(Placed, {"affinity": affinity}, "spec").required_affinity is None
+    assert msgspec.convert({"affinity": affinity}, Placed).required_affinity is None
 
 
 def test_feature_gates() -> None:
@@ -83,11 +83,11 @@ def test_what_is_read_of_a_vmi_and_its_claims() -> None:
     spec = vmi({"volumes": volumes}).spec
     assert spec
     assert [volume.claim if volume else None for volume in spec.volumes or ()] == ["claim", "data", "", "", "", None]
-    assert convert_to_view(Claim, {"spec": {"volumeName": "pv"}}, "claim").volume == "pv"
-    assert Claim().volume == convert_to_view(Claim, {"spec": {}}, "claim").volume == ""
+    assert msgspec.convert({"spec": {"volumeName": "pv"}}, Claim).volume == "pv"
+    assert Claim().volume == msgspec.convert({"spec": {}}, Claim).volume == ""
     in_a = {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}
     for near, terms in ((in_a, ["zone=a"]), ({}, [])):
-        volume = convert_to_view(PersistentVolume, {"spec": {"nodeAffinity": near}}, "volume")
+        volume = msgspec.convert({"spec": {"nodeAffinity": near}}, PersistentVolume)
         assert [str(term) for term in volume.terms] == terms
     assert (vmi(nodeName="n1").node_name, Vmi().node_name, vmi().node_name) == ("n1", "", "")
     ended = [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended]

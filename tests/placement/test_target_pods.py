@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import DEFAULTS
 from webhook.placement import target_pods as module
 from webhook.placement.machines import LauncherPod, Migration, Vmi
-from webhook.placement.nodes import convert_to_view
 from webhook.placement.requirements import Elsewhere, Kvm, Label, OneOf, Origin, Requirements, Uncordoned, Untainted
 from webhook.placement.target_pods import generated_labels, requirement_gaps, target_pod_requirements
 
@@ -143,7 +143,7 @@ def test_what_nodes_must_not_have_and_what_a_hosts_own_cpu_asks() -> None:
 
 
 def runtime_class(**scheduling: Any) -> module.RuntimeClass:
-    return convert_to_view(module.RuntimeClass, {"handler": "kata", "scheduling": scheduling}, "runtimeclass")
+    return msgspec.convert({"handler": "kata", "scheduling": scheduling}, module.RuntimeClass)
 
 
 def test_what_a_runtime_class_asks() -> None:
@@ -187,7 +187,7 @@ def test_what_a_namespace_asks(annotation: str | None, shown: dict[str, str], ex
     assert [(label.origin, str(label.expression)) for label in found] == [(Origin.NAMESPACE, each) for each in expected]
 
 
-RECEIVES = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+RECEIVES = msgspec.convert({"spec": {"receive": {"migrationID": "x"}}}, Migration)
 EPYC = {"host-model-cpu.node.kubevirt.io/EPYC": "true", f"{VENDOR}AMD": "true", f"{FEATURE}svm": "true", "zone": "far"}
 BY_HAND = node("n1", {"host-model-cpu.node.kubevirt.io/Mine": "yes", f"{MODEL_FEATURES}a": "yes"})
 UNNAMED = node("n1", {f"{MODEL_FEATURES}vmx": "true", f"{VENDOR}Intel": "true"})
@@ -408,9 +408,7 @@ def test_a_recorded_target_pod_is_what_we_expect() -> None:
     model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
     theirs = {f"{key}={value}" for key, value in target["nodeSelector"].items()}
     assert ours - model == theirs - model | {f"no {OBSOLETE}"}
-    (near,) = (
-        each for each in module.own_requirements(convert_to_view(Placed, target, "pod")) if isinstance(each, OneOf)
-    )
+    (near,) = (each for each in module.own_requirements(msgspec.convert(target, Placed)) if isinstance(each, OneOf))
     assert [str(term) for term in near.terms] == [f"no {OBSOLETE}"]
     (untainted,) = (each for each in requirements if isinstance(each, Untainted))
     assert [(each.key, each.operator, each.effect) for each in untainted.tolerations] == [

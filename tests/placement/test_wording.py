@@ -16,7 +16,7 @@ from webhook.placement import requirements as module
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import eligibility_notes
 from webhook.placement.machines import Migration
-from webhook.placement.nodes import Departure, Node, convert_to_view
+from webhook.placement.nodes import Departure, Node
 from webhook.placement.requirements import Label, OneOf, Origin, Requirement
 from webhook.placement.target_pods import requirement_gaps, unexplained_labels_gap
 
@@ -85,7 +85,7 @@ def _gaps() -> tuple[str, ...]:
     """The facts that the evaluation could not take into account."""
     running = vmi(None, {"cpu": {"model": "Westmere"}}, nodeName="n1")
     host_model = vmi(None, {"cpu": {"model": "host-model"}}, migrationState={"sourceState": {"node": "far-1"}})
-    receives = convert_to_view(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+    receives = msgspec.convert({"spec": {"receive": {"migrationID": "x"}}}, Migration)
     claims = compute_pod({FOO: "1"}, resourceClaims=[{"name": "gpu"}])
     offers_less = node(allocatable={"cpu": "4"})
     many = {f"example.com/r{number}": "1" for number in range(100)}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
+from tests.builders import read_node
 from tests.placement.node_by_node import reasons_node_by_node
 from tests.vectors.cases import VectorCase
 from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Placed
 from webhook.placement.index import NodeIndex
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Node
 from webhook.placement.requirements import OneOf, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 
@@ -29,8 +32,8 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     For a malformed pod, which the API server would have rejected, a reason is enough.
     """
     try:
-        requirements = tuple(own_requirements(convert_to_view(Placed, case.given.get("pod"), f"{case.id}.pod")))
-        nodes = [Node.read(node) for node in case.given.get("nodes") or ()]
+        requirements = tuple(own_requirements(msgspec.convert(case.given.get("pod"), Placed)))
+        nodes = [read_node(node) for node in case.given.get("nodes") or ()]
     except InputError as rejection:
         return {} if "error" in case.expected else {"error": [f"+ {rejection}"]}
     if "error" in case.expected:

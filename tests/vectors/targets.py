@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tests.builders import installed, known, review
+import msgspec
+
+from tests.builders import installed, known, read_node, review
 from tests.placement.node_by_node import reasons_node_by_node
 from tests.policies.decisions import evaluate, patched
 from tests.vectors.cases import Json, VectorCase
@@ -15,7 +17,7 @@ from webhook.k8s.types.scheduling import Placed
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import JOB_NAME, LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Node, convert_to_view
+from webhook.placement.nodes import Node
 from webhook.placement.requirements import Allocatable, Elsewhere, Kvm, Requirements, kept_by_kubevirt, without_dropped
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common import migration_targets
@@ -27,11 +29,11 @@ _HELD = (MigrationSettings(collision="deny"), MigrationSettings(collision="ignor
 
 def failures(case: VectorCase) -> dict[str, list[str]]:
     """Where the webhook's requirements leave other nodes than the target pod, as KubeVirt or the webhook makes it."""
-    nodes = [Node.read(node) for node in case.given["nodes"]]
+    nodes = [read_node(node) for node in case.given["nodes"]]
     facts = _facts(case, nodes)
     vmi, migration = (
-        convert_to_view(Vmi, case.given["vmi"], "vmi"),
-        convert_to_view(Migration, case.given["migration"], "migration"),
+        msgspec.convert(case.given["vmi"], Vmi),
+        msgspec.convert(case.given["migration"], Migration),
     )
     # The nodes say nothing of what they offer: their labels, taints and names are what these answers are about.
     target = migration_targets.of(vmi, case.namespace, Facts.of(facts), migration)
@@ -40,7 +42,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     elsewhere = tuple(each for each in asked if isinstance(each, Elsewhere | Kvm))
     for settings in _HELD:
         pod = _constrained(case, facts, settings)
-        theirs = _eligible((*own_requirements(convert_to_view(Placed, pod["spec"], "pod")), *elsewhere), nodes)
+        theirs = _eligible((*own_requirements(msgspec.convert(pod["spec"], Placed)), *elsewhere), nodes)
         ours = _eligible(without_dropped(asked) if settings.collision == "ignore" else asked, nodes)
         lines += _differences(f"constrained, collision: {settings.collision}", theirs, ours)
     return {"kubevirt": lines} if lines else {}
@@ -49,10 +51,10 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
 def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
     given = case.given
     namespace, uid = case.namespace, given["vmi"]["metadata"]["uid"]
-    pods = [convert_to_view(LauncherPod, pod, "pod") for pod in given.get("sourcePods") or ()]
+    pods = [msgspec.convert(pod, LauncherPod) for pod in given.get("sourcePods") or ()]
     found: dict[Key[Any], object] = {
         **known(),
-        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): convert_to_view(Vmi, given["vmi"], "vmi"),
+        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): msgspec.convert(given["vmi"], Vmi),
         ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
         NodesKey(): NodeIndex(nodes),
         KubeVirtKey(): installed(ClusterConfig.of(given["configuration"])),
@@ -62,7 +64,7 @@ def _facts(case: VectorCase, nodes: Iterable[Node]) -> dict[Key[Any], object]:
             found[ObjectKey(MIGRATIONS, namespace, policy)] = None  # gone, unless it is among those below
     for migration in (given["migration"], *(given.get("migrations") or ())):
         key = ObjectKey(MIGRATIONS, namespace, migration["metadata"]["name"])
-        found[key] = convert_to_view(Migration, migration, "migration")
+        found[key] = msgspec.convert(migration, Migration)
     return found
 
 

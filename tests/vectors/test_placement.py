@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+import msgspec
 import pytest
 
+from tests.builders import read_node
 from tests.vectors import nodes, targets
 from tests.vectors.cases import DATA, VectorCase, read
 from webhook.k8s.types.scheduling import Placed
-from webhook.placement.nodes import Node
-from webhook.placement.nodes import convert_to_view as view
 from webhook.placement.target_pods import own_requirements
 
 
@@ -29,8 +29,8 @@ def test_malformed_terms_leave_the_others_alone(stage: str) -> None:
     malformed = [case for case in cases("placement") if "error" in case.expected]
     assert malformed
     for case in malformed:
-        requirements = tuple(own_requirements(view(Placed, case.given["pod"], "pod")))
-        read_nodes = [Node.read(node) for node in case.given["nodes"]]
+        requirements = tuple(own_requirements(msgspec.convert(case.given["pod"], Placed)))
+        read_nodes = [read_node(node) for node in case.given["nodes"]]
         answers = nodes.answers(stage, requirements, read_nodes).values()
         assert set(map(tuple, answers)) == {tuple(case.expected[stage])}
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping
 from functools import reduce
 from itertools import compress
 from operator import is_not, or_
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -341,15 +341,6 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         """Whether a request can never fit, whatever runs here: the whole node has less, as far as it has reported."""
         return self.allocatable is not None and self.allocatable.get(resource, 0) < amount
 
-    @classmethod
-    def read(cls, json: Any) -> Node:
-        """A node from plain JSON, a Node (core/v1).
-
-        Raises:
-            InputError: the value is not a node.
-        """
-        return cls.of(convert_to_view(NodeWithoutImages, json, "node"))
-
 
 class Tolerated:
     """The taints that some tolerations cover, as `is_tolerated` evaluates them, by look-up instead of comparison.
@@ -376,23 +367,6 @@ class Tolerated:
                 if (key, effect, None) in self._covered or (key, effect, taint.value) in self._covered:
                     return True
         return False
-
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-
-def convert_to_view(view: type[S], json: Any, name: str) -> S:
-    """Plain JSON as a view; ``name`` names the object in messages, for example ``vmi``.
-
-    Raises:
-        InputError: a value has a type that the API server would not have accepted.
-    """
-    try:
-        return msgspec.convert(json, view)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at ")
-        clause = message[:1].lower() + message[1:]
-        raise InputError(clause, name + path.strip("`").removeprefix("$")) from None
 
 
 # Of an integer, as many bits as CPython computes with at once, twice.

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import read_node
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CRDS, obj
 from tests.e2e.support.rbac import account, grant
@@ -19,7 +20,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.types.views import KubeVirt as KubeVirtView
 from webhook.placement.demand import is_sidecar, sum_requests, target_pod_demand
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import Node, parse_allocatable, to_scheduler_units
+from webhook.placement.nodes import parse_allocatable, to_scheduler_units
 
 from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, RunningKubeVirt
 from .place import DESCHEDULER, Place
@@ -206,7 +207,7 @@ def test_what_a_target_pod_will_request_is_known(place: Place) -> None:
 
 def _predicted(place: Place, name: str) -> dict[str, int]:
     vmi, pod = place.running(name), msgspec.convert(place.launcher(name), LauncherPod)
-    node = Node.read(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
+    node = read_node(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
     kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), KubeVirtView)
     found = target_pod_demand(msgspec.convert(vmi, Vmi), pod, node, ClusterConfig.of_kubevirt(kubevirt))
     assert found.gaps == ()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests import golden_files, wording
-from tests.builders import Json, config_of, installed
+from tests.builders import Json, config_of, installed, read_node
 from tests.placement import samples
 from tests.policies.migration.world import (
     FOO,
@@ -43,7 +43,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME, Node
+from webhook.placement.nodes import HOSTNAME
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target, availability, details, no_node
@@ -264,7 +264,7 @@ OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")
 SHARED = ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}=")
 
 
-NODES = [Node.read({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}}) for name in "abc"]
+NODES = [read_node({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}}) for name in "abc"]
 
 
 def reserving(on: str, uid: str = "web", phase: str = "Running", labels: Json | None = None) -> LauncherPod:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import Json, known, review
+from tests.builders import Json, known, read_node, review
 from tests.placement.samples import expression, expressions
 from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
@@ -15,7 +15,6 @@ from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement import machines
 from webhook.placement.index import NodeIndex
-from webhook.placement.nodes import Node
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
 from webhook.policies.migration.explanation import MigrationExplanation, explain
@@ -110,7 +109,7 @@ def facts(
         ListKey(DEVICE_CLASSES, ""): (),
         ListKey(machines.MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01"): (),
         ListKey(machines.UNFINISHED, "demo"): tuple(msgspec.convert(one, machines.Migration) for one in migrations),
-        NodesKey(): NodeIndex(Node.read(one) for one in nodes),
+        NodesKey(): NodeIndex(read_node(one) for one in nodes),
     }
     chosen = ("use", "kubevirt-webhook.github.io", "migrationtargets", "demo")
     for verb, group, resource, namespace in (("list", "", "nodes", ""), chosen):
