@@ -164,7 +164,7 @@ def _adopt_unknown(state: CaState, situation: Situation, now: datetime, trusted:
     are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
     known, terms = state.all_certificates(), situation.terms
-    serving = parse_bundle(situation.signer)[0] if situation.is_serving else None
+    serving = next(iter(parse_bundle(situation.signer)), None) if situation.is_serving else None
     unknown = [
         each
         for each in trusted - known - {serving}

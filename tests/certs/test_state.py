@@ -35,12 +35,11 @@ def plan(
 ) -> CaState:
     """The next state, for a replica that has known all CAs for long, and otherwise has nothing but what is known."""
     known = {"is_rotation_requested": False, "signer": b"", "has_leaf": False, "may_create": True} | known
+    known = {"is_serving": bool(known["signer"])} | known
     known = {"promotable": state.incoming.pem if state.incoming else b""} | known
     known = {"removable": frozenset(bundle([each.certificate]) for each in state.retired)} | known
     entries = {str(number): pem for number, pem in enumerate(bundles)}
-    return plan_next_state(
-        state, Situation(terms, {"it": entries}, None, is_serving=bool(known["signer"]), **known), now
-    )
+    return plan_next_state(state, Situation(terms, {"it": entries}, None, **known), now)
 
 
 QUIET = CaState(OLD, None, (), START)
@@ -120,6 +119,7 @@ def test_what_nobody_knows_of_is_kept_for_an_overlap() -> None:
     kept = Retired(OTHER.certificate, START + TERMS.overlap)
     assert plan(QUIET, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
     assert plan(QUIET, [OLD.pem], signer=OTHER.pem).retired == (kept,)
+    assert plan(QUIET, [OLD.pem], is_serving=True) == QUIET, "the CA that it serves with is not known"
     assert plan(QUIET, [OLD.pem + EXPIRED.pem]) == QUIET
 
 

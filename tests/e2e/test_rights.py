@@ -163,7 +163,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
         assert sum(watch.checked.values()) == 1
 
         clock = FakeClock()
-        events = EventWriter(api, "here", clock=clock)
+        events = EventWriter(api, "here", lambda: True, clock=clock)
         for _ in range(2):
             events.add(Event(tenant.namespace, "v1", "Pod", "one", "", "Refused", "code", "a note"))
         await events.write()

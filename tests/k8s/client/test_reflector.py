@@ -825,6 +825,16 @@ def test_a_number_is_kept_and_what_is_there_may_change() -> None:
     assert room.drop(("", "x")) is room.get(("", "x")) is None
 
 
+def test_without_parts_of_namespaces_none_is_remembered() -> None:
+    room: ObjectStore[Namespace] = ObjectStore(1)
+    assert room.put(("", "x"), named("1"))
+    for number in range(3000):
+        room.reject((f"tenant-{number}", "x"))
+        assert not room.put((f"other-{number}", "x"), named("1"))
+    kept = [part for part in vars(room).values() if isinstance(part, dict | set)]
+    assert {name for part in kept for name in part} == {""}
+
+
 OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
 
 

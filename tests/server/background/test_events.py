@@ -33,7 +33,7 @@ class RecorderCase:
         self.server, self.api = api
         self.server.serve(EVENTS)
         self.clock = FakeClock()
-        self.writer = EventWriter(self.api, "replica-1", clock=self.clock)
+        self.writer = EventWriter(self.api, "replica-1", lambda: True, clock=self.clock)
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -140,6 +140,24 @@ async def test_it_runs_until_it_is_cancelled_and_over_bugs(
         case.writer.add(msgspec.structs.replace(REFUSED, name="other"))
         await until(lambda: case.events)
     assert caplog.messages == ["Events: internal error"]
+
+
+async def test_what_can_not_be_sent_holds_up_no_other(case: RecorderCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = case.writer._send
+
+    async def broken(verb: str, series: Any) -> bool:
+        if series.event.name == "broken":
+            raise RuntimeError
+        return await send(verb, series)
+
+    monkeypatch.setattr(case.writer, "_send", broken)
+    for name in ("broken", "x", "y"):
+        case.writer.add(msgspec.structs.replace(REFUSED, name=name))
+    with pytest.raises(RuntimeError):
+        await case.writer.write()
+    await case.writer.write()
+    assert [event["regarding"]["name"] for event in case.events] == ["x", "y"]
+    assert case.writer.results == {"written": 2, "repeated": 0, "dropped": 0, "failed": 0}
 
 
 EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]

@@ -58,7 +58,8 @@ ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 class ObjectStore(Generic[V]):
     """Where a `Reflector` keeps its objects, up to what they cost, in all and for each namespace: tenants write them.
 
-    Each list begins with a new one. A namespace of which an object was not kept counts as incomplete from then on.
+    Each list begins with a new one. Where each namespace has a part, one counts as incomplete once an object of it was
+    not kept.
 
     Args:
         in_all: the cost of all objects at most.
@@ -86,7 +87,7 @@ class ObjectStore(Generic[V]):
         return kept.get(name[1]) if kept else None
 
     def all_of(self, namespace: str) -> list[V] | None:
-        """The objects of a namespace, by name; None where one of them was not kept."""
+        """The objects of a namespace, by name; None where one was not kept. For stores with ``a_namespace``."""
         if namespace in self._incomplete:
             return None
         kept = self._inside.get(namespace) or {}
@@ -123,7 +124,9 @@ class ObjectStore(Generic[V]):
     def reject(self, name: ObjectName) -> None:
         """Forget an object that exists and is not to be kept, for example because it is too large."""
         self.drop(name)
-        self._incomplete.add(name[0])
+        # Only where each namespace has a part does `all_of` count; elsewhere this would grow with tenants' namespaces.
+        if self._a_namespace < sys.maxsize:
+            self._incomplete.add(name[0])
 
     def names(self) -> Iterable[ObjectName]:
         """The names of what is kept, namespace by namespace."""

@@ -103,9 +103,7 @@ class EventWriter(Observer):
         results: Events by what became of them, one of `RESULTS`.
     """
 
-    def __init__(
-        self, api: Requests, instance: str, wanted: Callable[[], bool] = lambda: True, *, clock: Clock = REAL_TIME
-    ) -> None:
+    def __init__(self, api: Requests, instance: str, wanted: Callable[[], bool], *, clock: Clock = REAL_TIME) -> None:
         self._api: Final = api
         self._wanted: Final = wanted
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
@@ -146,10 +144,12 @@ class EventWriter(Observer):
         """Write some of what is new, and the counts of what has had its time."""
         for key in [key for key, entry in self._series.items() if not entry.written][:_PER_TICK]:
             series = self._series[key]
-            series.written = await self._send("create", series)
-            if not series.written:
-                # The next one of its kind is a new try.
-                del self._series[key]
+            try:
+                series.written = await self._send("create", series)
+            finally:
+                # The next one of its kind is a new try; what cannot be sent must not hold up the others.
+                if not series.written:
+                    del self._series[key]
         now = self._clock.now()
         ended = [key for key, entry in self._series.items() if entry.written and now - entry.began >= WINDOW_SECONDS]
         for key in ended[:_PER_TICK]:
