@@ -22,7 +22,13 @@ from webhook.policies.instancetypes import virtualmachineinstances, virtualmachi
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
 from webhook.review.replay import Handler, S, V, with_confirmation
-from webhook.settings.model import Settings
+from webhook.settings.model import (
+    EvictionSettings,
+    InstancetypeSettings,
+    MigrationSettings,
+    SchedulingSettings,
+    Settings,
+)
 
 
 def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], Decision | None]) -> Handler[V, S]:
@@ -107,6 +113,11 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
 Endpoint: TypeAlias = PolicyEndpoint[Any, Any]
 
 
+_SCHEDULING: Final = (names.SCHEDULING, SchedulingSettings)
+_INSTANCETYPES: Final = (names.INSTANCETYPES, InstancetypeSettings)
+_MIGRATION: Final = (names.MIGRATION, MigrationSettings)
+_EVICTION: Final = (names.EVICTION, EvictionSettings)
+
 _VMS: Final = UNSTRUCTURED_VMS.decoded_as(VirtualMachine)
 _WHOLE_VMS: Final = UNSTRUCTURED_VMS.decoded_as(UnstructuredVm)
 _PODS: Final = PODS.decoded_as(SchedulingPod)
@@ -116,7 +127,7 @@ _EVICTIONS: Final = PODS.decoded_as(Eviction)
 
 def _both_stages(
     verb: Literal["mutate", "validate"],
-    policy: Policy,
+    section: tuple[Policy, type[S]],
     objects: Resource[V],
     handler: Handler[V, S],
     *,
@@ -130,7 +141,7 @@ def _both_stages(
     for stage in stages:
         yield PolicyEndpoint(
             verb=verb,
-            policy=policy,
+            policy=section[0],
             stage=stage,
             group=objects.group,
             version=objects.version,
@@ -148,19 +159,19 @@ def _both_stages(
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both_stages("mutate", names.INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
-    *_both_stages("mutate", names.INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
+    *_both_stages("mutate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.apply_defaults)),
+    *_both_stages("mutate", _INSTANCETYPES, UNSTRUCTURED_VMIS, virtualmachineinstances.fill_vmi, denies=True),
     *_both_stages(
-        "mutate", names.SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
+        "mutate", _SCHEDULING, _VMS, with_confirmation(combine(scheduler_name.schedule_vm, spread.spread_vm))
     ),
-    *_both_stages("mutate", names.SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
-    *_both_stages("mutate", names.SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
-    *_both_stages("mutate", names.MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
-    *_both_stages("mutate", names.MIGRATION, _TARGET_PODS, pods.constrain_pod),
+    *_both_stages("mutate", _SCHEDULING, VMIS, combine(scheduler_name.schedule_vmi, spread.spread_vmi)),
+    *_both_stages("mutate", _SCHEDULING, _PODS, combine(scheduler_name.schedule_pod, spread.spread_pod)),
+    *_both_stages("mutate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.warn_of_migration),
+    *_both_stages("mutate", _MIGRATION, _TARGET_PODS, pods.constrain_pod),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both_stages("mutate", names.EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
-    *_both_stages("validate", names.MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
-    *_both_stages("validate", names.INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
+    *_both_stages("mutate", _EVICTION, _EVICTIONS, evictions.evaluate_eviction, denies=True),
+    *_both_stages("validate", _MIGRATION, MIGRATIONS, virtualmachineinstancemigrations.validate_migration),
+    *_both_stages("validate", _INSTANCETYPES, _WHOLE_VMS, with_confirmation(virtualmachines.validate_vm)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -176,15 +176,19 @@ def _is_registry(text: str) -> bool:
     return is_valid and text == text.lower()
 
 
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _form(is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten) -> Check:
     """A syntax that no regular expression says; ``clause`` is about a text that does not have it."""
 
     def check(text: str) -> None:
-        try:
-            has_form = is_valid(text)
-        except ValueError:
-            has_form = False
-        if not has_form:
+        if not is_valid(text):
             raise SettingError("syntax", f"{shown(text)} {clause}", fix)
 
     return Check(check)
@@ -223,7 +227,7 @@ HealthCheckText = Annotated[
 _REGISTRY_FIX: Final = "use HOST or HOST:PORT in lower case, as references to images have it, for example quay.io"
 RegistryName = Annotated[str, _form(_is_registry, "is not a valid registry", _REGISTRY_FIX, quote)]
 _NETWORK_FIX: Final = "use for example 10.20.0.0/16, or one address"
-NetworkText = Annotated[str, _form(ipaddress.ip_network, "is not a valid network", _NETWORK_FIX, quote)]
+NetworkText = Annotated[str, _form(_is_network, "is not a valid network", _NETWORK_FIX, quote)]
 _PATH: Final = ("is not an absolute path", "use for example /var/cache/kubevirt-webhook")
 OptionalPath = Annotated[str, _form(lambda text: not text or text.startswith("/"), *_PATH, quote)]
 _OUTPUT: Final = (f"is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b")
