@@ -224,7 +224,7 @@ class _Log(Protocol):
     def warning(self, event: str, **fields: Any) -> Any: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rotation:
     """The rotation by one replica.
 

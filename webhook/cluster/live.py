@@ -139,7 +139,8 @@ class LiveCluster(Cluster):
         self._unreachable: Unavailable | None = None
         self._on_restore: list[Callable[[str], None]] = []
         self.restores = 0
-        # When lookups found nothing: counted and not kept as answers, for what did not exist may exist now.
+        # When lookups found nothing, which bounds what made-up names cost the API server. No answers are kept: what did
+        # not exist may exist now.
         self._absent: deque[float] = deque(maxlen=ABSENT_NAMESPACES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._monitor_tasks: dict[str, asyncio.Task[None]] = {}

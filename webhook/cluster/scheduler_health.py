@@ -79,20 +79,18 @@ class LeaseState:
         if isinstance(lease, Unavailable):
             self._trouble = lease
             return
+        spec = (lease.spec or LeaseSpec()) if lease else None
         # A change that happened at some time of a long blindness dates nothing.
         blind = self._checked_at is not None and now - self._checked_at > self._memory
-        former, self._spec = self._spec, (lease.spec or LeaseSpec()) if lease else None
-        first_sight = blind or former is None
-        self._trouble = None
-        self._checked_at = now
-        spec = self._spec
+        former = None if blind else self._spec
+        self._spec, self._trouble, self._checked_at = spec, None, now
         if spec is None:
             return
         self._duration = float(max(spec.lease_duration_seconds or 0, 0) or DEFAULT_LEASE_SECONDS)
-        if former is None or first_sight or spec.renew_time != former.renew_time:
+        if former is None or spec.renew_time != former.renew_time:
             renewed = unix_time(spec.renew_time)
             left = -1.0 if renewed is None else renewed + self._duration - wall
-            self._proven = not first_sight or 0 < left <= self._duration + _CLOCK_SKEW
+            self._proven = former is not None or 0 < left <= self._duration + _CLOCK_SKEW
             self._changed_at = now
 
     def start_over(self) -> None:

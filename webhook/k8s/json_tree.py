@@ -74,7 +74,7 @@ _PARTS: Final = ("item_type", "key_type", "value_type")
 
 
 def is_too_deep(value: object, levels: int = MAX_LEVELS) -> bool:
-    """Whether a view, or plain JSON, has more than so many levels of containers, one at a time: it runs for each."""
+    """Whether a view, or plain JSON, has more levels of containers than so many; level by level: it runs for each."""
     level: list[Any] = [value]
     for _ in range(levels):
         level = [

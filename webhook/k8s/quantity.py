@@ -160,15 +160,16 @@ def parse(text: str) -> Quantity:
     digits = int(number + fraction)
     # Apimachinery holds few digits, nothing finer than nano, as an int64 of a power of ten, and keeps the text of what
     # looks canonical at a glance.
-    scale: int | None = 0 if base == 2 else exponent - len(fraction)
+    scale: int | None
     if base == 2:
         nanos, rest = divmod(digits * 2**exponent * _NANO, 10 ** len(fraction))
-        is_held, kept = not fraction and 14 - len(number) - exponent * 3 // 10 >= 0, digits % 8 != 0
+        scale, kept = 0, digits % 8 != 0
+        is_held = not fraction and 14 - len(number) - exponent * 3 // 10 >= 0
     else:
-        power = exponent - len(fraction)
-        nanos, rest = (digits * 10 ** (power + 9), 0) if power >= -9 else divmod(digits, 10 ** -(power + 9))
-        is_held = len(number + fraction) <= 18 and power >= -9
-        kept = power % 3 == 0 and not (number + fraction).endswith("000") and number[0] != "0"
+        scale = exponent - len(fraction)
+        nanos, rest = (digits * 10 ** (scale + 9), 0) if scale >= -9 else divmod(digits, 10 ** -(scale + 9))
+        is_held = len(number + fraction) <= 18 and scale >= -9
+        kept = scale % 3 == 0 and not (number + fraction).endswith("000") and number[0] != "0"
     # If you want some resources, you should get some: what is too fine is rounded up.
     nanos += rest > 0
     if not is_held:

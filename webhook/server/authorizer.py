@@ -116,8 +116,7 @@ class GuardedApplication(Application):
     Args:
         path: names the listener where an exception is reported.
         traffic: gets exceptions.
-        questions: checks tokens; None: there is no cluster to ask.
-        guarded: whether a token is needed.
+        authorizer: checks tokens; None: none is needed.
 
     Attributes:
         methods: those that are answered.
@@ -129,11 +128,10 @@ class GuardedApplication(Application):
     checks_host = True
     max_in_flight = MAX_IN_FLIGHT
 
-    def __init__(self, path: str, traffic: CrashObserver, questions: Authorizer | None, *, guarded: bool) -> None:
+    def __init__(self, path: str, traffic: CrashObserver, authorizer: Authorizer | None) -> None:
         self._path: Final = path
         self._traffic: Final = traffic
-        self._questions: Final = questions
-        self._guarded: Final = guarded
+        self._authorizer: Final = authorizer
         self._in_flight: Final = FairQueue(self.max_in_flight) if self.max_in_flight else None
 
     def server(self) -> Server:
@@ -143,7 +141,7 @@ class GuardedApplication(Application):
     @asynccontextmanager
     async def listening(self, address: str, tls: ssl.SSLContext, what: str, seconds: float) -> AsyncIterator[str]:
         """As `webhook.server.edge.serving`, with TLS where tokens are needed; gives the listener's URL."""
-        context = tls if self._guarded else None
+        context = tls if self._authorizer else None
         async with serving(self.server(), address, context, what, seconds) as bound:
             yield f"{'https' if context else 'http'}://{bound}"
 
@@ -154,9 +152,8 @@ class GuardedApplication(Application):
 
     async def authorize(self, request: HttpRequest, token: str) -> Any:
         """Find out whether the client, or the bearer of a token, may get an answer; what it may see is the result."""
-        if self._guarded:
-            assert self._questions
-            await self._questions.admit(token, request.connection.client)
+        if self._authorizer:
+            await self._authorizer.admit(token, request.connection.client)
         return token
 
     async def serve(self, request: HttpRequest, permission: Any) -> Answer:
@@ -187,7 +184,7 @@ class GuardedApplication(Application):
         # Only now: a page that says what is missing costs as much as any other.
         if misfit:
             raise misfit
-        permission = await self.authorize(request, token_of(head.headers) if self._guarded else "")
+        permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
         if self._in_flight is None:
             return await self.serve(request, permission)
         if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
@@ -208,7 +205,7 @@ class GuardedApplication(Application):
             return RequestDenied(405, f"this method is not answered here; use {self.methods[0]}", allowed)
         host = request.head.headers.get("host", "").lower()
         name, colon, port = host.rpartition(":")
-        is_local = self.checks_host and not self._guarded
+        is_local = self.checks_host and not self._authorizer
         if is_local and (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
             return RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
         return None

@@ -105,8 +105,7 @@ class Explainer(GuardedApplication):
 
     def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
-        self._authorizer: Final = Authorizer(cluster, PATH)
-        super().__init__(PATH, traffic, self._authorizer, guarded=guarded)
+        super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
         self._observer: Final = traffic
 
     async def answer(self, request: HttpRequest) -> Answer:
@@ -122,13 +121,13 @@ class Explainer(GuardedApplication):
 
     async def authorize(self, request: HttpRequest, token: str) -> tuple[ExplainRequest, FactPermissions]:
         """The question, and how the facts are to be read for the user of the token."""
-        client = request.connection.client
-        if not token:
+        if (authorizer := self._authorizer) is None:
             return question(request.head.query), SERVER
+        client = request.connection.client
         # Who has no valid token learns nothing about questions.
-        user = await self._authorizer.evaluate(lambda facts: user_of(token, facts), client)
+        user = await authorizer.evaluate(lambda facts: user_of(token, facts), client)
         asked = question(request.head.query)
-        reader = await self._authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
+        reader = await authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
         return asked, reader
 
     async def serve(self, request: HttpRequest, permission: tuple[ExplainRequest, FactPermissions]) -> Answer:

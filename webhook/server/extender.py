@@ -37,7 +37,7 @@ MAX_LAYERS: Final = 512
 _NOTHING: Final = b"[]"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Extender(Application):
     """Answers kube-scheduler.
 

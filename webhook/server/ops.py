@@ -78,8 +78,8 @@ class MetricsState:
         """All metrics, at a scrape."""
         for metric in self._metrics:
             family, numbers = _family(metric), metric.read()
+            created: dict[str, Any] = {} if metric.created is None else {"created": metric.created}
             for value, number in (numbers if isinstance(numbers, Mapping) else {(): numbers}).items():
-                created: dict[str, Any] = {} if metric.created is None else {"created": metric.created}
                 family.add_metric((value,) if isinstance(value, str) else value, number, **created)
             yield family
 
@@ -209,7 +209,10 @@ class Metrics(Observer):
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
     def _counter(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> dict[Labels, int]:
-        """A counter with labels, shown for those that are known before anything was counted; callers add directly."""
+        """A counter with labels, shown for those that are known before anything was counted.
+
+        Callers add to it directly, for a method would be most of the cost.
+        """
         counts = dict.fromkeys(known, 0)
         self.registry.register(MetricsState([StateMetric(f"{name}_total", text, lambda: counts, labels, time.time())]))
         return counts
@@ -267,7 +270,7 @@ class Ops(GuardedApplication):
         traffic: CrashObserver,
         authorizer: Authorizer | None = None,
     ) -> None:
-        super().__init__(METRICS_PATH, traffic, authorizer, guarded=authorizer is not None)
+        super().__init__(METRICS_PATH, traffic, authorizer)
         self._rendering: Final = rendering
         self._waiting_for: Final = waiting_for
 

@@ -72,7 +72,10 @@ class Forbidden(Unavailable, frozen=True):
 
 
 class Requests(Protocol):
-    """A connection to the API server for requests. Paths start with a slash and are already percent-encoded."""
+    """A connection to the API server for callers that send single requests, also writes.
+
+    Paths start with a slash and are already percent-encoded.
+    """
 
     async def request(
         self,

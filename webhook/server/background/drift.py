@@ -296,7 +296,7 @@ class _Bugs(Observer):
         logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DriftScanner:
     """Finds objects that are not as enforce would make them.
 

@@ -48,7 +48,7 @@ class _RoundGivenUp(Exception):  # noqa: N818 - ends a round
     pass
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FidelityCheck:
     """Compares samples of the running VMs with KubeVirt's rules, round by round.
 

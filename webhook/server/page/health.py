@@ -61,7 +61,7 @@ class HealthSpan(msgspec.Struct, frozen=True):
     condition: HealthCondition
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class HealthHistory:
     """Spans by subject.
 

@@ -59,8 +59,7 @@ class PageHandler(GuardedApplication):
     """
 
     def __init__(self, cluster: BrowsableCluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
-        self._authorizer: Final = Authorizer(cluster, PATH)
-        super().__init__(PATH, traffic, self._authorizer, guarded=guarded)
+        super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
         self._views: Final = views
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}
         self._site: Final = {
@@ -86,7 +85,9 @@ class PageHandler(GuardedApplication):
             def check(facts: Facts) -> FactPermissions:
                 return authorize_question(user_of(token, facts), asked, facts)
 
-            return await self._authorizer.evaluate(check, request.connection.client) if token else SERVER
+            if self._authorizer is None:
+                return SERVER
+            return await self._authorizer.evaluate(check, request.connection.client)
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
         answer = await self._views.show(path, request.head.query, permit) if is_below else None

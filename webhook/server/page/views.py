@@ -136,7 +136,7 @@ async def namespace_table(
 ) -> tuple[list[NamespaceRow], int]:
     """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    Of these, `ROWS` rows are returned from the ``first`` on, and how many there are.
+    At most `ROWS` of them are returned, from the ``first`` on, and how many there are in all.
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
     opt_ins = [names.policy_label(policy) for policy in POLICIES]
@@ -294,7 +294,7 @@ class PageViews(msgspec.Struct, frozen=True):
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
         counts = self.recorder.counts
-        rows, every = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
+        rows, count = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}
         denials = self.recorder.log.latest(lambda each: each.label in _BAD)
         values = {
@@ -305,7 +305,7 @@ class PageViews(msgspec.Struct, frozen=True):
             "policies": POLICIES,
             "rows": rows,
             "prefix": prefix,
-            "pager": pager(query, PATH, first, len(rows), every),
+            "pager": pager(query, PATH, first, len(rows), count),
             "denials": list(islice(denials, _FEW_ROWS)),
         }
         return _live("overview.html", PATH, query, values)
