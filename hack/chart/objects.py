@@ -74,6 +74,7 @@ class ChartSource:
         return None
 
     def _all(self, knobs: Mapping[str, bool], only: tuple[str, str] | None = None) -> Iterator[Manifest]:
+        """The objects that these knobs make, or the one of a kind and name."""
         overlay = "openshift" if knobs["openshift"] else "kubernetes"
         components = ["monitoring", "dashboard"]
         components += ["autoscaling"] if knobs["autoscaling"] else []
@@ -84,7 +85,7 @@ class ChartSource:
         ports = {name: port for name, port in _PORTS.items() if knobs[name]}
         without = {kind for knob, kinds in _KINDS.items() if not knobs[knob] for kind in kinds}
         for one in self._built(overlay, tuple(components)):
-            if only not in (None, _title(one)):
+            if only and _title(one) != only:
                 continue
             is_dashboard = one["metadata"]["name"] == f"{NAME}-dashboard"
             if one["kind"] in without or (is_dashboard and not knobs["dashboard"]):
@@ -97,7 +98,7 @@ class ChartSource:
             yield made
         for knob, component in _PERMISSIONS.items():
             if knobs[knob]:
-                yield from (one for one in _permissions(component) if only in (None, _title(one)))
+                yield from (one for one in _permissions(component) if only is None or _title(one) == only)
 
     def _kustomize(self, overlay: str, components: tuple[str, ...]) -> list[Manifest]:
         with tempfile.TemporaryDirectory() as name:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import config_of
 from tests.kubevirt.plain import PlainAdmission, create, mutate_vm, validate_vm
-from tests.kubevirt.samples import among, instancetype, vm
+from tests.kubevirt.samples import among, instancetype, preference, vm
 from tests.vectors.cases import FILE, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
@@ -20,7 +20,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Crash, Rejection
 from webhook.kubevirt.rules import share_vm
 from webhook.kubevirt.types.views import KubeVirt
-from webhook.kubevirt.webhooks import admit_instancetype, find_denial, remember_specs
+from webhook.kubevirt.webhooks import admit_instancetype, admit_preference, find_denial, remember_specs
 
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 PCI = "kubevirt.io/pci-topology-version"
@@ -201,6 +201,14 @@ def test_instancetypes(memory: Json, messages: list[str]) -> None:
     assert [(cause.what, cause.field) for cause in answer.causes] == [(message, OVERCOMMIT) for message in messages]
     # What is denied is not warned of.
     assert (answer.is_allowed, [*answer.warnings]) == (not messages, [] if messages else [deprecated])
+
+
+@pytest.mark.parametrize(("topology", "better"), [("cores", ""), ("preferCores", "cores")])
+def test_preferences(topology: str, better: str) -> None:
+    answer = admit_preference(preference(cpu={"preferredCPUTopology": topology}))
+    name, use = f"PreferredCPUTopology {topology}", f"please use {better} instead"
+    warning = f"{name} is deprecated for removal in a future release, {use}"
+    assert (answer.is_allowed, [*answer.warnings]) == (True, [warning] if better else [])
 
 
 # -- releases ----------------------------------------------------------------------------------------------------------

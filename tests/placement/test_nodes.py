@@ -71,8 +71,8 @@ def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, name: str)
 @given(asked=st.integers(0, 2**62), short=st.integers(1, 2**32), resource=RESOURCES)
 def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
     has = max(0, asked - short)
-    shown_asked = parse(module.format_request(resource, asked))
-    shown_has = parse(module.format_request(resource, has, is_offer=True))
+    shown_asked = parse(module.format_amount(resource, asked))
+    shown_has = parse(module.format_amount(resource, has, is_offer=True))
     assert module.to_scheduler_units(resource, shown_has.nanos) <= has
     assert module.to_scheduler_units(resource, shown_asked.nanos) >= asked
     assert shown_has < shown_asked or not asked
@@ -92,8 +92,8 @@ def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: 
     ],
 )
 def test_amounts_are_written_as_kubernetes_writes_them(resource: str, amount: int, request_: str, offer: str) -> None:
-    assert module.format_request(resource, amount) == request_
-    assert module.format_request(resource, amount, is_offer=True) == offer
+    assert module.format_amount(resource, amount) == request_
+    assert module.format_amount(resource, amount, is_offer=True) == offer
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Vmi
-from webhook.placement.nodes import MEMORY, format_request
+from webhook.placement.nodes import MEMORY, format_amount
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
@@ -438,7 +438,7 @@ def _vm_groups(
             if vm.outcome == report.MOVES:
                 enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
                 nodes = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')}"
-                room = f"{format_request(MEMORY, vm.memory)}, {nodes} {enough.get(vm.code, 'with room')}"
+                room = f"{format_amount(MEMORY, vm.memory)}, {nodes} {enough.get(vm.code, 'with room')}"
                 packed = f"; {vm.reason} [{vm.code}]" if vm.reason else ""
                 about = f"{vm.node} -> {vm.to}  {room}{packed}"
             yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
@@ -482,7 +482,7 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
         yield from (Paragraph(note, "yellow") for note in plan.notes if isinstance(plan, UpdatePlan))
         return
-    amount = format_request(MEMORY, limits.bandwidth)
+    amount = format_amount(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
     timeout = limits.timeout_seconds_per_gib
     given = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"

@@ -21,7 +21,7 @@ from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import find_in_use
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.nodes import CPU, MEMORY, format_request
+from webhook.placement.nodes import CPU, MEMORY, format_amount
 from webhook.text import pluralize
 
 _CHECK: Final = "spread"
@@ -140,11 +140,11 @@ def _check_balance(inventory: Inventory, version: Version) -> Finding:
     profiles = {"stock": estimate.STOCK, "withoutBalancedAllocation": estimate.STOCK._replace(balance=False)}
     piles = {key: estimate.count_piled(largest, demand, profile, version) for key, profile in profiles.items()}
     shown = ".".join(map(str, version))
-    size = f"{format_request(CPU, demand.cpu)} CPU and {format_request(MEMORY, demand.memory)} memory"
+    size = f"{format_amount(CPU, demand.cpu)} CPU and {format_amount(MEMORY, demand.memory)} memory"
     what = (
         f"kube-scheduler {shown} (the API server's version) prefers a node with one VM to the same node without VMs "
         f"on {biased}/{pluralize(len(inventory.open), 'node')}"
-        f"; on a node with {format_request(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
+        f"; on a node with {format_amount(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
         f"uses the next node ({piles['withoutBalancedAllocation']} without this score)"
     )
     figures = {

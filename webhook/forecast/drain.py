@@ -26,7 +26,7 @@ from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Failure, Group
 from webhook.placement.machines import LauncherPod, Vmi
-from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_request
+from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
 from webhook.policies.common import migration_targets
@@ -910,7 +910,7 @@ def _no_node_left(
         nodes = pluralize(alone.nodes.bit_count(), "node")
         return report.NO_ROOM, f"{nodes} {verb} room for it now, but not beside the VMs that move there"
     short = [
-        f"{resource} ({format_request(resource, amount)} requested)" if resource != packing.PODS else "pods"
+        f"{resource} ({format_amount(resource, amount)} requested)" if resource != packing.PODS else "pods"
         for resource, amount in mover.requests.items()
         if eligible & ~packer.with_enough(resource, amount)
     ]

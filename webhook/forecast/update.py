@@ -24,7 +24,7 @@ from webhook.kubevirt.releases import release
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.demand import qemu_growth
 from webhook.placement.machines import Vmi
-from webhook.placement.nodes import MEMORY, format_request
+from webhook.placement.nodes import MEMORY, format_amount
 from webhook.text import pluralize
 
 LIVE_MIGRATE: Final = "LiveMigrate"
@@ -179,7 +179,7 @@ def _seconds(written: str | None) -> int:
 
 def _notes(snapshot: ClusterSnapshot, vms: list[VmPlan], limits: report.Limits) -> Iterator[str]:
     if growth := qemu_growth(snapshot.objects.kubevirt):
-        amount = format_request(MEMORY, growth)
+        amount = format_amount(MEMORY, growth)
         yield f"Each target pod requests {amount} of memory more than the pod that it replaces, which is counted."
     if waiting := sum(vm.code in report.PENDING for vm in vms):
         yield (

@@ -86,6 +86,9 @@ _AMOUNTS: Final = ("cpu_request", "max_guest", "migration_bandwidth")
 class ClusterConfig:
     """KubeVirt's configuration of a cluster, as far as policies depend on it; the defaults are KubeVirt's.
 
+    An attribute that one member of the configuration sets is annotated with that member's path below
+    `spec.configuration`.
+
     Attributes:
         default_architecture: the architecture of VMs that name none: that of KubeVirt's control plane.
         machine_types: the default machine type by architecture.

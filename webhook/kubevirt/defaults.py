@@ -54,7 +54,8 @@ def complete_hyperv(domain: Json) -> None:
         features = domain.setdefault("cpu", {}).setdefault("features", [])
         vmx = next((feature for feature in features if feature["name"] == _VMX), None)
         if vmx is None:
-            features.append(vmx := {"name": _VMX})
+            vmx = {"name": _VMX}
+            features.append(vmx)
         vmx["policy"] = "require"
 
 

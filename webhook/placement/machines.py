@@ -235,9 +235,15 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
     meta, owner = pod.meta, pod.meta.controller_owner()
     if pod.is_over or owner is None:
         return None
-    labels = entries_of(meta.labels, JOB_UID, *pod.reservations)
-    marks, made = entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER), meta.creation_timestamp
-    kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, labels, marks, [owner], made)
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=entries_of(meta.labels, JOB_UID, *pod.reservations),
+        annotations=entries_of(meta.annotations, JOB_NAME, LIMIT_RANGER),
+        owner_references=[owner],
+        creation_timestamp=meta.creation_timestamp,
+    )
     return LauncherPod(kept, pod.spec, pod.status)
 
 
@@ -347,8 +353,7 @@ class Devices(View, frozen=True):
 
     def requests(self) -> dict[str, int]:
         """What KubeVirt requests for them, in billionths."""
-        count = self.by_resource() if self.gpus or self.host_devices else {}
-        return {resource: number * 10**9 for resource, number in count.items()} if count else {}
+        return {resource: number * 10**9 for resource, number in self.by_resource().items()}
 
 
 class _CpuFeature(View, frozen=True):

@@ -71,7 +71,7 @@ def parse_allocatable(listed: ResourceList) -> dict[str, int]:
     return amounts
 
 
-def format_request(resource: str, amount: int, *, is_offer: bool = False) -> str:
+def format_amount(resource: str, amount: int, *, is_offer: bool = False) -> str:
     """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up.
 
     What a node offers is rounded down, so that less than a request always shows as less.

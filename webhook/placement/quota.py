@@ -214,12 +214,14 @@ def _totals(
     inits: Sequence[ContainerRequests],
 ) -> _Values:
     """A pod's requests and limits, from those of its containers."""
-    own, totals = spec.resources or ResourceRequirements(), []
-    for which, pod_level, overhead in ((0, own.requests, spec.overhead), (1, own.limits, None)):
+    own = spec.resources or ResourceRequirements()
+
+    def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
         first = [(values(each)[which], is_sidecar(each)) for each in inits]
         together = [values(each)[which] for each in containers]
-        totals.append(sum_requests(together, first, pod_level=pod_level, overhead=overhead))
-    return totals[0], totals[1]
+        return sum_requests(together, first, pod_level=pod_level, overhead=overhead)
+
+    return total(0, own.requests, spec.overhead), total(1, own.limits, None)
 
 
 def _written(container: ContainerRequests) -> _Values:

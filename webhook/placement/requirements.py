@@ -27,7 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_request
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_amount
 
 
 class Origin:
@@ -62,7 +62,7 @@ _SOURCES: Final = {
     Origin.RUNTIME_CLASS: "the RuntimeClass of the VM's pod",
     Origin.NAMESPACE: "the namespace's node selector",
 }
-# What requires a label, a clause, and why nodes are without it.
+# What requires a label, a clause, and why nodes are without it; of node affinities `OneOf.lacking` says that instead.
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
     **{origin: (f"{source} requires {{}}", f"required by {source}") for origin, source in _SOURCES.items()},
     Origin.CLUSTER: ("KubeVirt's configuration requires {} for every VM", "required by KubeVirt's configuration"),
@@ -261,7 +261,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
     @property
     def amount_text(self) -> str:
         """The amount with its unit, for people."""
-        return format_request(self.resource, self.amount)
+        return format_amount(self.resource, self.amount)
 
     def _unmet(self, node: Node) -> Iterable[str]:
         if not node.lacks(self.resource, self.amount):
@@ -269,7 +269,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
         has = (node.allocatable or {}).get(self.resource)
         if has is None:
             return ("does not offer it",)
-        return (f"has {format_request(self.resource, has, is_offer=True)} allocatable",)
+        return (f"has {format_amount(self.resource, has, is_offer=True)} allocatable",)
 
 
 class Reachable(OneOf, frozen=True, gc=False):

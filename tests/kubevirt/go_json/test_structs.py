@@ -44,7 +44,7 @@ from webhook.kubevirt.go_json.structs import (
     share_changes,
 )
 from webhook.kubevirt.rules import NEWEST
-from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI_SPEC
+from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI, VMI_SPEC
 
 
 @pytest.mark.parametrize(
@@ -311,6 +311,13 @@ class TestChangedShapes:
         taken = decode(replace_fields(self.SHAPE, {path: None}), given)
         assert [part for part in given if taken[part] != given[part]] == [name]
         assert decode(self.SHAPE, given) == given
+
+    def test_a_status_keeps_what_no_shape_knows(self) -> None:
+        given = {"status": {"phase": "Running", "runtimeUser": 5, "guestOSInfo": {"id": "fedora"}}}
+        taken = decode(replace_fields(VMI, {"status.memory": None, "status.guestOSInfo.name": None}), given)
+        assert taken["status"] == given["status"] == decode(VMI, given)["status"]
+        shape = Struct(a=Value(self.INNER, left_out=True))
+        assert share(replace_fields(shape, {"a.b": None}), {}) == share(shape, {}) == {"a": {}}
 
     def test_limits_stay(self) -> None:
         with pytest.raises(InputError, match="more than 2"):

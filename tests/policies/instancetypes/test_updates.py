@@ -39,6 +39,7 @@ from tests.policies.instancetypes.world import (
     vm,
 )
 from webhook.admission.reasons import common, instancetypes
+from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
@@ -87,9 +88,10 @@ def merged(**matcher: Any) -> Json:
 LARGE = {"memory": {"guest": "8Gi"}}
 OLD = merged()
 OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))
+OURS_MARK = {IT_MARK[2]: SMALL_MARK}
 INFERRING = {**SMALL, "inferFromVolume": "root"}
 OTHER_MARK = {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}
-SIZE_MARK: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}, "instancetype": SMALL}
+SIZE_MARK: Json = {"annotations": OURS_MARK, "instancetype": SMALL}
 SCHEDULED: Json = {
     "annotations": {PREF_MARK[2]: FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"},
     "preference": FEDORA,
@@ -99,6 +101,7 @@ LIKED: Json = {"annotations": {PREF_MARK[2]: FEDORA_MARK}, "preference": FEDORA}
 NO_MATCHERS: list[Any] = ["own", [], 5]
 UNMET = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
 PLACED = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
+UNCONFIGURED = facts(WORLD, configuration=Unavailable("no answer in time"))
 NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
 
@@ -143,6 +146,11 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         ),
         # A default beside a size that stood there before, as a wider scope gave it, stays.
         (halted(domain=LARGE, **LIKED), facts(WORLD), vm(LARGE, **LIKED), instancetypes.UNCHANGED),
+        # Without KubeVirt's configuration a size or an inference beside a default is left alone, too.
+        *(
+            (vm(domain, annotations=OURS_MARK, instancetype=given), UNCONFIGURED, vm(**SIZE_MARK), common.LOOKUP_FAILED)
+            for domain, given in ((LARGE, SMALL), (None, INFERRING))
+        ),
         # What is no matcher is left to the API server.
         *((merged(name=name), facts(), OLD, common.INVALID_OBJECT) for name in (5, {"a": 1})),
         *(

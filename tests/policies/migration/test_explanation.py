@@ -30,8 +30,9 @@ from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, NotRead, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
+from webhook.placement.eligibility import Failure
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, Vmi
-from webhook.placement.requirements import Label, Origin
+from webhook.placement.requirements import Kvm, Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
@@ -164,6 +165,8 @@ def test_a_device_that_other_nodes_lack() -> None:
     # One that the present node lacks as well is not taken into account.
     lacking = explained(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
     assert (lacking.eligible.names, [FOO in gap for gap in lacking.gaps]) == (["node-a2"], [True])
+    # Without an amount there is nothing to offer.
+    assert explanation.change_of(Failure(Kvm(Origin.RESOURCES), None, 1), None) is None
 
 
 def test_changes_of_the_vm_itself(golden: Golden) -> None:

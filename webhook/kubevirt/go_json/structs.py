@@ -345,6 +345,10 @@ class Struct(Recognized):
                 taken[name] = zero
         return taken
 
+    def with_fields(self, fields: Mapping[str, Shape]) -> Struct:
+        """A struct of the same kind with other fields."""
+        return Struct(**fields)
+
 
 class Value(Struct):
     """A struct that is not a pointer, so that it is always there.
@@ -363,6 +367,10 @@ class Value(Struct):
     def absent(self, live: bool) -> Json:
         """The struct as Go writes it without any value."""
         return self.take({}, live)
+
+    def with_fields(self, fields: Mapping[str, Shape]) -> Value:
+        """A struct of the same kind with other fields."""
+        return Value(Struct(**fields), left_out=self.left_out)
 
 
 class OrNull(Shape):
@@ -691,7 +699,7 @@ def _replace_field(shape: Shape, tree: Json) -> Shape:
             fields[name] = _replace_field(field, change)
         elif change is not None:
             fields[name] = change
-    return Value(Struct(**fields), left_out=shape.left_out) if isinstance(shape, Value) else Struct(**fields)
+    return shape.with_fields(fields)
 
 
 def is_known(shape: Shape, value: Any) -> bool:

@@ -59,8 +59,9 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
     conflicts: list[str] = []
     if instancetype is not None:
         conflicts += [f"{base}.{path}" for path in _spec(instancetype, preference, spec, rules)]
-        own = instancetype.get("annotations", {})
-        conflicts += [f"annotations.{key}" for key, value in own.items() if annotations.setdefault(key, value) != value]
+        for key, value in instancetype.get("annotations", {}).items():
+            if annotations.setdefault(key, value) != value:
+                conflicts.append(f"annotations.{key}")
         note(Origin.INSTANCETYPE)
     if preference is not None and not conflicts:
         preferences.apply(preference, spec, annotations, rules)

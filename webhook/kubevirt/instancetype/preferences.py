@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.structs import Json, copy_json
@@ -19,12 +19,13 @@ from webhook.kubevirt.rules import NEWEST, Rules
 
 GUEST_FIELD: Final = "instancetype.spec.cpu.guest"
 
-
-# The preferred topology, by KubeVirt's current names and by those that they replace.
+# The preferred topology, by KubeVirt's current names.
+Topology: TypeAlias = Literal["sockets", "cores", "threads", "spread", "any"]
 SPREAD: Final = "spread"
-_TOPOLOGIES: Final = ("sockets", "cores", "threads", SPREAD, "any")
+_TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
+# The names that these replace.
 DEPRECATED: Final = {f"prefer{topology.capitalize()}": topology for topology in _TOPOLOGIES}
-_NAMES: Final = dict(zip(_TOPOLOGIES, _TOPOLOGIES, strict=True)) | DEPRECATED
+_NAMES: Final = {each: each for each in _TOPOLOGIES} | DEPRECATED
 
 SOCKETS_CORES: Final = "SocketsCores"
 CORES_THREADS: Final = "CoresThreads"
@@ -44,7 +45,7 @@ class VcpuSpread(NamedTuple):
     ratio: int
 
 
-def preferred_topology(preference: Json | None) -> str | None:
+def preferred_topology(preference: Json | None) -> Topology | None:
     """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
     return "sockets" if name is None else _NAMES.get(name)

@@ -5,6 +5,7 @@ The types of kubevirt.io/api/core/v1, kubevirt.io/api/instancetype/v1beta1 and k
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook.kubevirt.go_json.structs import (
@@ -316,6 +317,9 @@ class _StatusShape(Value):
 
     def __init__(self, **fields: Shape) -> None:
         super().__init__(Struct(**fields))
+
+    def with_fields(self, fields: Mapping[str, Shape]) -> _StatusShape:
+        return _StatusShape(**fields)
 
     def share(self, value: object, live: bool) -> dict[str, object]:
         return self.take(value, live)

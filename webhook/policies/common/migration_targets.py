@@ -127,7 +127,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
-    apart, unknown = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
+    apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
     requested = target_pod_demand(vmi, pod, node, configuration)
     by_drivers = _provided_by_drivers(requested.requests, facts)
     return Target(
@@ -149,7 +149,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             *requested.gaps,
             *by_drivers.values(),
             *gaps,
-            *unknown,
+            *apart_gaps,
         ),
         pod,
         requested.requests,
@@ -265,7 +265,10 @@ _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on diff
 def _keep_apart(
     vmi: Vmi, pod: LauncherPod | None, namespace: str, nodes: NodeIndex, configuration: ClusterConfig, facts: Facts
 ) -> tuple[tuple[Label, ...], list[str]]:
-    """What the VM's reservations, which its pod shows, require of nodes; pods of other namespaces do not count."""
+    """What the VM's reservations, which its pod shows, require of nodes, and what is not known of it.
+
+    Pods of other namespaces do not count.
+    """
     devices = vmi.domain.devices
     if not (devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)):
         return (), []
@@ -283,7 +286,7 @@ def _keep_apart(
         names = {other.node_name for other in others or () if not other.is_over} - {"", vmi.node_name}
         hosts |= {node.labels[HOSTNAME] for name in names if (node := nodes.get(name)) and HOSTNAME in node.labels}
     label = Label(Origin.RESERVATION, Expression(HOSTNAME, NOT_IN, tuple(sorted(hosts))))
-    return (label,) if hosts else (), gaps
+    return ((label,) if hosts else ()), gaps
 
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.

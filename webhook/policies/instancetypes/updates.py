@@ -11,7 +11,7 @@ any sender, unless the owner's new spec makes them wrong.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,7 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.rules import share_vm
+from webhook.kubevirt.rules import Rules, share_vm
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
@@ -68,6 +68,7 @@ class _Update(msgspec.Struct, frozen=True):
     manifests: Manifests
     namespace: str
     lookups: Lookups
+    rules: Rules
     findings: Findings
     slots: list[_Slot]
 
@@ -93,7 +94,7 @@ class _Update(msgspec.Struct, frozen=True):
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = owner.plain_object(vm, self.namespace, self.old.status or {})
-        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.lookups.rules)
+        return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
 def evaluate_update(
@@ -108,7 +109,8 @@ def evaluate_update(
     if old is None or old.spec == vm.spec:
         return skip(reasons.spec_unchanged)
     findings, stored_manifests = Findings(), Manifests(old)
-    update = _Update(vm, old, Manifests(vm), namespace, lookups, findings, [])
+    # Without KubeVirt's configuration nothing of an update is decided.
+    update = _Update(vm, old, Manifests(vm), namespace, lookups, lookups.rules, findings, [])
     for matcher in MATCHERS:
         update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
     outgrown = _outgrown_defaults(update, settings)
@@ -184,43 +186,49 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
         if injected_value:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
-    merged = None
+    own = None
     if was and was == injected_value and isinstance(given, dict):
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
-        merged = _owners_part(matcher, default, given, update)
-    if merged:
-        return _Slot(matcher, merged[0], tuple(_separate(matcher, update, *merged)))
+        own = _owners_part(matcher, default, given, update)
+    if own:
+        return _Slot(matcher, own.value, tuple(_separate(matcher, update, own)))
     standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
 
 
-def _owners_part(matcher: Matcher, default: Json, given: Json, update: _Update) -> tuple[Json | None, str] | None:
+class _OwnPart(NamedTuple):
+    """The owner's part of a matcher; what it was taken for, as a sentence, empty where there is no doubt."""
+
+    value: Json | None
+    assumed: str = ""
+
+
+def _owners_part(matcher: Matcher, default: Json, given: Json, update: _Update) -> _OwnPart | None:
     """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
-    The default is the matcher's value before the update. The result is the owner's matcher alone, None if nothing is
-    left of it, and what it was taken for, as a sentence; empty where there is no doubt.
+    The default is the matcher's value before the update. The value is None if nothing is left of the owner's.
     """
     present = {name: value for name, value in given.items() if value is not None}
     changed = {name for name, value in present.items() if value != default.get(name)}
     path, declare = ("spec", matcher.field), update.manifests.declare
     declared = {name for name, value in present.items() if declare((*path, name), value)}
     if not (changed | declared) & _CHOICES:
-        return None if _CHOICES & present.keys() else (None, "")
+        return None if _CHOICES & present.keys() else _OwnPart(None)
     own = {name: value for name, value in present.items() if name in changed | declared}
     certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
     # A name of another type is the API server's to deny.
     if certain or not isinstance(name := own.get("name"), str):
-        return own, ""
+        return _OwnPart(own)
     # A patch of the name alone: no manifest shows whether the injected kind is to be kept.
     usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
     if usual.is_cluster_wide:
-        return own, ""
+        return _OwnPart(own)
     if update.lookups.get(usual.kind, update.namespace, name) is None:
         other = find.SpecReference(matcher.cluster, name)
-        return own, reasons.assumed_cluster_wide(matcher.field, name, other, usual)
-    return {"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual)
+        return _OwnPart(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
+    return _OwnPart({"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual))
 
 
 def _was_expanded(old: Unstructured) -> bool:
@@ -247,18 +255,18 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
         return None
 
 
-def _separate(matcher: Matcher, update: _Update, own: Json | None, assumed: str) -> Iterator[Change]:
+def _separate(matcher: Matcher, update: _Update, own: _OwnPart) -> Iterator[Change]:
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
     given = (update.vm.spec or {})[matcher.field]
-    if own is None:
+    if own.value is None:
         update.findings.note(reasons.owner_removed_name(matcher.field))
         yield Change(("spec", matcher.field), given, None, reasons.OWNER_REMOVED_INSTANCETYPE)
         return
-    if assumed:
-        update.findings.note(reasons.default_assumed(assumed), warn=True)
+    if own.assumed:
+        update.findings.note(reasons.default_assumed(own.assumed), warn=True)
     else:
         update.findings.note(reasons.default_replaced(matcher.field))
-    yield Change(("spec", matcher.field), given, own, reasons.DEFAULT_WITHDRAWN)
+    yield Change(("spec", matcher.field), given, own.value, reasons.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, update)
 
 

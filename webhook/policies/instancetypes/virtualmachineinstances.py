@@ -7,7 +7,8 @@ warning.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -43,8 +44,12 @@ class _Wanted(msgspec.Struct, frozen=True):
     asked: bool
 
 
-# What is there, by what the VMI is to be filled with.
-_Existing: TypeAlias = dict[Matcher, tuple[_Wanted, SpecReference, Json]]
+class _Existing(NamedTuple):
+    """What a VMI is to be filled with, and the object that exists by that name."""
+
+    wish: _Wanted
+    named: SpecReference
+    whole: Json
 
 
 class _Denied(Exception):  # noqa: N818 - never leaves this module
@@ -129,18 +134,18 @@ def _fill(
         del references[matcher]
     if sizing and not references:
         return Decision((instancetypes.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
-    existing: _Existing = {}
+    existing: dict[Matcher, _Existing] = {}
     for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
         if whole is not None:
-            existing[matcher] = wish, named, whole
+            existing[matcher] = _Existing(wish, named, whole)
         else:
             missing = rejection.NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, existing, lookups, warnings)
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
-    said = {matcher.field: str(existing[matcher][1]) for matcher in fitting}
+    said = {matcher.field: str(existing[matcher].named) for matcher in fitting}
     made = _changes(vmi, filled, said)
     return Decision((instancetypes.applied(said),), made, warnings=tuple(warnings), notes=said)
 
@@ -160,7 +165,7 @@ def _resolve(
 
 
 def _fit(
-    vmi: Unstructured, namespace: str, existing: _Existing, lookups: Lookups, warnings: list[Reason]
+    vmi: Unstructured, namespace: str, existing: Mapping[Matcher, _Existing], lookups: Lookups, warnings: list[Reason]
 ) -> tuple[Filled | None, list[Matcher]]:
     """The VMI with as much as fits, and the matchers that it was filled with.
 
@@ -168,13 +173,13 @@ def _fit(
     is never left out for the sake of a default.
     """
     plain = owner.plain_object(vmi, namespace, {})
-    asked = [matcher for matcher, (wish, *_) in existing.items() if wish.asked]
+    asked = [matcher for matcher, each in existing.items() if each.wish.asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
     fitting: list[Matcher] = []
     filled: Filled | None = None
     for attempt in ([*existing], *alone) if existing else ():
-        tried = {matcher: existing[matcher][1:] for matcher in attempt}
+        tried = {matcher: (existing[matcher].named, existing[matcher].whole) for matcher in attempt}
         try:
             filled, fitting = standalone_vmi.fill(plain, tried, lookups.configuration()), attempt
             break
@@ -184,7 +189,7 @@ def _fit(
         if matcher not in fitting:
             # Why it cannot be applied by itself; if it was not tried so, why both cannot.
             why = rejections.get((matcher,)) or rejections[tuple(existing)]
-            _give_up(existing[matcher][0], instancetypes.DENIED, _denial(why), warnings)
+            _give_up(existing[matcher].wish, instancetypes.DENIED, _denial(why), warnings)
     return filled, fitting
 
 

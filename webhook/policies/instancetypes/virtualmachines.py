@@ -150,11 +150,12 @@ def _default_for(
     else:
         try:
             wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
+        except InputError as error:
+            why_not = str(error)
+        else:
             if owner.is_allowed(matcher, wanted, settings):
                 return wanted
             why_not = owner.not_allowed(wanted, namespace, settings)
-        except InputError as error:
-            why_not = str(error)
         findings.note(instancetypes.default_unusable(matcher.field, why_not), warn=True)
     return None
 

@@ -286,7 +286,7 @@ def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, 
 
 
 def _notes(asked: _Subject) -> Iterator[str]:
-    """What may keep the VM from an eligible node, clauses.
+    """What else the requester should know, clauses.
 
     Of hotplugged volumes: pkg/virt-controller/watch/migration, ``createAttachmentPod``.
     """
@@ -351,7 +351,7 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
 
 
 def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
-    """Why the migration fails: KubeVirt cannot make it, or the API server denies a target pod, now or already."""
+    """What stands in the migration's way: KubeVirt cannot make it, or the API server denies a pod, now or already."""
     vmi = asked.target.vmi
     if why := migration_targets.name_problem(asked.name):
         yield why
@@ -428,7 +428,9 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
     if failure.taint:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
     said = str(required.expression) if isinstance(required, Label) else ""
-    offer = f"{required.amount_text} {required.resource}" if isinstance(required, Allocatable) else ""
+    offer = None
+    if isinstance(required, Allocatable):
+        offer = f"offer {required.amount_text} {required.resource} on more nodes"
     setting = f"remove {said} from KubeVirt's configuration"
     if owner:
         setting = owner.remove("developerConfiguration.nodeSelectors", said)
@@ -439,7 +441,7 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
         Origin.CLUSTER: setting,
         Origin.SCHEDULABLE: "get virt-handler working",
         Origin.CORDONED: "uncordon",
-        Origin.RESOURCES: f"offer {offer} on more nodes",
+        Origin.RESOURCES: offer,
         Origin.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
         Origin.NAMESPACE: f"remove {said} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
@@ -462,7 +464,9 @@ def _with_volumes(
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
-    spec, gaps, bound = target.vmi.spec, list(target.gaps), dict[str, PersistentVolume]()
+    spec = target.vmi.spec
+    gaps = list(target.gaps)
+    bound: dict[str, PersistentVolume] = {}
     claims = {each.name or "": each.claim for each in (spec.volumes if spec else None) or () if each and each.claim}
     if not claims:
         return target, ()

@@ -169,10 +169,10 @@ def _evaluate_update(
         return Decision((reason,), tuple(_remove_annotations(vm, manifests, reason.code)))
     objection = _skip_by_instancetype(vm, namespace, facts, status)
     before = request.old_object.spec.instancetype if request.old_object and request.old_object.spec else None
-    # A new VM would not get an injected scheduler beside an instancetype that cannot be resolved yet.
-    is_new = (vm.spec.instancetype if vm.spec else None) != before
-    against = (reasons.INSTANCETYPE_SETS_SCHEDULER, *((reasons.INSTANCETYPE_UNRESOLVED,) if is_new else ()))
-    if objection and objection.code in against:
+    # Beside an instancetype that cannot be resolved yet, a new VM would not get an injected scheduler.
+    renamed = (vm.spec.instancetype if vm.spec else None) != before
+    unresolved = renamed and objection is not None and objection.code == reasons.INSTANCETYPE_UNRESOLVED
+    if objection and (unresolved or objection.code == reasons.INSTANCETYPE_SETS_SCHEDULER):
         # KubeVirt would deny the VM with the injected scheduler.
         reason = reasons.withdrawn(vm.scheduler_name, objection.reasons[0].text)
         field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
