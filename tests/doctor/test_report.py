@@ -57,13 +57,21 @@ def test_the_report_tells_failures_first() -> None:
         (["serve", "--tls=mounted"], "mounted"),
         (["serve", "--tls", "managed"], "managed"),
         (["serve", "--tls"], ""),
+        (["serve", "--tls=", "mounted"], "mounted"),
         (["serve", "--tls-cert=/x"], "self-signed"),
+        (["-c", "exec serve --tls off"], "self-signed"),
         (None, "self-signed"),
     ],
 )
 async def test_the_replicas_arguments_go_before_the_settings(world: DoctorWorld, arguments: Any, mode: str) -> None:
     spec = {"template": {"spec": {"containers": [{"args": arguments}]}}}
     assert await world.ask(Installation.tls_mode, put(DEPLOYMENTS, NS, NS, spec=spec)) == mode
+
+
+async def test_of_the_replicas_template_only_the_spec_is_read(world: DoctorWorld) -> None:
+    # The API server denies such an annotation; a file that was written by hand may have it.
+    template = {"metadata": {"annotations": {"build": 1}}, "spec": {"containers": [{"args": ["--tls=managed"]}]}}
+    assert await world.ask(Installation.tls_mode, put(DEPLOYMENTS, NS, NS, spec={"template": template})) == "managed"
 
 
 @pytest.mark.parametrize(

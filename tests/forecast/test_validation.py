@@ -15,10 +15,11 @@ from webhook.admission.reasons import common
 from webhook.errors import InputError
 from webhook.forecast.validation import DryRun, Schemas, merge_patch, schemas_of
 from webhook.k8s.client.api import ApiConnectionError
+from webhook.kubevirt.releases.release import NEWEST
 
 DEFINITIONS = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "kubevirt-crds.json.gz").read_bytes()))
 BY_DEFINITIONS = Schemas.of_definitions(DEFINITIONS["items"], "a file")
-BY_TABLES = schemas_of()
+BY_TABLES = schemas_of(NEWEST)
 RESOURCES = {"requests": {"memory": "64M", "cpu": 1}, "limits": {"memory": "1Gi"}}
 DOMAIN = {
     "cpu": {"cores": 2},

@@ -101,7 +101,8 @@ class _Demo:
             if self.audit:
                 try:
                     # The server writes it after the answer.
-                    line = await asyncio.wait_for(self.audit.get(), _AUDIT_SECONDS)
+                    async with asyncio.timeout(_AUDIT_SECONDS):
+                        line = await self.audit.get()
                 except TimeoutError:
                     what = f"the server wrote no audit line within {_AUDIT_SECONDS:.0f}s"
                     raise InputError(what, "serve", _SLOW) from None

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -108,7 +108,7 @@ def expand(
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
     for denial in denials:
-        _print_denial(*denial, hint=not any(source))
+        _print_denial(denial, hint=not any(source))
     if denials:
         raise SystemExit(1)
 
@@ -126,8 +126,17 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     return found
 
 
-def _print_denial(where: str, machine: Json, denied: CreationDenied, *, hint: bool) -> None:
+class _Denial(NamedTuple):
+    """A machine that KubeVirt would not make, and the document that it is from."""
+
+    where: str
+    machine: Json
+    denied: CreationDenied
+
+
+def _print_denial(denial: _Denial, *, hint: bool) -> None:
     """Print that KubeVirt would not make a machine, and why."""
+    where, machine, denied = denial
     metadata = machine["metadata"]
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
@@ -151,11 +160,11 @@ def _print_denial(where: str, machine: Json, denied: CreationDenied, *, hint: bo
 
 async def _all(
     found: inputs.GivenObjects, mode: str, release: Release | None, source: Source, show_secrets: bool
-) -> tuple[list[Explanation], list[tuple[str, Json, CreationDenied]]]:
-    """What KubeVirt would make of each machine, and the machines that it would not make, each with its place."""
-    async with once(*source) if any(source) else nullcontext() as others:
-        search = Search(found.others, others)
-        configuration, settings = await configuration_of(found.others, others, release)
+) -> tuple[list[Explanation], list[_Denial]]:
+    """What KubeVirt would make of each machine, and the machines that it would not make."""
+    async with once(*source) if any(source) else nullcontext() as cluster:
+        search = Search(found.others, cluster)
+        configuration, settings = await configuration_of(found.others, cluster, release)
         given = [(machine.where(), machine.value) for machine in found.machines]
         given += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
         # What the release does not know of the given objects, the API server would drop.
@@ -163,13 +172,13 @@ async def _all(
         for where, obj in given:
             for path in ineffective_fields(known.unknown_fields(obj["kind"]), obj.get("spec")):
                 write.error(visible(f"{where}: KubeVirt {known} does not know spec.{path}, so it has no effect"))
-        explanations, denials = list[Explanation](), list[tuple[str, Json, CreationDenied]]()
+        explanations, denials = list[Explanation](), list[_Denial]()
         for machine in found.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
                 created = await search.answer(_question(machine.value, mode, uuids, configuration))
             except CreationDenied as denied:
-                denials.append((where, machine.value, denied))
+                denials.append(_Denial(where, machine.value, denied))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:

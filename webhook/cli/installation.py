@@ -224,8 +224,12 @@ async def _plan(
             raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
         image = running["spec"]["template"]["spec"]["containers"][0]["image"]
         wanted = plan.of(manifests, overlay, text, where, str(image))
-    before = [one if one["kind"] != "NetworkPolicy" else network.restrict_callers(one, blocks) for one in wanted.before]
-    return msgspec.structs.replace(wanted, before=tuple(before)) if blocks else wanted
+    if not blocks:
+        return wanted
+    before = tuple(
+        network.restrict_callers(one, blocks) if one["kind"] == "NetworkPolicy" else one for one in wanted.before
+    )
+    return msgspec.structs.replace(wanted, before=before)
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:

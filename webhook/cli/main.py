@@ -65,6 +65,7 @@ class Lazy(CommandGroup):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
+            # Of commands, and of --help and --version, which are written before one is invoked.
             from webhook.cli import write
 
             reason = error.strerror or str(error) or type(error).__name__
@@ -132,7 +133,8 @@ class Lazy(CommandGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(141)
         except TimeoutError:
-            # A TimeoutError of asyncio has no text, and none says what did not answer. It is an OSError, too.
+            # A TimeoutError of asyncio has no text, and none says what did not answer. It is an OSError, too, which
+            # `main` would report as a file.
             write.error("Error: the request timed out; check that the API server can be reached")
             ctx.exit(_INVALID)
 

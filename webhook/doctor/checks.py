@@ -53,7 +53,8 @@ async def examine(
         clock: the source of time, and of sleep.
 
     Raises:
-        InputError: the API server does not answer, or the ConfigMap cannot be read and no settings were passed.
+        InputError: the API server does not answer, or no settings were passed, and the ConfigMap cannot be read or is
+            not in the files.
     """
     date = None if isinstance(reader.api, Unavailable) else await reader.api.date()
     if isinstance(date, Unavailable):

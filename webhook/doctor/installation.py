@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from webhook.install.registration import Manifest, RegistrationTarget, configura
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
-from webhook.k8s.types.core import Pod
+from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, Unstructured, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.settings.model import Settings
@@ -29,13 +30,11 @@ NAME: Final = "kubevirt-webhook"
 
 
 class Rule(View, frozen=True):
-    """One of the ``rules`` of a webhook entry (RuleWithOperations), which has operations, or of a role (PolicyRule)."""
+    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
 
-    operations: list[str] | None = None
-    verbs: list[str] | None = None
     api_groups: list[str] | None = None
+    operations: list[str] | None = None
     resources: list[str] | None = None
-    resource_names: list[str] | None = None
 
 
 class Reference(View, frozen=True):
@@ -89,11 +88,17 @@ class InstalledWebhookConfiguration(Object, frozen=True):
         return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 
 
+class Template(View, frozen=True):
+    """``spec.template`` of a Deployment."""
+
+    spec: PodSpec = PodSpec()
+
+
 class DeploymentSpec(View, frozen=True):
     """``spec`` of a Deployment."""
 
     replicas: int | None = None
-    template: Pod = Pod()
+    template: Template = Template()
 
 
 class DeploymentStatus(View, frozen=True):
@@ -213,8 +218,11 @@ class Installation:
         deployment = await self.deployment()
         containers = deployment.spec.template.spec.containers if isinstance(deployment, Deployment) else None
         arguments = [argument for container in containers or () for argument in container.args or ()]
-        found = re.search(r"(?:^| )--tls(?:[= ](\S*))?(?= |$)", " ".join(arguments))
-        return (found[1] or "") if found else self.settings.tls.mode
+        for argument, following in itertools.pairwise((*arguments, "")):
+            option, _, value = argument.partition("=")
+            if option == "--tls":
+                return value or following
+        return self.settings.tls.mode
 
     async def manages_certificates(self) -> bool:
         """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""

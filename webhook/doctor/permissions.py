@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.installation import NAME, Installation, Reference, Rule
+from webhook.doctor.installation import NAME, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
@@ -35,12 +35,21 @@ _NAMESPACE: Final = frozenset({"namespaces", "*"})
 # The API server takes labels with these too, unless the policy of the installation denies it.
 _SUBRESOURCES: Final = frozenset({"namespaces/status", "namespaces/finalize", "*/status", "*/finalize"})
 # Of both the policy for labels and annotations of namespaces and its binding.
-_LABEL_POLICY: Final = " kubevirt-webhook-namespaces"
+_LABEL_POLICY: Final = "kubevirt-webhook-namespaces"
 _REVOKE: Final = "remove patch and update on namespaces from their roles"
 _OPTED_IN: Final = (names.ENFORCE, names.WARN, names.AUDIT)
 # Accounts or namespaces in one line; a tenant writes the subjects of a RoleBinding.
 _MOST: Final = 100
 _REQUIRE_RIGHT: Final = "migration.requireRight"
+
+
+class PolicyRule(View, frozen=True):
+    """One of the ``rules`` of a ClusterRole or a Role (rbac/v1 PolicyRule)."""
+
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
 
 
 class AggregationRule(View, frozen=True):
@@ -52,7 +61,7 @@ class AggregationRule(View, frozen=True):
 class Role(Object, frozen=True):
     """A ClusterRole or a Role (rbac/v1)."""
 
-    rules: list[Rule] | None = None
+    rules: list[PolicyRule] | None = None
     aggregation_rule: AggregationRule | None = None
 
 
@@ -69,7 +78,7 @@ ROLES: Final = Resource(RBAC, "v1", "roles", "Role", True, Role)
 ROLE_BINDINGS: Final = Resource(RBAC, "v1", "rolebindings", "RoleBinding", True, Binding)
 _READ: Final[tuple[Resource[Any], ...]] = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)
 # By namespace, which ClusterRoles have not, and name.
-_Rules = dict[tuple[str, str], list[Rule]]
+_Rules = dict[tuple[str, str], list[PolicyRule]]
 
 
 async def check_rights(installation: Installation) -> list[Finding]:
@@ -148,7 +157,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
     }
     rules = _rules((*read["ClusterRole"], *read["Role"]))
     lacking = await installation.lacking_policies()
-    is_denied = not isinstance(lacking, Unavailable) and not any(one.endswith(_LABEL_POLICY) for one in lacking)
+    is_denied = not isinstance(lacking, Unavailable) and not any(one.endswith(f" {_LABEL_POLICY}") for one in lacking)
     resources = _NAMESPACE if is_denied else _NAMESPACE | _SUBRESOURCES
     everywhere: dict[str, Reference] = {}
     inside: dict[str, set[str]] = {}
@@ -173,15 +182,7 @@ async def check_relabelling(installation: Installation) -> list[Finding]:
             if any(not rule.resource_names or namespace in rule.resource_names for rule in granted):
                 for text in subjects:
                     inside.setdefault(text, set()).add(namespace)
-    # The subjects that reach the labels of some namespaces only, by the namespaces that they reach.
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for text in sorted(inside.keys() - everywhere.keys()):
-        groups.setdefault(tuple(sorted(inside[text])), []).append(text)
-    findings = [_of_cluster(everywhere)]
-    for namespaces, texts in sorted(groups.items()):
-        what = f"according to roles for these namespaces, their labels can be changed by {abbreviate(texts, _MOST)}"
-        findings.append(warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE))
-    return findings
+    return [_of_cluster(everywhere), *_of_namespaces(inside, everywhere)]
 
 
 def _of_cluster(subjects: Mapping[str, Reference]) -> Finding:
@@ -194,6 +195,16 @@ def _of_cluster(subjects: Mapping[str, Reference]) -> Finding:
         return ok("admins-only", "namespaces", what)
     what = "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change"
     return ok("others", "namespaces", f"{what} namespace labels: {abbreviate(sorted(subjects), _MOST)}")
+
+
+def _of_namespaces(inside: Mapping[str, set[str]], everywhere: Mapping[str, Reference]) -> Iterator[Finding]:
+    """The subjects that reach the labels of some namespaces only, by the namespaces that they reach."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for text in sorted(inside.keys() - everywhere.keys()):
+        groups.setdefault(tuple(sorted(inside[text])), []).append(text)
+    for namespaces, subjects in sorted(groups.items()):
+        what = f"according to roles for these namespaces, their labels can be changed by {abbreviate(subjects, _MOST)}"
+        yield warning("in-namespace", f"Namespace {abbreviate(namespaces, _MOST)}", what, _REVOKE)
 
 
 def _rules(roles: Sequence[Role]) -> _Rules:
@@ -212,7 +223,7 @@ def _rules(roles: Sequence[Role]) -> _Rules:
     return rules
 
 
-def _writes(rule: Rule, resources: frozenset[str]) -> bool:
+def _writes(rule: PolicyRule, resources: frozenset[str]) -> bool:
     """Whether a rule lets its subjects write one of the resources."""
     groups, verbs = {"", "*"} & set(rule.api_groups or ()), {"patch", "update", "*"} & set(rule.verbs or ())
     return bool(groups and verbs and resources & set(rule.resources or ()))

@@ -366,7 +366,7 @@ class Planner:
         amount = nanos(guest if guest is not None else own.get(MEMORY) or 0)
         # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
         status = vmi.status
-        is_copied = status and (status.migration_method == "BlockMigration" or status.migrated_volumes)
+        is_copied = bool(status and (status.migration_method == "BlockMigration" or status.migrated_volumes))
         is_endless = is_copied or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
         return None if is_endless or amount is None else -(-amount // 10**9), rules
 
@@ -439,10 +439,15 @@ class Planner:
         found = {}
         for mover, eligibility in review:
             place = mover.place
-            nodes, count = alone[place].nodes, eligibility.count
-            names = tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES))
-            plan = replace(plans[place], memory=mover.memory, eligible=count, gaps=mover.gaps)
-            plan = replace(plan, with_room=nodes.bit_count(), candidates=names)
+            nodes = alone[place].nodes
+            plan = replace(
+                plans[place],
+                memory=mover.memory,
+                eligible=eligibility.count,
+                with_room=nodes.bit_count(),
+                candidates=tuple(self._names[at] for at in islice(bitset_positions(nodes), _MOST_CANDIDATES)),
+                gaps=mover.gaps,
+            )
             if place not in placed:
                 left = self._packer.candidates(mover, eligibility)
                 found[place] = self._blocked_plan(plan, mover, alone[place], left)
@@ -453,7 +458,7 @@ class Planner:
             notes = plan.notes
             if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
-            code, reason = self._doubt(mover, alone[place].nodes, strays.get(place, 0), is_packed=place in packed)
+            code, reason = self._doubt(mover, nodes, strays.get(place, 0), is_packed=place in packed)
             found[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
         astray = {place for place, others in strays.items() if others}
         self._wait_for_quotas([mover for mover, _ in review], found, freed, astray)
@@ -521,8 +526,10 @@ class Planner:
         """The nodes that kube-scheduler may choose now for the target pod alone of a VM with hotplugged volumes."""
         if mover.scheduled is None:
             return 0
-        eligibility = self._snapshot.index.review(mover.scheduled.requirements)
-        return self._packer.candidates(mover.scheduled, eligibility).nodes
+        return self._packer.candidates(mover.scheduled, self._eligibility(mover.scheduled)).nodes
+
+    def _eligibility(self, mover: packing.Mover) -> Eligibility:
+        return self._snapshot.index.review(mover.requirements)
 
     def _doubt(self, mover: packing.Mover, nodes: int, strays: int, *, is_packed: bool) -> tuple[str, str]:
         """The code of a VM that has a node, and why it may not get there, a clause; empty: it will.
@@ -547,25 +554,37 @@ class Planner:
         return report.MIGRATES, ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for all in one of two ways, the one that moves more, and the VMs for which it depends on the way.
+        """Nodes for all, and the VMs that only a tight packing leaves room for."""
+        if self._rounds:
+            return self._pack_in_turn(review)
+        by_score = self._packer.pack(review, tightly=False)
+        if len(by_score) == len(review):
+            return by_score, set()
+        self._packer.undo(review, by_score)
+        tight = self._packer.pack(review, tightly=True)
+        if len(tight) > len(by_score):
+            return tight, tight.keys() - by_score.keys()
+        self._packer.undo(review, tight)
+        self._packer.redo(review, by_score)
+        return by_score, set()
 
-        VMs that move at the same time go where kube-scheduler's scores send them, or are packed tightly, which it does
-        not do by itself. Those that move one after the other go by name, or the smallest first, which leaves least for
-        large ones.
+    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
+
+        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
         """
-        rounds = self._rounds or packing.MOST_ROUNDS
-        usual = self._packer.pack(review, tightly=False, rounds=rounds)
-        others = sorted(review, key=lambda each: each[0].memory) if self._rounds else review
-        if all(map(is_, others, review)) if self._rounds else len(usual) == len(review):
-            return usual, set()
-        self._packer.place_all(review, usual, -1)
-        other = self._packer.pack(others, tightly=not self._rounds, rounds=rounds)
-        contested = usual.keys() ^ other.keys() if self._rounds else other.keys() - usual.keys()
-        if len(other) > len(usual):
-            return other, contested
-        self._packer.place_all(review, other, -1)
-        self._packer.place_all(review, usual, 1)
-        return usual, contested if self._rounds else set()
+        by_name = self._packer.pack(review, tightly=False, rounds=self._rounds)
+        smallest_first = sorted(review, key=lambda each: each[0].memory)
+        if all(map(is_, smallest_first, review)):
+            return by_name, set()
+        self._packer.undo(review, by_name)
+        by_size = self._packer.pack(smallest_first, tightly=False, rounds=self._rounds)
+        contested = by_name.keys() ^ by_size.keys()
+        if len(by_size) > len(by_name):
+            return by_size, contested
+        self._packer.undo(review, by_size)
+        self._packer.redo(review, by_name)
+        return by_name, contested
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates
@@ -574,12 +593,12 @@ class Planner:
         if strays := self._strays(mover):
             count = pluralize(strays.bit_count(), "node")
             code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} with room {_ATTACHES}"
+        elif not alone.eligibility.count and mover.scheduled and (sent := self._eligibility(mover.scheduled).count):
+            # Which of them have room depends on where other VMs go; that none of them can attach does not.
+            count = pluralize(sent, "node")
+            code, reason = report.NO_ATTACHMENT, f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         elif not alone.eligibility.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.eligibility).text
-            if mover.scheduled and (sent := self._snapshot.index.review(mover.scheduled.requirements).count):
-                # Which of them have room depends on where other VMs go; that none of them can attach does not.
-                code, count = report.NO_ATTACHMENT, pluralize(sent, "node")
-                reason = f"{_attach(mover.vmi)}, and none of the {count} to choose {_ATTACHES}"
         else:
             code, reason = _no_node_left(mover, alone, left, self._packer)
         offers = self._offers[about.node] if code == report.NO_ROOM else None

@@ -52,7 +52,7 @@ from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
 # A VM can be kept from a node by pods that move away themselves, so those that found none try again.
-MOST_ROUNDS: Final = 8
+_MOST_ROUNDS: Final = 8
 PODS: Final = "pods"
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -136,7 +136,7 @@ class Packer:
         return Candidates(eligibility, room, apart)
 
     def pack(
-        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = MOST_ROUNDS
+        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = _MOST_ROUNDS
     ) -> dict[Place, int]:
         """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none.
 
@@ -161,8 +161,15 @@ class Packer:
             waiting = left
         return placed
 
-    def place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int) -> None:
-        """Place VMs again on the nodes that they have been taken off, or with -1 take them off."""
+    def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Take VMs off the nodes that they have been placed on."""
+        self._place_all(movers, placed, number=-1)
+
+    def redo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
+        """Place VMs again on the nodes that they have been taken off."""
+        self._place_all(movers, placed, number=1)
+
+    def _place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], *, number: int) -> None:
         for mover, _ in movers:
             if (position := placed.get(mover.place)) is not None:
                 self.place(mover, position, number)
@@ -303,12 +310,13 @@ class EquivalenceClasses:
         """The target pod of a VM, by its labels and rules, which no migration changes."""
         place = place_of(vmi)
         if place not in self._pods:
-            spec, pod, around = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
+            spec, pod, namespaces = vmi.spec or PlacedVmiSpec(), self.snapshot.pod_of(vmi), self.snapshot.labels
             labels = {**((pod.meta.labels if pod else None) or {}), **(vmi.meta.labels or {})}
             # A webhook may have added constraints to the pod of a VM that has none.
             own = pod.spec.topology_spread_constraints if pod and pod.spec else None
             spread = _terms(spec.topology_spread_constraints or own)
-            self._pods[place] = PodInfo(place[0], labels, rules_of(spec.affinity, spread, place[0], labels, around))
+            rules = rules_of(spec.affinity, spread, place[0], labels, namespaces)
+            self._pods[place] = PodInfo(place[0], labels, rules)
         return self._pods[place]
 
     def _added(self, pod: LauncherPod) -> dict[str, str] | None:

@@ -78,8 +78,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     outdated = [vmi for vmi in running if not outdated_only or vmi.meta.label(OUTDATED) is not None]
     planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
-    blocks, stays = report.BLOCKS, report.STAYS
-    vms = [msgspec.structs.replace(vm, outcome=stays) if vm.outcome == blocks else vm for vm in vms]
+    vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     holding = sum(vm.code in (*report.PENDING, report.NO_ATTACHMENT) for vm in vms)
     starting = sum(not vmi.has_ended for vmi in snapshot.vmis.values()) - len(running)

@@ -27,7 +27,7 @@ from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.release import NEWEST, Release
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.rules import Types
 from webhook.kubevirt.types.core import METADATA
 
@@ -351,7 +351,7 @@ def _without_fields() -> dict[str, dict[str, KindSchema]]:
 
 
 @lru_cache(maxsize=8)
-def schemas_of(release: Release = NEWEST) -> Schemas:
+def schemas_of(release: Release) -> Schemas:
     """The schemas that follow from the types of KubeVirt's API that this program has."""
     types = Types(release)
     kinds = _without_fields()
@@ -392,7 +392,7 @@ def _schema(shape: structs.Shape) -> Json:
         return {**_schema(shape.shape), "nullable": True}
     if isinstance(shape, structs.Struct):
         if shape.fields == METADATA.fields:
-            # A template's; the definitions leave it open.
+            # A template's; the definitions leave it open. `Value` makes another struct of the same fields.
             return {"type": "object", **_OPEN}
         return {"type": "object", "properties": {name: _schema(each) for name, each in shape.fields.items()}}
     if isinstance(shape, structs.List):

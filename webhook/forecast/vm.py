@@ -216,12 +216,9 @@ async def _definitions(others: Mapping[ObjectId, Json], source: Cluster | None) 
     own = fields_of(_view(obj, Definition) for (kind, _, _), obj in others.items() if kind == DEFINITIONS.kind)
     if own or not source:
         return own
-
-    async def definition(name: str) -> Definition | Unavailable | None:
-        found = await read_once(source, ObjectKey(DEFINITIONS, "", name))
-        return found  # noqa: RET504 - its type
-
-    reads = await asyncio.gather(*map(definition, NAMES.values()))
+    reads: list[object] = await asyncio.gather(
+        *(read_once(source, ObjectKey(DEFINITIONS, "", name)) for name in NAMES.values())
+    )
     # For a user who may not read them the tables by version count.
     is_read = not any(isinstance(each, Unavailable) for each in reads)
     return fields_of(each for each in reads if isinstance(each, Definition)) if is_read else None
@@ -288,10 +285,17 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     holder = vm_or_vmi.template if isinstance(vm_or_vmi, VirtualMachine) else vm_or_vmi
     spec = holder.spec if holder else None
     present: list[dict[str, Any]] = msgspec.to_builtins((spec.topology_spread_constraints if spec else None) or [])
-    shown = [{key: value for key, value in each.items() if value is not None} for each in present]
-    kind = "VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance"
-    injected = spread.constraints(value) if isinstance(value, str) else []
-    return SpreadAnswer(SPREAD_SCHEMA, namespace, name, kind, where.mode, code, reason, injected, shown)
+    return SpreadAnswer(
+        schema=SPREAD_SCHEMA,
+        namespace=namespace,
+        name=name,
+        kind="VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance",
+        mode=where.mode,
+        code=code,
+        reason=reason,
+        injected=spread.constraints(value) if isinstance(value, str) else [],
+        present=[{key: value for key, value in each.items() if value is not None} for each in present],
+    )
 
 
 def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:

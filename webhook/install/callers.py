@@ -41,15 +41,15 @@ class _Endpoint(msgspec.Struct):
     addresses: list[str] = []
 
 
-class _Caller(msgspec.Struct):
+class _NodeOrSlice(msgspec.Struct):
     """A Node, which has a status, or an EndpointSlice, which has endpoints."""
 
     status: _Status | None = None
     endpoints: list[_Endpoint] | None = None
 
 
-class _Callers(msgspec.Struct):
-    items: list[_Caller] = []
+class _NodesOrSlices(msgspec.Struct):
+    items: list[_NodeOrSlice] = []
 
 
 def parse(given: str) -> list[str]:
@@ -89,12 +89,14 @@ async def discover_callers(api: Requests) -> list[str]:
 def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
     """A NetworkPolicy that permits only these addresses to call the webhooks, and also permits them to read metrics."""
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
-    rules = [
-        {**rule, "from": [*peers, _AGENTS] if _is_for_webhooks(rule) else [*rule["from"], *peers]}
-        if _is_for_webhooks(rule) or "from" in rule
-        else rule
-        for rule in policy["spec"]["ingress"]
-    ]
+    rules = []
+    for rule in policy["spec"]["ingress"]:
+        if _is_for_webhooks(rule):
+            rules.append({**rule, "from": [*peers, _AGENTS]})
+        elif "from" in rule:
+            rules.append({**rule, "from": [*rule["from"], *peers]})
+        else:
+            rules.append(rule)
     return {**policy, "spec": {**policy["spec"], "ingress": rules}}
 
 
@@ -109,12 +111,12 @@ def _is_for_webhooks(rule: Manifest) -> bool:
     return any(one.get("port") == "webhooks" for one in rule.get("ports") or ())
 
 
-async def _list(api: Requests, path: str, label: str) -> list[_Caller]:
+async def _list(api: Requests, path: str, label: str) -> list[_NodeOrSlice]:
     found = api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
     status, body = await answered(found, path, "run the command again once the API server answers")
     if status != 200:
         raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:
-        return msgspec.json.decode(body, type=_Callers).items
+        return msgspec.json.decode(body, type=_NodesOrSlices).items
     except UNDECODABLE:
         raise InputError("the API server's answer cannot be decoded", path) from None

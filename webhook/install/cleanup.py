@@ -19,7 +19,7 @@ from webhook import names
 from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.resources import POD_METADATA
+from webhook.k8s.resources import POD_METADATA, Resource
 from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
@@ -36,6 +36,7 @@ INJECTED_ANNOTATIONS: Final = (
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
+_ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _SECONDS: Final = 60.0
 
@@ -162,19 +163,27 @@ async def tasks(
         InputError: the VMs cannot be listed.
     """
     async with aclosing(all_of(api, _VMS, namespace)) as vms:
-        made = [task(vm, allow_restart_required=allow_restart_required, schedulers=schedulers) async for vm in vms]
-    return [one for one in made if one]
+        return [
+            one
+            async for vm in vms
+            if (one := task(vm, allow_restart_required=allow_restart_required, schedulers=schedulers))
+        ]
 
 
 async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
     """How many VMIs and how many launcher pods carry one of the server's annotations; raises as `tasks`."""
-    counts = []
-    for resource, query in ((VMIS.decoded_as(PartialObjectMetadata), NO_QUERY), (POD_METADATA, _LAUNCHER_LABEL)):
-        counts.append(0)
-        async with aclosing(all_of(api, resource, namespace, query)) as found:
-            async for one in found:
-                counts[-1] += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
-    return counts[0], counts[1]
+    vmis = await _count_annotated(api, _ANNOTATED_VMIS, namespace, NO_QUERY)
+    return vmis, await _count_annotated(api, POD_METADATA, namespace, _LAUNCHER_LABEL)
+
+
+async def _count_annotated(
+    api: Transport, resource: Resource[PartialObjectMetadata], namespace: str, query: Mapping[str, str]
+) -> int:
+    count = 0
+    async with aclosing(all_of(api, resource, namespace, query)) as found:
+        async for one in found:
+            count += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
+    return count
 
 
 async def clean(api: Requests, one: Task) -> str:

@@ -408,17 +408,19 @@ class Registration:
     async def unregister(self) -> list[str]:
         """Delete what `register` created; returns a clause for each configuration that could not be deleted."""
         created, self._created = self._created, []
-        problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
+        problems = await asyncio.gather(*(self._delete(path, made) for path, made in created))
         return [problem for problem in problems if problem]
 
-    async def _delete(self, path: str, uid: str | Manifest) -> str:
+    async def _delete(self, path: str, made: str | Manifest) -> str:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
-            if not isinstance(uid, str):
+            if isinstance(made, str):
+                uid = made
+            else:
                 # It may be there, with the content that was sent.
                 status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
                 found = msgspec.json.decode(body) if status == 200 else {}
-                sent = [entry["clientConfig"] for entry in uid.get("webhooks", ())]
+                sent = [entry["clientConfig"] for entry in made.get("webhooks", ())]
                 if status != 200 or [entry.get("clientConfig") for entry in found.get("webhooks") or ()] != sent:
                     return ""
                 uid = str(found["metadata"]["uid"])

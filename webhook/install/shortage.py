@@ -276,8 +276,14 @@ def _describe_problem(
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""
     verb = f"logs {name} {log}" if log else f"describe pod {name}"
-    command, is_final = f"kubectl -n {namespace} {verb}", reason in _FINAL
-    return StartProblem(name, reason or "", _shorten_message(message), failed, is_final, command)
+    return StartProblem(
+        pod=name,
+        reason=reason or "",
+        message=_shorten_message(message),
+        failed=failed,
+        final=reason in _FINAL,
+        command=f"kubectl -n {namespace} {verb}",
+    )
 
 
 def _shorten_message(message: str | None) -> str:

@@ -327,10 +327,15 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         if unschedulable:
             taints.discard(CORDON)
         allocatable = view.status.allocatable if view.status else None
-        no_kvm = allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0"
-        amounts = None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable)
-        labels, departure = Labels(view.meta.labels or {}), Departure.of(view)
-        return cls(name, labels, tuple(sorted(taints)), unschedulable, no_kvm, amounts, departure)
+        return cls(
+            name=name,
+            labels=Labels(view.meta.labels or {}),
+            taints=tuple(sorted(taints)),
+            unschedulable=unschedulable,
+            no_kvm=allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0",
+            allocatable=None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable),
+            departure=Departure.of(view),
+        )
 
     @property
     def is_being_emptied(self) -> bool:

@@ -300,6 +300,7 @@ def joined(results: Any) -> tuple[list[str], list[str], str, int]:
     whole, number = Written(), 0
     for number, each in enumerate(results, 1):  # noqa: B007
         whole.join(each)
+    whole.summary.mistakes = len(whole.mistakes)
     return whole.fragments, [str(error) for error in whole.mistakes], whole.summary.line(), number
 
 

@@ -110,7 +110,6 @@ def _run(options: _ReviewOptions) -> None:
     written = Written()
     summary, mistakes = written.summary, written.mistakes
     parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
-    summary.mistakes = len(mistakes)
     settings = load(options.config_file) if options.config_file else default_settings()
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
@@ -120,6 +119,7 @@ def _run(options: _ReviewOptions) -> None:
         for group in _evaluate_parts(parts, options, settings, output, schemas):
             written.join(group)
             advance(group.size)
+    summary.mistakes = len(mistakes)
     if not mistakes and not summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
     document = output.document(written.fragments, summary, mistakes)
@@ -219,7 +219,6 @@ class Written(msgspec.Struct):
         self.mistakes += other.mistakes
         self.redacted = self.redacted or other.redacted
         self.summary.join(other.summary)
-        self.summary.mistakes += len(other.mistakes)
 
 
 def default_jobs() -> int:

@@ -334,16 +334,8 @@ def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterato
     if scheduler.plugins is None:
         return
     known = PLUGINS | SCHEDULER_PLUGINS | set(scheduler.plugins)
-    lists: list[tuple[Path, Any]] = []
-    for index, profile in profiles_of(configuration):
-        lists.append((("profiles", index, "pluginConfig"), profile.get("pluginConfig")))
-        for point, chosen in _as_mapping(profile.get("plugins")).items():
-            path: Path = ("profiles", index, "plugins", point)
-            lists += [((*path, part), _as_mapping(chosen).get(part)) for part in ("enabled", "disabled")]
-    for path, number, entry in ((path, *each) for path, listed in lists for each in enumerate(_as_list(listed))):
-        name = entry.get("name") if isinstance(entry, dict) else None
-        # The name * stands for all.
-        if not isinstance(name, str) or name == "*" or name in known:
+    for path, name in _named_plugins(configuration):
+        if name in known:
             continue
         severity: Severity = "warning"
         consequence = "the entry has no effect, and kube-scheduler does not say so"
@@ -352,7 +344,21 @@ def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterato
             severity, consequence = "error", "kube-scheduler does not start, unless it is built with such a plugin"
             remedy = "correct the name, or give the scheduler's own plugins with --plugin"
         text = f"no plugin is called {quote(name)}{did_you_mean(name, known)}"
-        yield Problem("unknown-plugin", severity, (*path, number, "name"), text, consequence, remedy)
+        yield Problem("unknown-plugin", severity, path, text, consequence, remedy)
+
+
+def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The names of plugins, with their paths; ``*`` stands for all."""
+    for index, profile in profiles_of(configuration):
+        lists: list[tuple[Path, Any]] = [(("profiles", index, "pluginConfig"), profile.get("pluginConfig"))]
+        for point, chosen in _as_mapping(profile.get("plugins")).items():
+            path: Path = ("profiles", index, "plugins", point)
+            lists += [((*path, part), _as_mapping(chosen).get(part)) for part in ("enabled", "disabled")]
+        for path, listed in lists:
+            for number, entry in enumerate(_as_list(listed)):
+                name = entry.get("name") if isinstance(entry, dict) else None
+                if isinstance(name, str) and name != "*":
+                    yield (*path, number, "name"), name
 
 
 def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -393,7 +399,7 @@ def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[
 
 
 def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    """The mistakes in the profiles for VMs."""
+    """The mistakes in the profiles for VMs, and percentageOfNodesToScore of the whole configuration."""
     every = [(("profiles", index), profile) for index, profile in profiles_of(configuration)]
     places: list[tuple[Path, Any]] = [each for each in every if _name(each[1]) == scheduler.profile]
     for path, profile in places:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,7 +25,7 @@ from webhook.errors import InputError, quote
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
 from webhook.install.shortage import CHECK_SERVER
-from webhook.k8s.client.api import NO_QUERY, UNDECODABLE, Requests, Transport
+from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
@@ -159,10 +159,14 @@ class Wanted(msgspec.Struct, frozen=True):
     prometheus: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """The version of the API server, or a list of pods."""
+T = TypeVar("T", bound=msgspec.Struct)
 
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = ""
+
+
+class _SchedulerPods(msgspec.Struct, frozen=True):
     items: list[Pod] = []
 
 
@@ -233,7 +237,7 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
     Raises:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
-    text = (await _get(api, "/version", {})).git_version
+    text = (await _get(api, "/version", {}, _Version)).git_version
     found = _VERSION.match(text)
     if found is None:
         fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
@@ -251,20 +255,21 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
-        answer = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
-        containers = [container for pod in answer.items for container in pod.spec.containers or ()]
+        pods = (await _get(api, f"/api/v1/namespaces/{namespace}/pods", query, _SchedulerPods)).items
+        containers = [container for pod in pods for container in pod.spec.containers or ()]
         if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
             return images[0]
     what = "the cluster shows no pod of its own scheduler, whose image could be used"
     raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
 
 
-async def _get(api: Requests, path: str, query: dict[str, str]) -> _Answer:
+async def _get(api: Requests, path: str, query: dict[str, str], view: type[T]) -> T:
     """The answer; an empty one where it is an error, or cannot be decoded."""
     status, body = await answered(api.request("GET", path, query, seconds=_SECONDS), "the cluster", CHECK_SERVER)
-    with suppress(*UNDECODABLE):
-        return msgspec.json.decode(body if status == 200 else b"", type=_Answer)
-    return _Answer()
+    if status == 200:
+        with suppress(*UNDECODABLE):
+            return msgspec.json.decode(body, type=view)
+    return view()
 
 
 async def count_users(api: Transport, scheduler: str) -> str:
@@ -274,19 +279,21 @@ async def count_users(api: Transport, scheduler: str) -> str:
         InputError: the objects cannot be listed.
     """
     counts: Counter[str] = Counter()
-    waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
-    for noun, resource, keys, query in (
-        ("VM", UNSTRUCTURED_VMS, ("template", "spec", "schedulerName"), NO_QUERY),
-        ("VMI", UNSTRUCTURED_VMIS, ("schedulerName",), NO_QUERY),
-        ("waiting pod", POD_METADATA, (), waiting),
+    for noun, resource, keys in (
+        ("VM", UNSTRUCTURED_VMS, ("template", "spec", "schedulerName")),
+        ("VMI", UNSTRUCTURED_VMIS, ("schedulerName",)),
     ):
-        async with aclosing(all_of(api, resource, query=query)) as found:
+        async with aclosing(all_of(api, resource)) as found:
             async for one in found:
-                value: object = one.spec if keys else scheduler
+                value: object = one.spec
                 for key in keys:
                     # A VM's template has no schema.
                     value = value.get(key) if isinstance(value, dict) else None
                 counts[noun] += value == scheduler
+    waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
+    async with aclosing(all_of(api, POD_METADATA, query=waiting)) as present:
+        async for _ in present:
+            counts["waiting pod"] += 1
     vms, vmis, pods = (pluralize(counts[noun], noun) for noun in ("VM", "VMI", "waiting pod"))
     return f"{vms}, {vmis} and {pods}" if counts.total() else ""
 
