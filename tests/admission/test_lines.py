@@ -127,6 +127,16 @@ def test_what_waits_is_bounded_in_bytes_too(pipe: Pipe, monkeypatch: pytest.Monk
     assert (pipe.lines.dropped_count, [line["uid"][:1] for line in pipe.read()]) == (9, ["x", "0"])
 
 
+def test_records_that_no_reader_is_there_for_are_counted() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    lines = LineWriter(Descriptor(writer))
+    lines.write(record())
+    lines.close()
+    os.close(writer)
+    assert lines.dropped_count == 1
+
+
 def test_absurdly_long_names_are_cut(pipe: Pipe) -> None:
     pipe.lines.write(msgspec.structs.replace(record(), object=AuditedObject("Pod", "demo", "x" * 2_000_000)))
     (line,) = pipe.read()

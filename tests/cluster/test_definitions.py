@@ -84,6 +84,11 @@ async def test_an_update_brings_the_fields_of_the_new_definitions(case: LiveCase
     # Never the new rules with the old fields.
     assert knows_video(case)
     assert reads(case) == {2}
+    # A vendor's build of the same release may have other fields.
+    put_definitions(case.server, PREFERRED_VIDEO)
+    put_kubevirt(case.server, "v1.9.1+vendor.2")
+    await until(lambda: not knows_video(case))
+    assert (str(release(case)), reads(case)) == ("1.9.1", {3})
 
 
 async def test_while_they_are_read_reviews_go_by_the_former_release(case: LiveCase) -> None:

@@ -20,11 +20,9 @@ from tests.doctor.world import (
     DoctorWorld,
     authority,
     base64,
-    both,
     forbid,
     put,
     remove,
-    sets,
 )
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
@@ -113,17 +111,20 @@ async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
         (remove(SECRETS, "ca", NS), f"failure {SECRET}: secret-missing; {NOT_DIALLED}"),
         (forbid(SECRETS, NS, "ca"), f"unknown {SECRET}: unreadable; {NOT_DIALLED}"),
         (move_to_a_closed_port, "unknown https://localhost:1: served-not-reached"),
-        # Without configurations nothing is dialled.
-        (both(sets(url="https://localhost:1"), *(remove(*each) for each in CONFIGURED)), ""),
         (forbid(MUTATING), "unknown caBundles: unreadable"),
     ],
     ids=[
         *("an old CA too", "another CA", "expired", "no data", "empty", "no certificate", "other bytes", "no Secret"),
-        *("no permission", "a closed port", "no configurations", "unlisted configurations"),
+        *("no permission", "a closed port", "unlisted configurations"),
     ],
 )
 async def test_secrets_and_servers(world: DoctorWorld, change: Change, expected: str) -> None:
     assert "; ".join(await world.problems(check_certificates, change)) == expected
+
+
+async def test_nothing_is_dialled_without_configurations(world: DoctorWorld) -> None:
+    gone = [remove(resource, name) for resource, name in CONFIGURED]
+    assert await world.told(check_certificates, move_to_a_closed_port, *gone) == [f"ok {SECRET}: ca-trusted"]
 
 
 async def test_mounted_certificates_have_no_secret_of_ours(world: DoctorWorld) -> None:

@@ -69,7 +69,7 @@ UNSEEN = {
 class ProvingPlane:
     """A control plane with one node whose API server authenticates to webhooks, and what it authenticates with.
 
-    It calls a Service's endpoints itself. Its token is none at first; it reads the file again once it is restarted.
+    Its token is none at first; it reads the file again once it is restarted.
     """
 
     plane: LentPlane
@@ -89,7 +89,7 @@ def proving(module_plane: OwnPlane, tmp_path_factory: pytest.TempPathFactory) ->
     version = {"apiVersion": "apiserver.config.k8s.io/v1"}
     own = {**version, "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": str(directory / "kubeconfig")}
     kinds = {"Mutating": own, "Validating": own}
-    flags = [f"--admission-control-config-file={config}", "--enable-aggregator-routing=true"]
+    flags = [f"--admission-control-config-file={config}"]
     if versions.WEBHOOK_TOKENS.is_there:
         flags.append("--feature-gates=APIServerWebhookAuthenticationToken=true")
         (directory / "static").mkdir()
@@ -217,13 +217,14 @@ def address_of_this_machine() -> str:
 
 @pytest.mark.kubernetes(versions.BALANCED_CALLS)
 def test_rotations_and_replaced_replicas_while_each_call_goes_to_another_endpoint(
-    proving: ProvingPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
+    own_plane: OwnPlane, new_installation: NewInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With WebhookRoundTripLoadBalancing, calls do not follow one connection, and no Service's proxy is between."""
     if not (address := address_of_this_machine()):
         pytest.skip("this machine has no address but those of its loopback interface")
     monkeypatch.setattr(WebhookServer, "host", address)
-    plane = proving.plane
+    # By default an API server sends no token, and the server keeps the head of each connection's requests.
+    plane = own_plane(apiserver_flags=["--enable-aggregator-routing=true"])
     installed = new_installation(plane, MANAGED)
     installed.url = ""
     ports = [{"name": "webhook", "port": 443}]

@@ -14,7 +14,7 @@ from .support import versions
 from .support.foreign_webhook import MARKED, EvictionAdmitter, eviction
 from .support.kube import Json, KubeError, KubeObject, denial, eventually
 from .support.messages import parse
-from .support.objects import obj
+from .support.objects import obj, owner_reference
 from .support.program import command
 from .support.tenant import Tenant
 from .support.webhook_server import OURS, WebhookServer
@@ -107,6 +107,32 @@ def test_a_veto_comes_before_virt_api_marks_the_vm(evictee: Evictee, virt_api: E
     (line,) = evictee.audit("Eviction")
     assert (line["decision"], line["reasons"][0]["code"]) == ("denied", "no-eligible-node")
     assert (line["details"]["vmi"], line["details"]["requester"]) == ("stuck", DESCHEDULER)
+
+
+def test_pods_that_copy_disks_stay_until_a_drain(new_webhook: NewWebhook, new_namespace: NewNamespace) -> None:
+    """The API server asks about a pod whose name is no launcher pod's only where the settings protect such pods."""
+    server = new_webhook({"schedulers": {}, "eviction": {"protectTransfersSeconds": 3600}})
+    owner, namespace = server.access.admin, new_namespace(labels(server))
+    disk = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = owner.create("v1/persistentvolumeclaims", obj("PersistentVolumeClaim", "disk", spec=disk), namespace)
+    cdi = {"app": "containerized-data-importer", "cdi.kubevirt.io": "importer"}
+    for name, its_labels in (("importer-disk", cdi), ("web", {})):
+        spec = {"nodeName": NODE, "containers": [{"name": "c", "image": "registry.example/importer:v1"}]}
+        made = obj("Pod", name, labels=its_labels, ownerReferences=[owner_reference(claim)], spec=spec)
+        owner.create(PODS, made, namespace)
+        status = {"phase": "Running", "startTime": ended(60)["migrationState"]["endTimestamp"]}
+        owner.patch(PODS, name, {"status": status}, namespace, subresource="status")
+
+    def evict(name: str, by: str | None = DESCHEDULER) -> None:
+        manifest = obj("Eviction", name, **({"annotations": {"requested-by": by}} if by else {}))
+        owner.create(PODS, manifest, namespace, name=name, subresource="eviction")
+
+    held = r"CDI importer that started \d+s ago and is held on its node for 3600s"
+    with pytest.raises(KubeError, match=held) as refused:
+        evict("importer-disk")
+    assert (refused.value.status, parse(refused.value.message).code) == (429, "transfer-in-progress")
+    evict("web")
+    evict("importer-disk", by=None)
 
 
 def test_what_can_go_goes_and_drains_are_not_held_up(evictee: Evictee, virt_api: EvictionAdmitter) -> None:

@@ -9,6 +9,7 @@ import itertools
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, Mock
 
 import jsonpatch
 import msgspec
@@ -272,6 +273,17 @@ def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
     assert not isinstance(kept.errors[0], NotRead)
 
 
+async def test_every_observer_gets_evaluations_and_errors() -> None:
+    observers = [Mock(spec=Observer) for _ in range(2)]
+    reviewer = Reviewer(MemoryCluster(known(vmi())), builders.settings, NoAudit(), *observers)
+    endpoint = with_policy(raise_bug)
+    verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(review(launcher_pod())), 1e9)
+    for observer in observers:
+        observer.on_evaluated.assert_called_once_with(endpoint, verdict, ANY)
+        observer.on_error.assert_called_once_with(endpoint, ANY)
+        assert isinstance(observer.on_error.call_args.args[1], ZeroDivisionError)
+
+
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])
 @pytest.mark.parametrize("path", [MIGRATION_PATH, VM_RULES_PATH])
 def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
@@ -496,6 +508,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
         assert (kept.records[0].user, kept.records[0].object.namespace) == (builders.CONTROLLER, "demo")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("levels", [300, 1100, 9_990])
 def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
     endpoint, what = BY_PATH[f"{VM_RULES_PATH}enforce"], {"kind": "VirtualMachineInstancetype", "name": "huge"}
@@ -508,6 +521,7 @@ def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
     assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
 
 
+@pytest.mark.repeats
 def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
     asked = review(launcher_pod() | {"metadata": _DEEP})
     many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
@@ -516,6 +530,7 @@ def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
     assert evaluate(asked, body=few)[0].request.dry_run is False
 
 
+@pytest.mark.repeats
 def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
     def walk(value: Any) -> Any:
         return walk([value])

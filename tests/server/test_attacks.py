@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import random
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -30,6 +31,7 @@ from webhook.server.edge import PREFIX_BYTES, split_address
 pytestmark = pytest.mark.repeats
 
 VMS = "/mutate/scheduling/virtualmachines/enforce"
+VM_RULES = "/validate/instancetypes/virtualmachines/enforce"
 
 
 @pytest.fixture
@@ -278,3 +280,16 @@ async def test_hostile_values_get_a_4xx_or_an_ordinary_answer(server: ServedApp,
             answer = json.loads(text)["response"]
             assert (code, answer["allowed"]) == (200, True)
             assert any(warning.endswith("[invalid-object]") for warning in answer["warnings"])
+
+
+async def test_mutilated_reviews_are_never_a_bug(server: ServedApp) -> None:
+    """Of a few endpoints; tests/fuzz does the same to each of them without HTTP."""
+    for path in (PODS, VMS, VM_RULES):
+        dice = random.Random(path)
+        whole = msgspec.json.encode(review(launcher_pod() if path == PODS else vm()))
+        for _ in range(15):
+            body = bytearray(whole)
+            for _ in range(dice.randint(1, 4)):
+                at = dice.randrange(len(body))
+                body[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+            assert (await server.post(path, bytes(body)))[0] in (200, 400)

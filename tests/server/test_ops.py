@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -26,7 +27,9 @@ from webhook.review.reviewer import Reviewer
 from webhook.server import edge
 from webhook.server.authorizer import Authorizer
 from webhook.server.edge import Connection, Limits, Server, serving, split_address
+from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
+from webhook.server.page.listener import PageHandler
 
 PODS = "/mutate/scheduling/pods/enforce"
 
@@ -296,6 +299,13 @@ async def test_connections_end_after_a_while_whatever_they_do(case: PieceCase) -
     assert transport.closed
     case.release.set()
     await connection.task
+
+
+async def test_every_guarded_listener_ends_connections_after_a_minute(counted: Metrics) -> None:
+    cluster: Any = MemoryCluster({})
+    page, explainer = PageHandler(cluster, cluster, counted, guarded=True), Explainer(cluster, counted, guarded=True)
+    for listener in (Ops(None, tuple, counted), page, explainer):
+        assert listener.server().limits.abort_seconds <= 60
 
 
 async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:

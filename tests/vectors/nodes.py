@@ -10,7 +10,6 @@ import msgspec
 from tests.builders import read_node
 from tests.placement.node_by_node import reasons_node_by_node
 from tests.vectors.cases import VectorCase
-from webhook.errors import InputError
 from webhook.k8s.types.scheduling import Placed
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
@@ -34,7 +33,7 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     try:
         requirements = tuple(own_requirements(msgspec.convert(case.given.get("pod"), Placed)))
         nodes = [read_node(node) for node in case.given.get("nodes") or ()]
-    except InputError as rejection:
+    except msgspec.ValidationError as rejection:
         return {} if "error" in case.expected else {"error": [f"+ {rejection}"]}
     if "error" in case.expected:
         terms = [term for each in requirements if isinstance(each, OneOf) for term in each.terms]

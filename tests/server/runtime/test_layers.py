@@ -7,18 +7,21 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
 from certs.source import pair_of
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.listening import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import body
 from webhook.errors import InputError
+from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.layers import open_layer_scores
+from webhook.server.runtime.layers import LayerScores, open_layer_scores
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.serve import layer_scores
 from webhook.settings.model import LayersSettings, RegistrySettings
@@ -62,6 +65,24 @@ async def test_what_cannot_be_used_is_named(settings: LayersSettings) -> None:
     assert caught.value.where.startswith("layers.")
 
 
+def scraped(scores: LayerScores) -> str:
+    registry = CollectorRegistry()
+    registry.register(cast("Any", scores.metrics()))
+    return generate_latest(registry).decode()
+
+
+async def test_pull_secrets_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    count = "kubevirt_webhook_layers_pull_secret_failures_total"
+    reading = msgspec.structs.replace(LOOPBACK, pull_secrets=True)
+    async with running(FakeApiServer()) as server:
+        kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
+        async with open_layer_scores(kubeconfig, reading) as scores:
+            assert scores.secrets
+            assert f"{count} 0.0" in scraped(scores)
+            await scores.secrets.keyring("shop", ("pull", "other"))
+            assert f"{count} 2.0" in scraped(scores)
+
+
 async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
@@ -69,9 +90,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
         url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, Crashes(), 1.0))
         async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
             assert await response.json() == []
-        registry = CollectorRegistry()
-        registry.register(cast("Any", scores.metrics()))
-        shown = generate_latest(registry).decode()
+        shown = scraped(scores)
         assert 'kubevirt_webhook_layers_requests_total{result="no-scores"} 1.0' in shown
         assert 'kubevirt_webhook_layers_images{layers="unknown"} 0.0' in shown
         assert "kubevirt_webhook_layers_queue_length 0.0" in shown
