@@ -35,11 +35,11 @@ def plan(
 ) -> CaState:
     """The next state, for a replica that has known all CAs for long, and otherwise has nothing but what is known."""
     known = {"is_rotation_requested": False, "signer": b"", "has_leaf": False, "may_create": True} | known
-    known = {"is_serving": bool(known["signer"])} | known
+    is_serving = bool(known.pop("is_serving", known["signer"]))
     known = {"promotable": state.incoming.pem if state.incoming else b""} | known
     known = {"removable": frozenset(bundle([each.certificate]) for each in state.retired)} | known
     entries = {str(number): pem for number, pem in enumerate(bundles)}
-    return plan_next_state(state, Situation(terms, {"it": entries}, None, **known), now)
+    return plan_next_state(state, Situation(terms, {"it": entries}, None, is_serving=is_serving, **known), now)
 
 
 QUIET = CaState(OLD, None, (), START)
