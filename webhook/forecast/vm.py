@@ -20,7 +20,7 @@ from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.resources import Resource
@@ -216,9 +216,8 @@ async def _definitions(others: Mapping[ObjectId, Json], source: Cluster | None) 
     own = fields_of(_view(obj, Definition) for (kind, _, _), obj in others.items() if kind == DEFINITIONS.kind)
     if own or not source:
         return own
-    reads: list[object] = await asyncio.gather(
-        *(read_once(source, ObjectKey(DEFINITIONS, "", name)) for name in NAMES.values())
-    )
+    keys: list[Key[Any]] = [ObjectKey(DEFINITIONS, "", name) for name in NAMES.values()]
+    reads = await asyncio.gather(*(read_once(source, key) for key in keys))
     # For a user who may not read them the tables by version count.
     is_read = not any(isinstance(each, Unavailable) for each in reads)
     return fields_of(each for each in reads if isinstance(each, Definition)) if is_read else None
