@@ -146,11 +146,8 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
     body, found = chunks.take(data), chunks.found
     if body or found.heads != 1:
         raise BadRequestError("an empty line where a request should begin")
-    headers, method, version = (
-        found.headers,
-        chunks.parser.get_method().decode("ascii"),
-        chunks.parser.get_http_version(),
-    )
+    headers, parser = found.headers, chunks.parser
+    method, version = parser.get_method().decode("ascii"), parser.get_http_version()
     if not found.url.isascii():
         raise BadRequestError("the path has other characters than ASCII")
     if version not in ("1.0", "1.1"):

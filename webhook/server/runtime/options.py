@@ -59,9 +59,8 @@ class Options:
             # A cluster's CA signs certificates of many clients, not only of the API server.
             raise InputError("the options require each other", "--client-ca, --client-name", "use both or neither")
         if self.register and not self.url:
-            raise InputError(
-                "the address of the server is missing", "--register", "add for example --url https://192.0.2.1:8443"
-            )
+            fix = "add for example --url https://192.0.2.1:8443"
+            raise InputError("the address of the server is missing", "--register", fix)
         if self.register and self.cluster_from:
             raise InputError("the option excludes --cluster-from", "--register", "use --kubeconfig FILE")
         if self.url:
