@@ -84,10 +84,11 @@ def _fetch() -> str:
         return member.read().decode()
 
 
-def violations(page: Any, source: str) -> list[str]:
-    """What axe-core finds on a page: rule, and where."""
+def violations(page: Any, source: str, *rules: str) -> list[str]:
+    """What axe-core finds on a page, by all rules or by some of them: rule, and where."""
     page.evaluate(source)
-    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{each['id']} ({each['impact']}): {', '.join(node['html'][:120] for node in each['nodes'][:3])}"
         for each in found["violations"]
@@ -168,7 +169,7 @@ def window() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def axe() -> Callable[[Page], list[str]]:
+def axe() -> Callable[..., list[str]]:
     """Finds what keeps people out of a page."""
     try:
         source = axe_source()
@@ -176,7 +177,7 @@ def axe() -> Callable[[Page], list[str]]:
         if os.environ.get(_REQUIRED):
             raise
         pytest.skip(str(error))
-    return lambda page: violations(page, source)
+    return lambda page, *rules: violations(page, source, *rules)
 
 
 @pytest.fixture(scope="module")

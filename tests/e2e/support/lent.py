@@ -80,12 +80,15 @@ class LentPlane(ControlPlane):
     def _undo(self) -> bool:
         """Whether there was nothing left to undo."""
         found: dict[_Place, Json] = {}
+        # Nothing in a namespace that is gone can be changed any more, which a large pod needs before it is deleted.
+        keep: set[str] = set()
         for resource in _resources(self.admin):
             for place, obj in _objects(self, resource):
                 found[place] = obj
                 uid = obj["metadata"].get("uid", "")
                 if place not in self._first and self._deleted.setdefault(place, uid) == uid:
-                    self._delete(place, obj)
+                    if (resource == NAMESPACES and place[2] in keep) or not self._delete(place, obj):
+                        keep.add(place[1])
                 elif place not in self._first:
                     # The API server makes it again, and made it for the first time after `remember` had looked.
                     self._first[place] = obj
@@ -97,7 +100,8 @@ class LentPlane(ControlPlane):
         self._left = sorted(found.keys() ^ self._first.keys())
         return not self._left
 
-    def _delete(self, place: _Place, obj: Json) -> None:
+    def _delete(self, place: _Place, obj: Json) -> bool:
+        """Whether the API server took all of it."""
         resource, namespace, name = place
         with contextlib.suppress(KubeError):  # gone with another, or changed meanwhile: the next round sees it
             if len(json.dumps(obj)) > LARGE:
@@ -110,6 +114,8 @@ class LentPlane(ControlPlane):
             if resource == NAMESPACES:  # whose controller does not run
                 ended = {**obj, "spec": {"finalizers": []}, "metadata": {"name": name}}
                 self.admin.request("PUT", path(resource, None, name, "finalize"), ended)
+            return True
+        return False
 
 
 def _resources(kube: Kube) -> Iterator[str]:
