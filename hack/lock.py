@@ -1,10 +1,10 @@
 """Resolves the dependencies again into the lock files, with hashes and without any index's address.
 
 `requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Three more are
-parts of these, for the image: `requirements-image.lock` is what a server in a pod needs, without what only reads a
-kubeconfig, `requirements-traces.lock` is what it needs to send traces, and `requirements-build.lock` is what builds the
-wheel. ``--parts`` writes only these three, without `uv`. At the end, `uv` resolves those of the image again for each
-platform that it is built for: a package without a wheel there is an error.
+parts of these, for the image: `requirements-image.lock` is what the program needs there, `requirements-traces.lock` is
+what it needs to send traces, and `requirements-build.lock` is what builds the wheel. ``--parts`` writes only these
+three, without `uv`. At the end, `uv` resolves those of the image again for each platform that it is built for: a
+package without a wheel there is an error.
 `requirements-docs.lock` is what builds the documentation's site, which shares nothing with the others; ``--docs``
 writes only this one.
 """
@@ -36,9 +36,8 @@ COMMON = [
 PROJECT_FILE = "pyproject.toml"
 DOCS = ["--group=docs", "-o", "requirements-docs.lock"]
 PROJECT = "kubevirt-webhook (pyproject.toml"
-# A pod has a service account. The client for kubeconfigs is 48 MB. Rich needs the others, 9 MB, for source code and
-# Markdown on terminals, which no command prints.
-NOT_IN_IMAGE = ("kubernetes-asyncio", "markdown-it-py", "pygments")
+# Rich needs them, 9 MB, for source code and Markdown on terminals, which no command prints.
+NOT_IN_IMAGE = ("markdown-it-py", "pygments")
 # Where the image runs, as uv names it, with the libc of its base.
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 IN_IMAGE = ("requirements-image.lock", "requirements-traces.lock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,11 +77,19 @@ class TestKubeconfig:
             (config(cluster={"certificate-authority": "nowhere.crt"}), "repair"),
             (config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}), "repair"),
             (config(user={"tokenFile": "nowhere"}), "repair"),
+            *((config(cluster={"insecure-skip-tls-verify": "false"}), "repair"), (config(user={"token": 5}), "quotes")),
         ],
         ids=[
             *("text", "empty", "not YAML", "control character", "empty context", "no context", "another context"),
             *("no contexts", "no users", "no clusters", "clusters of text", "users of text", "no server", "CA not PEM"),
-            *("CA not base64", "no CA file", "certificate not PEM", "no token file"),
+            *(
+                "CA not base64",
+                "no CA file",
+                "certificate not PEM",
+                "no token file",
+                "insecure by a text",
+                "token a number",
+            ),
         ],
     )
     async def test_mistakes_are_told_in_one_sentence(
@@ -138,6 +147,30 @@ class TestKubeconfig:
     @pytest.mark.parametrize("url", ["socks5://localhost:1080", "http://[", "localhost:3128"])
     async def test_a_proxy_that_is_not_spoken_is_refused(self, tmp_path: Path, url: str) -> None:
         assert url in (await refusal(write(tmp_path, config(cluster={"proxy-url": url})))).what
+
+    @pytest.mark.parametrize(
+        ("cluster", "answers"),
+        [
+            ({"certificate-authority-data": "CA"}, False),
+            ({"certificate-authority-data": "CA", "tls-server-name": "api.example"}, True),
+            ({"insecure-skip-tls-verify": True}, True),
+            ({"insecure-skip-tls-verify": False}, False),
+        ],
+        ids=["another name", "the name of its certificate", "unverified", "by authorities of the system"],
+    )
+    async def test_certificates_are_verified_as_the_cluster_says(
+        self, tmp_path: Path, cluster: dict[str, Any], answers: bool
+    ) -> None:
+        authority = trustme.CA()
+        if "certificate-authority-data" in cluster:
+            cluster = cluster | {"certificate-authority-data": base64.b64encode(authority.cert_pem.bytes()).decode()}
+        async with running(FakeApiServer(), tls_of(authority, "api.example")) as server:
+            transport = await connect(write(tmp_path, config(cluster={"server": server.url, **cluster})))
+            if answers:
+                assert (await transport.get("/version"))[0] == 200
+            else:
+                assert "x509" in await failure(transport.get("/version"))
+            await transport.close()
 
     async def test_requests_go_through_the_proxy(self, server: FakeApiServer, tmp_path: Path) -> None:
         cluster = {"server": "http://api.invalid", "proxy-url": server.url}
@@ -227,6 +260,8 @@ class TestTokens:
         provider = {"name": "oidc", "config": {"id-token": token, "refresh-token": "r"}}
         request = await asked(server, tmp_path, {"auth-provider": provider})
         assert request.headers["Authorization"] == f"Bearer {token}"
+        request = await asked(server, tmp_path, {"username": "ann", "password": "s:t"})
+        assert request.headers["Authorization"] == f"Basic {base64.b64encode(b'ann:s:t').decode()}"
 
     @pytest.mark.parametrize(
         "provider",
@@ -285,7 +320,9 @@ class TestPlugins:
         spec = {"interactive": False, "cluster": told}
         assert json.loads(info.read_text()) == {"apiVersion": API, "kind": "ExecCredential", "spec": spec}
 
-    async def test_a_new_certificate_of_it_is_used_after_a_denial(self, tmp_path: Path) -> None:
+    async def test_a_new_certificate_of_it_is_used_after_a_denial(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         authority = trustme.CA()
         for name in ("one", "two"):
             made = authority.issue_cert(f"{name}.example")
@@ -293,6 +330,8 @@ class TestPlugins:
             script = credential({"clientCertificateData": certificate, "clientKeyData": key})
             (tmp_path / name).write_text(script.removeprefix("echo '").removesuffix("'"))
         (tmp_path / "now").symlink_to(tmp_path / "one")
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
         context = tls_of(authority)
         context.verify_mode = ssl.CERT_REQUIRED
         authority.configure_trust(context)
@@ -314,6 +353,7 @@ class TestPlugins:
             assert (await transport.get("/version"))[0] == 200
             await transport.close()
         assert seen == ["one.example", "two.example"]
+        assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
 
     @pytest.mark.parametrize(
         "user",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import sys
 from collections.abc import Awaitable
 from contextlib import aclosing
 from pathlib import Path
@@ -288,12 +287,3 @@ async def test_a_server_without_tls(server: FakeApiServer, tmp_path: Path, golde
     other = await connect(server.kubeconfig(tmp_path / "nobody"))
     golden(await failure(other.get(PATH)))
     await other.close()
-
-
-async def test_the_image_has_no_client_for_kubeconfigs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "webhook.k8s.client.kubeconfig", raising=False)
-    monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)  # as if it were not installed
-    with pytest.raises(InputError) as caught:
-        await connect(str(tmp_path / "config"))
-    assert "kubernetes-asyncio" in caught.value.what
-    assert "pip" in caught.value.fix

@@ -1,6 +1,6 @@
 """Who this program is to the API server, and how its requests get there.
 
-Those of a pod's service account are sent from here, those of a kubeconfig's user by `webhook.k8s.client.kubeconfig`.
+A pod's service account is here, a kubeconfig's user in `webhook.k8s.client.kubeconfig`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import os
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -49,22 +50,42 @@ class ApiRequest(NamedTuple):
     content_type: str = "application/json"
 
 
-class Credentials(Protocol):
-    """An identity at an API server, and the connections of it.
+class Credentials(ABC):
+    """An identity at an API server, and the connections of it; made within a running loop.
 
     Attributes:
         host: the URL of the API server.
         context: the context of the kubeconfig; empty in a pod, which has none.
         impersonation: headers of the user as whom requests are evaluated.
+        tls: how new connections are verified, and with which certificate; what is open stays.
+        proxy: the URL of a proxy; empty: the one that the environment names, if any.
+        server_name: the name that the API server's certificate has to have; empty: that in ``host``.
     """
 
-    host: str
-    context: str
-    impersonation: Sequence[tuple[str, str]]
+    def __init__(
+        self,
+        host: str,
+        context: str,
+        impersonation: Sequence[tuple[str, str]],
+        tls: ssl.SSLContext | None,
+        proxy: str = "",
+        server_name: str = "",
+    ) -> None:
+        self.host: Final = host
+        self.context: Final = context
+        self.impersonation: Final = impersonation
+        self.tls = tls
+        self.proxy: Final = proxy
+        self.server_name: Final = server_name
+        self._session: Final = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=True, read_bufsize=_READ_BUFFER_BYTES
+        )
 
+    @abstractmethod
     async def authorization(self) -> str:
         """The value of the header ``Authorization``; empty for none, a `CredentialsError` where it cannot be read."""
 
+    @abstractmethod
     async def renew(self, denied: str) -> bool:
         """Read the credentials again, because the API server denied some with 401; whether there are others now."""
 
@@ -73,9 +94,20 @@ class Credentials(Protocol):
 
         An `aiohttp.ClientError` or `OSError` where there was none; a `ValueError` for an invalid header or URL.
         """
+        return await self._session.request(
+            request.method,
+            f"{self.host}{request.path}{'?' if request.query else ''}{urlencode(request.query)}",
+            headers=headers,
+            data=None if request.body is None else msgspec.json.encode(request.body),
+            timeout=request.timeout,
+            ssl=self.tls or True,
+            proxy=self.proxy or None,
+            server_hostname=self.server_name or None,
+        )
 
     async def close(self) -> None:
         """End all connections."""
+        await self._session.close()
 
 
 class ServiceAccount(Credentials):
@@ -91,23 +123,18 @@ class ServiceAccount(Credentials):
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
         if not port:
             raise _unusable("the environment variable KUBERNETES_SERVICE_PORT is empty")
-        self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self.context = ""
-        self.impersonation = impersonation.headers()
         self._token: Final = directory / "token"
         self._authority: Final = directory / "ca.crt"
         try:
             self._authorization = self._read_token()
             self._pem = read_file(self._authority, _MAX_FILE_BYTES, "")
-            self.tls = ssl.create_default_context(cafile=self._authority)
+            tls = ssl.create_default_context(cafile=self._authority)
         except ssl.SSLError as error:
             raise _unusable(f"{self._authority} is not a valid CA certificate ({error.reason or 'no PEM'})") from error
         except (CredentialsError, InputError) as error:
             raise _unusable(str(error)) from error
         self._read_at = asyncio.get_running_loop().time()
-        self._session: Final = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=True, read_bufsize=_READ_BUFFER_BYTES
-        )
+        super().__init__(f"https://{f'[{host}]' if ':' in host else host}:{port}", "", impersonation.headers(), tls)
 
     async def authorization(self) -> str:
         """The token as a header's value; read again if it was read a minute ago."""
@@ -134,21 +161,6 @@ class ServiceAccount(Credentials):
                 self._pem = pem
         except (OSError, InputError) as error:
             raise CredentialsError(str(error)) from error
-
-    async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
-        """Send a request over TLS, verified by the pod's CA as it is now."""
-        return await self._session.request(
-            request.method,
-            f"{self.host}{request.path}{'?' if request.query else ''}{urlencode(request.query)}",
-            headers=headers,
-            data=None if request.body is None else msgspec.json.encode(request.body),
-            timeout=request.timeout,
-            ssl=self.tls,
-        )
-
-    async def close(self) -> None:
-        """End all connections."""
-        await self._session.close()
 
     def _read_token(self) -> str:
         try:

@@ -1,9 +1,4 @@
-"""A kubeconfig: read here, within bounds and as kubectl reads it; kubernetes_asyncio connects and talks.
-
-What its loader would drop in silence is worked in here, or an error: impersonation, several files, paths relative to
-them, and plugins. docs/upstream.md has the list. The library imports a module for each of Kubernetes' types, half a
-second and 40 MB, so this module is imported only by who has a kubeconfig, which a server in a pod has not.
-"""
+"""A kubeconfig, read within bounds and as kubectl reads it: several files, plugins, impersonation, and proxies."""
 
 from __future__ import annotations
 
@@ -14,23 +9,18 @@ import os
 import signal
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 import yaml
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.exec_provider import ExecProvider
-from kubernetes_asyncio.config.kube_config import ConfigNode
-from multidict import CIMultiDict
 
 from webhook.errors import InputError, quote
-from webhook.k8s.client.credentials import ApiRequest, Credentials
+from webhook.k8s.client.credentials import Credentials
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
@@ -47,10 +37,8 @@ _RENEW_SECONDS: Final = 10.0
 # The extension of a cluster that plugins get as its configuration.
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
-# What kubernetes_asyncio raises over a kubeconfig that isn't what it should be.
-_CONFIG_ERRORS: Final = (
-    *(config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, AssertionError),
-)
+# A kubeconfig that isn't what it should be; `ssl.SSLError` is an `OSError`.
+_CONFIG_ERRORS: Final = (OSError, ValueError, TypeError)
 
 
 class KubeconfigUser(Credentials):
@@ -60,68 +48,39 @@ class KubeconfigUser(Credentials):
         context: the current context.
         impersonation: headers of the user as whom requests are evaluated.
         path: of the kubeconfig, which is read again when its token is denied.
-        configuration: the library's, of the context; an `OSError` where its certificates cannot be read.
+        login: how the user logs in.
     """
 
-    def __init__(
-        self, context: _Context, impersonation: Sequence[tuple[str, str]], path: str, configuration: Any
-    ) -> None:
-        self.context = context.name
-        self.host = str(configuration.host)
-        self.impersonation = impersonation
+    def __init__(self, context: _Context, impersonation: Sequence[tuple[str, str]], path: str, login: _Login) -> None:
+        server, *names = (_text(context.cluster, key, path) for key in ("server", "proxy-url", "tls-server-name"))
+        super().__init__(server.rstrip("/"), context.name, impersonation, login.tls, *names)
         self._path: Final = path
-        self._client = ApiClient(configuration)
-        # Those whose certificate was replaced: watches may still use their connections.
-        self._former: Final[list[Any]] = []
+        self._login = login
         self._renewing: Final = asyncio.Lock()
         self._renewed_at: float | None = None
 
     async def authorization(self) -> str:
-        """What the library makes of the user's token."""
-        return str(await self._client.configuration.get_api_key_with_prefix("BearerToken") or "")
+        """The user's token, or name and password, as a header's value."""
+        return self._login.authorization
 
     async def renew(self, denied: str) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
         loop = asyncio.get_running_loop()
         async with self._renewing:
             recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if await self.authorization() != denied:
+            if self._login.authorization != denied:
                 return True
             if recent:
                 return False
             self._renewed_at = loop.time()
             try:
-                fresh = await _configure(_read(self._path))
-                former = self._client.configuration
-                if (former.cert_file, former.key_file) != (fresh.cert_file, fresh.key_file):
-                    client = ApiClient(fresh)
-                    self._former.append(self._client)
-                    self._client = client
-                    return True
+                former, self._login = self._login, await _log_in(_read(self._path))
             except (InputError, *_CONFIG_ERRORS):
                 return False
-            former.api_key = fresh.api_key
-            return await self.authorization() != denied
-
-    async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
-        """Send a request with the library's REST client."""
-        # Its types promise less than what it does: any mapping of headers, in which one may have several values.
-        client: Any = self._client
-        response: aiohttp.ClientResponse = await client.request(
-            request.method,
-            f"{client.configuration.host}{request.path}",
-            query_params=dict(request.query),
-            headers=headers,
-            body=msgspec.to_builtins(request.body),
-            _preload_content=False,
-            _request_timeout=request.timeout,
-        )
-        return response
-
-    async def close(self) -> None:
-        """End all connections."""
-        for client in (*self._former, self._client):
-            await client.close()
+            if self._login.certificate != former.certificate:
+                self.tls = self._login.tls
+                return True
+            return self._login.authorization != denied
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
@@ -129,7 +88,7 @@ async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
     context = _read(path)
     headers = _impersonation(context, impersonation).headers()
     try:
-        return KubeconfigUser(context, headers, path, await _configure(context))
+        return KubeconfigUser(context, headers, path, await _log_in(context))
     except _CONFIG_ERRORS as error:
         raise _unusable(_sentence(error), path) from error
 
@@ -239,25 +198,55 @@ def _impersonation(context: _Context, override: Impersonation) -> Impersonation:
     ).override(override)
 
 
-async def _configure(context: _Context) -> Any:
-    """The library's configuration of a context; raises `InputError`, or one of `_CONFIG_ERRORS`."""
-    user = dict(context.user)
+class _Login(NamedTuple):
+    """How a user logs in: the value of ``Authorization``, TLS where it is spoken, and the client's certificate."""
+
+    authorization: str
+    tls: ssl.SSLContext | None
+    certificate: bytes
+
+
+async def _log_in(context: _Context) -> _Login:
+    """How the user of a context logs in; raises `InputError`, or one of `_CONFIG_ERRORS`."""
+    user, file = dict(context.user), context.file
     if "auth-provider" in user:
-        user["token"] = _id_token(user.pop("auth-provider"), context.file)
+        user["token"] = _id_token(user["auth-provider"], file)
     if "tokenFile" in user:
-        # client-go prefers the file, too; the library would take the token, and keep a line break at the file's end.
-        user["token"] = _credential(user.pop("tokenFile"), context.file).decode().strip()
+        # As in client-go, the file is preferred to a token.
+        user["token"] = _credential(user["tokenFile"], file).decode().strip()
     if "exec" in user:
-        user |= await _run_plugin(user.pop("exec"), context)
-    document = {
-        "current-context": "current",
-        "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
-        "clusters": [{"name": "current", "cluster": context.cluster}],
-        "users": [{"name": "current", "user": user}],
-    }
-    configuration: Any = Configuration()
-    await config.load_kube_config_from_dict(document, client_configuration=configuration)
-    return configuration
+        user |= await _run_plugin(user["exec"], context)
+    token, name, password = (_text(user, key, file) for key in ("token", "username", "password"))
+    basic = f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}" if name and password else ""
+    tls, certificate = None, b""
+    if context.cluster["server"].lower().startswith("https:"):
+        tls, certificate = _tls(context.cluster, user, file)
+    return _Login(f"Bearer {token}" if token else basic, tls, certificate)
+
+
+def _tls(cluster: dict[str, Any], user: dict[str, Any], file: str) -> tuple[ssl.SSLContext, bytes]:
+    """TLS with what a cluster and a user have for it, and the user's certificate, if any."""
+    with contextlib.ExitStack() as temporary:
+
+        def path(part: dict[str, Any], key: str) -> str | None:
+            """The file that is named, or one with what is given itself: OpenSSL takes no key from memory."""
+            if not (data := _text(part, f"{key}-data", file)):
+                return part.get(key)
+            made = Path(temporary.enter_context(tempfile.TemporaryDirectory()), key)
+            made.write_bytes(base64.b64decode(data))
+            return str(made)
+
+        tls = ssl.create_default_context(cafile=path(cluster, "certificate-authority"))
+        certificate = path(user, "client-certificate")
+        if certificate:
+            tls.load_cert_chain(certificate, path(user, "client-key"))
+        insecure = cluster.get("insecure-skip-tls-verify", False)
+        if not isinstance(insecure, bool):
+            raise _unusable("insecure-skip-tls-verify is neither true nor false", file)
+        if insecure:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        return tls, Path(certificate).read_bytes() if certificate else b""
 
 
 def _id_token(provider: Any, file: str) -> str:
@@ -284,28 +273,28 @@ def _id_token(provider: Any, file: str) -> str:
 
 
 async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
-    """The credentials that a plugin prints, as fields of a user.
-
-    The library's own way has no limits, gives plugins no cluster and hides what they ask for at a terminal.
-    """
+    """The credentials that a plugin prints, as fields of a user."""
     if not isinstance(section, dict):
         raise _unusable("exec is not a mapping", context.file)
-    command = _text(section, "command", context.file)
-    if os.sep in command:
-        section = section | {"command": _absolute(command, context.file)}
-    plugin = ExecProvider(ConfigNode("exec", section))
+    command, version = (_text(section, key, context.file) for key in ("command", "apiVersion"))
+    if not command or not version:
+        raise _unusable(f"exec has no {'apiVersion' if command else 'command'}", context.file)
+    variables = _mappings(section, "env", context.file)
+    environment = os.environ | {
+        _text(each, "name", context.file): _text(each, "value", context.file) for each in variables
+    }
     is_terminal = section.get("interactiveMode") != "Never" and sys.stdin is not None and sys.stdin.isatty()
     if section.get("interactiveMode") == "Always" and not is_terminal:
         raise _unusable(f"the plugin {quote(command)} needs a terminal", context.file, "run the command at one")
     spec: dict[str, Any] = {"interactive": is_terminal}
     if section.get("provideClusterInfo"):
         spec["cluster"] = _cluster_info(context)
-    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    plugin.env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     try:
         process = await asyncio.create_subprocess_exec(
-            *map(str, plugin.args),
-            env={str(name): str(value) for name, value in plugin.env.items()},
+            _absolute(command, context.file) if os.sep in command else command,
+            *_texts(section, "args", context.file),
+            env=environment | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
             stdin=None if is_terminal else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             # A group of its own, to end what it starts; at a terminal, only the foreground's group may read.
@@ -315,7 +304,7 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
         hint = _text(section, "installHint", context.file) or "install it"
         raise _unusable(f"the plugin {quote(command)} cannot be run: {error.strerror}", context.file, hint) from error
     try:
-        return _fields(msgspec.json.decode(await _output(process)), plugin.api_version)
+        return _fields(msgspec.json.decode(await _output(process)), version)
     except InputError as error:
         why = error.what
     except TimeoutError:
@@ -378,7 +367,7 @@ def _cluster_info(context: _Context) -> dict[str, Any]:
     info = {key: cluster[key] for key in keys if key in cluster}
     if file := cluster.get("certificate-authority"):
         info["certificate-authority-data"] = base64.b64encode(_credential(file, context.file)).decode()
-    for extension in cluster.get("extensions") or ():
+    for extension in _mappings(cluster, "extensions", context.file):
         if extension.get("name") == _EXEC_EXTENSION:
             info["config"] = extension.get("extension")
     return info
@@ -400,14 +389,20 @@ def _texts(part: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
     raise _unusable(f"{key} is not a list of strings", file)
 
 
+def _mappings(part: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
+    """A value that is a list of mappings; empty if it is absent."""
+    value = part.get(key) or []
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return value
+    raise _unusable(f"{key} is not a list of mappings", file)
+
+
 def _unusable(why: str, file: str, fix: str = "repair or replace it") -> InputError:
     return InputError(f"not a usable kubeconfig: {why}", file, fix)
 
 
 def _sentence(error: BaseException) -> str:
-    """The library's own words where it has some; those of Python's built-in errors do not help an admin."""
-    if isinstance(error, config.ConfigException):
-        return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
+    """In an admin's words: those of Python's errors do not help."""
     if isinstance(error, ssl.SSLError):
         return f"a certificate or key in it is invalid ({error.reason or 'no PEM'})"
     if isinstance(error, OSError):

@@ -17,11 +17,12 @@ import msgspec
 from multidict import CIMultiDict
 
 from webhook import __version__
-from webhook.errors import InputError, Unavailable
+from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport
 from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, ServiceAccount
 from webhook.k8s.client.identity import Kubeconfig
+from webhook.k8s.client.kubeconfig import load
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
 
@@ -190,14 +191,6 @@ async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTrans
     options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return KubernetesTransport(ServiceAccount(impersonation=options.impersonation))
-    try:
-        from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
-    except ModuleNotFoundError as error:
-        if error.name != "kubernetes_asyncio":
-            raise
-        what = "this installation cannot read a kubeconfig: the image does not have the package kubernetes-asyncio"
-        fix = "run the command in a pod, or where kubevirt-webhook is installed with pip"
-        raise InputError(what, fix=fix) from None
     path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path, options.impersonation))
 
