@@ -19,11 +19,11 @@ def test_the_latest_come_first_and_the_oldest_go() -> None:
     log = DecisionLog(capacity=3, namespace_capacity=3)
     for name in "abcd":
         log.add(record(name=name))
-    assert [each.name for each in log.latest()] == ["d", "c", "b"]
-    assert [each.name for each in log.latest(lambda each: each.name != "c")] == ["d", "b"]
+    assert [each.record.object.name for each in log.latest()] == ["d", "c", "b"]
+    assert [each.record.object.name for each in log.latest(lambda each: each.record.object.name != "c")] == ["d", "b"]
     assert log.get(1) is None
     found = log.get(4)
-    assert found and (found.name, found.policy) == ("d", "scheduling")
+    assert found and (found.record.object.name, found.policy) == ("d", "scheduling")
 
 
 def test_one_namespace_cannot_push_out_the_others() -> None:
@@ -31,7 +31,7 @@ def test_one_namespace_cannot_push_out_the_others() -> None:
     log.add(record(namespace="quiet", name="asked-about"))
     for number in range(100):
         log.add(record(namespace="loud", name=str(number)))
-    assert [each.name for each in log.latest()] == ["99", "98", "asked-about"]
+    assert [each.record.object.name for each in log.latest()] == ["99", "98", "asked-about"]
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 8), st.integers(1, 8))
@@ -39,12 +39,12 @@ def test_there_are_never_more_than_there_may_be(namespaces: list[str], capacity:
     log = DecisionLog(capacity, of_one)
     for namespace in namespaces:
         log.add(record(namespace=namespace))
-        shown = [each.namespace for each in log.latest()]
+        shown = [each.record.object.namespace for each in log.latest()]
         assert len(shown) == len(log) <= capacity
         assert all(shown.count(each) <= of_one for each in "abc")
         assert shown[0] == namespace
     # Nothing is remembered of namespaces that have no decision any more.
-    assert set(log._by_namespace) == {each.namespace for each in log.latest()}
+    assert set(log._by_namespace) == {each.record.object.namespace for each in log.latest()}
 
 
 @pytest.mark.parametrize("long", ["x" * 2_000_000, "x" * 64 * 1024])
@@ -53,14 +53,14 @@ def test_a_decision_is_bounded_whatever_the_object_is(long: str) -> None:
     reasons = [Reason("scheduler-injected", long) for _ in range(200)]
     shown = shown_decision(1, record(namespace=long, name=long, reasons=reasons, changes=changes, user=long, uid=long))
     assert len(msgspec.json.encode(shown)) < counts.MAX_CHARACTERS + 16_000
-    assert (len(shown.name), len(shown.user)) == (MAX_NAME, MAX_NAME)
-    assert len(shown.changes) + shown.left_out == 200
+    assert (len(shown.record.object.name), len(shown.record.user)) == (MAX_NAME, MAX_NAME)
+    assert len(shown.record.changes) + shown.left_out == 200
 
 
 def test_changes_are_those_of_the_audit_record() -> None:
     changes = [Change(("spec", "schedulerName"), "a", "b", "c"), Change(("spec", "x"), None, {"k": [1]}, "c")]
-    one, other = shown_decision(1, record(changes=changes)).changes
-    assert (one.path, one.old, one.new) == ("spec.schedulerName", "a", "b")
+    one, other = shown_decision(1, record(changes=changes)).record.changes
+    assert (one.path, one.old, one.new) == (("spec.schedulerName",), "a", "b")
     assert (other.old, other.new) == (None, '{"k":[1]}')
 
 
@@ -101,6 +101,6 @@ def test_records_go_on_and_are_kept_unless_they_were_skipped_and_a_bug_reaches_n
     records = [record(), record(decision="skipped"), *[record(endpoint="/no/such/endpoint")] * 3]
     for each in records:
         recorder.write(each)
-    assert (kept.records, [each.label for each in recorder.log.latest()]) == (records, ["patched"])
+    assert (kept.records, [each.record.decision for each in recorder.log.latest()]) == (records, ["patched"])
     assert recorder.counts.total == {"patched": 1, "skipped": 1}
     assert (recorder.failed, len(caplog.records)) == (3, 1)

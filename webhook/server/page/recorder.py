@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.admission.audit import Label, Record, Sink
-from webhook.admission.decision import Reason
-from webhook.names import Mode, Policy
+from webhook.admission.audit import AuditedObject, Label, Record, Sink
+from webhook.admission.decision import Change, Reason
+from webhook.names import Policy
 from webhook.review.endpoints import BY_PATH
 from webhook.text import shorten
 
@@ -29,51 +29,21 @@ _MAX_CHANGES: Final = 40
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class ShownChange(msgspec.Struct, frozen=True):
-    """A change of the object.
-
-    Attributes:
-        path: where it is in the object, joined by dots.
-        old: the value before, as JSON, or as it is where it is a text; None: there was none.
-        new: the value after; None: it is removed.
-        reason: the code of the reason that led to it.
-    """
-
-    path: str
-    old: str | None
-    new: str | None
-    reason: str
-
-
 class ShownDecision(msgspec.Struct, frozen=True):
     """One decision, bounded in size.
 
     Attributes:
         number: its place in the order of this server's decisions, from 1.
-        time: when it was made; RFC 3339 in UTC.
-        endpoint: the path of the endpoint.
         policy: the policy of the endpoint.
+        record: its audit record with shorter texts. The path of a change is one name, joined by dots; its values are
+            JSON, or as they are where they are texts.
         left_out: changes that are not kept, since they are too many.
     """
 
     number: int
-    time: str
-    endpoint: str
     policy: Policy
-    operation: str
-    kind: str
-    namespace: str
-    name: str
-    user: str
-    uid: str
-    dry_run: bool
-    mode: Mode
-    label: Label
-    reasons: tuple[Reason, ...]
-    message: str
-    changes: tuple[ShownChange, ...]
+    record: Record
     left_out: int
-    milliseconds: float
 
 
 class DecisionLog:
@@ -98,13 +68,14 @@ class DecisionLog:
         """Keep a decision; the cost is bounded, whatever the object is."""
         self._last += 1
         shown = shown_decision(self._last, record)
-        numbers = self._by_namespace.setdefault(shown.namespace, deque())
+        namespace = shown.record.object.namespace
+        numbers = self._by_namespace.setdefault(namespace, deque())
         if len(numbers) >= self._namespace_capacity:
             self._drop(numbers[0])
         elif len(self._kept) >= self._capacity:
             self._drop(next(iter(self._kept)))
         # It may have been the last of its namespace that was dropped.
-        self._by_namespace.setdefault(shown.namespace, numbers).append(shown.number)
+        self._by_namespace.setdefault(namespace, numbers).append(shown.number)
         self._kept[shown.number] = shown
 
     def get(self, number: int) -> ShownDecision | None:
@@ -116,17 +87,17 @@ class DecisionLog:
         return (each for each in reversed(list(self._kept.values())) if wanted(each))
 
     def _drop(self, number: int) -> None:
-        dropped = self._kept.pop(number)
-        numbers = self._by_namespace[dropped.namespace]
+        namespace = self._kept.pop(number).record.object.namespace
+        numbers = self._by_namespace[namespace]
         # The oldest of all is the oldest of its namespace, too.
         numbers.popleft()
         if not numbers:
-            del self._by_namespace[dropped.namespace]
+            del self._by_namespace[namespace]
 
 
 def shown_decision(number: int, record: Record) -> ShownDecision:
     """A decision as the page shows it, from its audit record, in which secrets are redacted."""
-    endpoint, about, left = BY_PATH[record.endpoint], record.object, MAX_CHARACTERS
+    about, left = record.object, MAX_CHARACTERS
 
     def cut(text: str, most: int = _MAX_TEXT) -> str:
         """The text, or the start of it with an ellipsis: what is left of the characters is for all texts together."""
@@ -138,29 +109,22 @@ def shown_decision(number: int, record: Record) -> ShownDecision:
     def shown_value(value: Any) -> str | None:
         return None if value is None else cut(value if isinstance(value, str) else _encode(value).decode())
 
-    return ShownDecision(
-        number=number,
-        time=record.time,
-        endpoint=record.endpoint,
-        policy=endpoint.policy,
+    shown = msgspec.structs.replace(
+        record,
         operation=cut(record.operation, MAX_NAME),
-        kind=about.kind,
-        namespace=cut(about.namespace, MAX_NAME),
-        name=cut(about.name, MAX_NAME),
+        object=AuditedObject(about.kind, cut(about.namespace, MAX_NAME), cut(about.name, MAX_NAME)),
         user=cut(record.user, MAX_NAME),
         uid=cut(record.uid, MAX_NAME),
-        dry_run=record.dry_run,
-        mode=record.mode,
-        label=record.decision,
         message=cut(record.message or ""),
         reasons=tuple(Reason(each.code, cut(each.text)) for each in record.reasons[:_MAX_REASONS]),
         changes=tuple(
-            ShownChange(cut(".".join(each.path)), shown_value(each.old), shown_value(each.new), each.reason)
+            Change((cut(".".join(each.path)),), shown_value(each.old), shown_value(each.new), each.reason)
             for each in record.changes[:_MAX_CHANGES]
         ),
-        left_out=max(0, len(record.changes) - _MAX_CHANGES),
-        milliseconds=record.duration_ms,
+        freshness={},
+        details=msgspec.UNSET,
     )
+    return ShownDecision(number, BY_PATH[record.endpoint].policy, shown, max(0, len(record.changes) - _MAX_CHANGES))
 
 
 # A client that is not the API server can make names up, so there is an end to them.

@@ -296,7 +296,7 @@ class PageViews(msgspec.Struct, frozen=True):
         counts = self.recorder.counts
         rows, count = await namespace_table(self.cluster, self.settings(), counts, prefix=prefix, first=first)
         total = counts.total if counts.day == time.strftime("%Y-%m-%d", time.gmtime()) else {}
-        denials = self.recorder.log.latest(lambda each: each.label in _BAD)
+        denials = self.recorder.log.latest(lambda each: each.record.decision in _BAD)
         values = {
             "missing": self.waiting_for(),
             "tiles": [(label, total.get(label, 0), text) for label, text in _TILES.items()],
@@ -316,12 +316,13 @@ class PageViews(msgspec.Struct, frozen=True):
         asked["decision"] = query.one_of("decision", _LABELS)
 
         def is_wanted(each: ShownDecision) -> bool:
+            record = each.record
             return (
                 asked["policy"] in ("", each.policy)
-                and asked["decision"] in ("", each.label)
-                and asked["namespace"] in ("", each.namespace)
-                and asked["name"] in ("", each.name)
-                and (not asked["code"] or any(reason.code == asked["code"] for reason in each.reasons))
+                and asked["decision"] in ("", record.decision)
+                and asked["namespace"] in ("", record.object.namespace)
+                and asked["name"] in ("", record.object.name)
+                and (not asked["code"] or any(reason.code == asked["code"] for reason in record.reasons))
             )
 
         first = query.number("first")
@@ -346,16 +347,18 @@ class PageViews(msgspec.Struct, frozen=True):
         it = self.recorder.log.get(int(number)) if is_number else None
         if it is None:
             return None
-        about = PageQuery("", ())
-        is_read = it.message and it.mode == names.ENFORCE
-        is_vm = it.kind in ("VirtualMachine", "VirtualMachineInstance")
+        record, about, links = it.record, it.record.object, PageQuery("", ())
+        message, where = record.message, {"namespace": about.namespace, "name": about.name}
+        if message and record.mode == names.ENFORCE:
+            message = compose(it.policy, message, record.reasons[0].code, most=MAX_MESSAGE)
+        is_vm = about.kind in ("VirtualMachine", "VirtualMachineInstance")
         values = {
             "it": it,
-            "effect": _EFFECTS[it.label],
-            "reasons": [(reason, MEANINGS.get(reason.code)) for reason in it.reasons],
-            "message": compose(it.policy, it.message, it.reasons[0].code, most=MAX_MESSAGE) if is_read else it.message,
-            "same": about.link(f"{PATH}/decisions", namespace=it.namespace, name=it.name),
-            "place": about.link(f"{PATH}/placement", namespace=it.namespace, name=it.name) if is_vm and it.name else "",
+            "effect": _EFFECTS[record.decision],
+            "reasons": [(reason, MEANINGS.get(reason.code)) for reason in record.reasons],
+            "message": message,
+            "same": links.link(f"{PATH}/decisions", **where),
+            "place": links.link(f"{PATH}/placement", **where) if is_vm and about.name else "",
         }
         return PageAnswer("decision.html", values)
 
@@ -363,7 +366,7 @@ class PageViews(msgspec.Struct, frozen=True):
         meaning = MEANINGS.get(code)
         if meaning is None:
             return None
-        found = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.reasons))
+        found = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.record.reasons))
         return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(found, _FEW_ROWS))})
 
     def _health(self, query: PageQuery) -> PageAnswer:
