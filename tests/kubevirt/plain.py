@@ -23,7 +23,7 @@ class PlainAdmission(VmAdmission):
 
 
 def _plain(answer: VmAdmission, vm: Json, rules: Rules) -> PlainAdmission:
-    written = encode(rules.types.vm, vm) if answer.is_allowed else None
+    written = encode(rules.vm, vm) if answer.is_allowed else None
     return PlainAdmission(answer.code, answer.message, answer.causes, answer.warnings, written)
 
 
@@ -42,7 +42,7 @@ def validate_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> P
 
 def create(vmi: Any, configuration: ClusterConfig = DEFAULTS, new_uuid: Callable[[], str] = str) -> Json:
     """A VMI as it is stored, from the VMI as it was posted."""
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     created = decode(shape, vmi)
     webhooks.mutate_vmi(created, configuration, new_uuid)
     return encode(shape, created)

@@ -158,7 +158,7 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
         InputError: an object is malformed.
     """
     decoded, _ = _expand(vm, get, configuration, traced=False)
-    return encode(configuration.rules.types.vm, decoded)
+    return encode(configuration.rules.vm, decoded)
 
 
 def explain_expansion(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
@@ -169,7 +169,7 @@ def explain_expansion(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS
         InputError: an object is malformed.
     """
     decoded, origins = _expand(vm, get, configuration, traced=True)
-    expanded = encode(configuration.rules.types.vm, decoded)
+    expanded = encode(configuration.rules.vm, decoded)
     return expanded, origins.by_path(expanded)
 
 

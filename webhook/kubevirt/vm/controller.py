@@ -46,7 +46,7 @@ class Built:
 
     def to_json(self) -> Json:
         """The VMI as KubeVirt writes it, plain JSON."""
-        return encode(self.rules.types.vmi, self.vmi)
+        return encode(self.rules.vmi, self.vmi)
 
 
 def _copy_template(vm: Json) -> Json:
@@ -165,9 +165,7 @@ class Round:
                         references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
                     vm["status"].update({key: each for key, each in references.items() if each is not None})
                 self._upgrade()
-        return Synced(
-            encode(self._rules.types.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted)
-        )
+        return Synced(encode(self._rules.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted))
 
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`.

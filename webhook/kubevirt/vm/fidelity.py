@@ -98,7 +98,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
 
 
 def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
     machine = read_vm(vm, configuration.rules)
     _check(machine["metadata"], read["metadata"])
