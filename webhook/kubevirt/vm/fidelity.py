@@ -29,15 +29,7 @@ _ABSENT: Final = object()
 
 
 class Incomparable(Exception):  # noqa: N818 - a state of affairs
-    """A VM and its VMI say nothing about each other.
-
-    Args:
-        why: the cause as a clause.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
+    """A VM and its VMI say nothing about each other; the text is the cause, a clause."""
 
 
 @dataclass(frozen=True, slots=True)
