@@ -49,8 +49,6 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MOST_NAME: Final = 253
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
 _STABLE: Final = ("v1", "v1alpha3")
@@ -205,7 +203,7 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
 
 
 def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
-    if len(name) > _MOST_NAME or not _SUBDOMAIN.fullmatch(name):
+    if not is_name(name):
         what = "lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 characters"
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
