@@ -9,9 +9,10 @@ from typing import Any
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import Cause, Get
 from webhook.kubevirt.rules import Rules, read_vm
-from webhook.kubevirt.vm.controller import Built, Round, Synced
+from webhook.kubevirt.vm.controller import Built, Round
 from webhook.kubevirt.webhooks import VmAdmission
 
 
@@ -23,7 +24,7 @@ class PlainAdmission(VmAdmission):
 
 
 def _plain(answer: VmAdmission, vm: Json, rules: Rules) -> PlainAdmission:
-    written = encode(rules.types.vm, vm) if answer.is_allowed else None
+    written = encode(rules.vm, vm) if answer.is_allowed else None
     return PlainAdmission(answer.code, answer.message, answer.causes, answer.warnings, written)
 
 
@@ -42,16 +43,16 @@ def validate_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> P
 
 def create(vmi: Any, configuration: ClusterConfig = DEFAULTS, new_uuid: Callable[[], str] = str) -> Json:
     """A VMI as it is stored, from the VMI as it was posted."""
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     created = decode(shape, vmi)
     webhooks.mutate_vmi(created, configuration, new_uuid)
     return encode(shape, created)
 
 
-def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Synced, Built]:
-    """One round of virt-controller, and the VMI that it then creates."""
+def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, Store, Built]:
+    """The VM after one round of virt-controller, its revisions, and the VMI that it then creates."""
     whole = Round(vm, get, configuration)
-    return whole.sync(), whole.build()
+    return whole.sync(), whole.store, whole.build()
 
 
 def build_vmi(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:

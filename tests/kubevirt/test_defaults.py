@@ -90,7 +90,7 @@ def test_pull_policies(image: str, policy: str) -> None:
 )
 def test_requested_memory(version: str, domain: Json, given: Json, requested: str | None) -> None:
     configuration = config_of(version, {"developerConfiguration": given})
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     spec = decode(shape, {"spec": {"domain": domain}})["spec"]
     defaults.spec_defaults(spec, configuration)
     resources = encode(shape, {"spec": spec})["spec"]["domain"]["resources"]

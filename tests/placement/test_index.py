@@ -15,7 +15,7 @@ from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
 from tests.placement.samples import FOO, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
-from webhook.placement.index import NodeIndex, NumberIndex, suggest_selectors
+from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Node, bitset_union
 from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements, Staying
@@ -274,7 +274,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:
-    return [(each.key, each.value, each.count) for each in suggest_selectors(nodes, eligible)]
+    return [(each.key, each.value, each.count) for each in nodes.suggest_selectors(eligible)]
 
 
 def test_labels_of_some_eligible_nodes_that_are_for_people_and_name_more_than_one() -> None:
@@ -297,7 +297,7 @@ def test_the_work_does_not_grow_with_the_nodes() -> None:
     for count in (50, 5000):
         nodes = NodeIndex(node(f"n{number}", {ZONE: "abc"[number % 3]}) for number in range(count))
         budget = StepBudget()
-        assert len(budget.run(suggest_selectors, nodes, (1 << count) - 1)) == 3
+        assert len(budget.run(nodes.suggest_selectors, (1 << count) - 1)) == 3
         steps.append(budget.spent)
     assert steps[0] == steps[1] < 100
 
@@ -305,7 +305,7 @@ def test_the_work_does_not_grow_with_the_nodes() -> None:
 def test_thousands_of_labels_end_somewhere() -> None:
     nodes = NodeIndex([node("n1", {f"l{number:05}": "x" for number in range(20_000)})])
     budget = StepBudget()
-    assert budget.run(suggest_selectors, nodes, 1) == ()
+    assert budget.run(nodes.suggest_selectors, 1) == ()
     assert budget.spent <= MAX_STEPS // 10
     with pytest.raises(TooComplex):
-        StepBudget(10).run(suggest_selectors, nodes, 1)
+        StepBudget(10).run(nodes.suggest_selectors, 1)

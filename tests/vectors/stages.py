@@ -67,9 +67,9 @@ def _controller(case: VectorCase, given: Json) -> Json:
     before = [
         item
         for item in case.objects
-        if item.get("kind") == "ControllerRevision" and item["metadata"]["name"] not in synced.deleted
+        if item.get("kind") == "ControllerRevision" and item["metadata"]["name"] not in whole.store.deleted
     ]
-    answer: Json = {"vm": synced.vm, "controllerRevisions": [*before, *synced.revisions]}
+    answer: Json = {"vm": synced, "controllerRevisions": [*before, *whole.store.created]}
     try:
         built = whole.build()
         answer["vmi"] = built.to_json()

@@ -37,7 +37,7 @@ from webhook.k8s.quantity import parse
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
-from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use, versions_of
+from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -583,7 +583,7 @@ def _cluster_objects(
         raise Unreadable(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
     if kubevirt is None:
         gaps.append("no KubeVirt object was found, so KubeVirt's built-in settings apply")
-    made_by = before or (detect(*versions_of(kubevirt)) if kubevirt and after else None)
+    made_by = before or (detect(*kubevirt.versions) if kubevirt and after else None)
     if after and made_by is None:
         gaps.append("which release made the launchers is not known, see --from-version")
     strategy = kubevirt.spec.workload_update_strategy if kubevirt and kubevirt.spec else None

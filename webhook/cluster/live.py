@@ -33,7 +33,7 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Namespace, Object, ObjectMeta
-from webhook.kubevirt.config import InstallReader, find_in_use, versions_of
+from webhook.kubevirt.config import InstallReader, find_in_use
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
@@ -430,7 +430,7 @@ class LiveCluster(Cluster):
 
     def _kubevirt_versions(self) -> tuple[str, str, str] | None:
         kubevirt = find_in_use(self._kubevirts)
-        return None if kubevirt is None else versions_of(kubevirt)
+        return None if kubevirt is None else kubevirt.versions
 
     def _learn(self, versions: tuple[str, str, str], definitions: Definitions | None) -> None:
         self._installs.learn(versions, definitions)

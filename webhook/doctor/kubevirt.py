@@ -15,13 +15,13 @@ from webhook.errors import InputError, Unavailable
 from webhook.install.plan import shipped
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
-from webhook.kubevirt.config import ClusterConfig, find_in_use, versions_of
+from webhook.kubevirt.config import ClusterConfig, find_in_use
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.releases.capabilities import NEWEST, parse_version
 from webhook.kubevirt.releases.fields import unknown_fields
 from webhook.kubevirt.releases.release import detect
 from webhook.kubevirt.resources import KUBEVIRTS, STORED_VMS
-from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.kubevirt.vm.size import has_memory
 from webhook.text import pluralize
 
@@ -111,8 +111,7 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
 
 
 def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
-    state, declared = kubevirt.status or KubeVirtStatus(), parse_version(installation.settings.kubevirt.version)
-    release = detect(*state.versions)
+    declared, release = parse_version(installation.settings.kubevirt.version), detect(*kubevirt.versions)
     if release is None:
         what = "status.observedKubeVirtVersion is not set by virt-operator; kubevirt-webhook applies the rules of"
         todo = "check that virt-operator runs, or set kubevirt: {version: VERSION} in the settings"
@@ -132,7 +131,7 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
             yield warning("version-new", subject, what, todo)
         else:
             yield ok("version-supported", subject, f"version {shown} supports addedNodeSelector")
-        observed, target = map(parse_version, state.versions[:2])
+        observed, target = map(parse_version, kubevirt.versions[:2])
         if observed and target and observed != target:
             what = f"is being updated from {observed} to {target}; until then the rules of {release} apply"
             yield ok("updating", subject, what)
@@ -155,7 +154,7 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
         what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
         todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
         return [warning("fields-unreadable", subject, what, todo)]
-    release = detect(*versions_of(kubevirt), definitions)
+    release = detect(*kubevirt.versions, definitions)
     if release is None or release.definitions is None:
         return []
     more, fewer = set[str](), set[str]()

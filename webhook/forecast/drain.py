@@ -37,6 +37,8 @@ from webhook.text import pluralize
 # 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
 MAX_STEPS: Final = 20_000_000
 
+# A VM can be kept from a node by pods that move away themselves, so those that found none try again.
+_MOST_ROUNDS: Final = 8
 # Of the nodes that could take a VM, in the report.
 _MOST_CANDIDATES: Final = 20
 _PACKED: Final = (
@@ -554,37 +556,30 @@ class Planner:
         return report.MIGRATES, ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for all, and the VMs that only a tight packing leaves room for."""
-        if self._rounds:
-            return self._pack_in_turn(review)
-        by_score = self._packer.pack(review, tightly=False)
-        if len(by_score) == len(review):
-            return by_score, set()
-        self._packer.undo(review, by_score)
-        tight = self._packer.pack(review, tightly=True)
-        if len(tight) > len(by_score):
-            return tight, tight.keys() - by_score.keys()
-        self._packer.undo(review, tight)
-        self._packer.redo(review, by_score)
-        return by_score, set()
+        """Nodes for VMs, and the VMs whose node depends on how they are packed: the way that moves more VMs counts.
 
-    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
-
-        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
+        VMs that move at the same time, and do not all find a node as kube-scheduler scores nodes, are packed tightly,
+        those with the least choice and the largest first. VMs that move one after the other are packed by name, and the
+        smallest first, which leaves least for large ones.
         """
-        by_name = self._packer.pack(review, tightly=False, rounds=self._rounds)
-        smallest_first = sorted(review, key=lambda each: each[0].memory)
-        if all(map(is_, smallest_first, review)):
-            return by_name, set()
-        self._packer.undo(review, by_name)
-        by_size = self._packer.pack(smallest_first, tightly=False, rounds=self._rounds)
-        contested = by_name.keys() ^ by_size.keys()
-        if len(by_size) > len(by_name):
-            return by_size, contested
-        self._packer.undo(review, by_size)
-        self._packer.redo(review, by_name)
-        return by_name, contested
+        rounds = self._rounds or _MOST_ROUNDS
+        first = self._packer.pack(review, rounds, tightly=False)
+        if self._rounds:
+            again = sorted(review, key=lambda each: each[0].memory)
+            is_settled = all(map(is_, again, review))
+        else:
+            again = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
+            is_settled = len(first) == len(review)
+        if is_settled:
+            return first, set()
+        self._packer.place_all(review, first, -1)
+        second = self._packer.pack(again, rounds, tightly=not self._rounds)
+        contested = first.keys() ^ second.keys() if self._rounds else set()
+        if len(second) > len(first):
+            return second, contested or second.keys() - first.keys()
+        self._packer.place_all(review, second, -1)
+        self._packer.place_all(review, first)
+        return first, contested
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates

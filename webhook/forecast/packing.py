@@ -51,8 +51,6 @@ from webhook.placement.requirements import Origin
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION
 from webhook.policies.common import migration_targets
 
-# A VM can be kept from a node by pods that move away themselves, so those that found none try again.
-_MOST_ROUNDS: Final = 8
 PODS: Final = "pods"
 # As elsewhere, what a kubelet has not reported is never a reason against its node.
 _PLENTY: Final = 2**63 - 1
@@ -135,16 +133,12 @@ class Packer:
             room &= self.with_enough(resource, amount)
         return Candidates(eligibility, room, apart)
 
-    def pack(
-        self, movers: Iterable[tuple[Mover, Eligibility]], *, tightly: bool, rounds: int = _MOST_ROUNDS
-    ) -> dict[Place, int]:
-        """The positions of nodes by the VMs' places, which come in the order of their eviction; some find none.
+    def pack(self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool) -> dict[Place, int]:
+        """The positions of nodes by the VMs' places, for VMs in their order; some find none.
 
         Those that find none try again after the others, at most so many rounds.
         """
         waiting = list(movers)
-        if tightly:
-            waiting.sort(key=lambda each: (each[1].count, -each[0].memory, each[0].place))
         placed: dict[Place, int] = {}
         for _ in range(rounds):
             left = []
@@ -161,15 +155,8 @@ class Packer:
             waiting = left
         return placed
 
-    def undo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
-        """Take VMs off the nodes that they have been placed on."""
-        self._place_all(movers, placed, number=-1)
-
-    def redo(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int]) -> None:
-        """Place VMs again on the nodes that they have been taken off."""
-        self._place_all(movers, placed, number=1)
-
-    def _place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], *, number: int) -> None:
+    def place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int = 1) -> None:
+        """Place VMs again on the nodes that they have been taken off, or with -1 take them off."""
         for mover, _ in movers:
             if (position := placed.get(mover.place)) is not None:
                 self.place(mover, position, number)

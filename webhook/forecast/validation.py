@@ -28,7 +28,7 @@ from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.rules import Types
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -49,8 +49,6 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MOST_NAME: Final = 253
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
 _STABLE: Final = ("v1", "v1alpha3")
@@ -205,7 +203,7 @@ def _check_metadata(obj: Json, namespaced: bool) -> Iterator[Finding]:
 
 
 def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
-    if len(name) > _MOST_NAME or not _SUBDOMAIN.fullmatch(name):
+    if not is_name(name):
         what = "lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most 253 characters"
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
@@ -353,15 +351,15 @@ def _without_fields() -> dict[str, dict[str, KindSchema]]:
 @lru_cache(maxsize=8)
 def schemas_of(release: Release) -> Schemas:
     """The schemas that follow from the types of KubeVirt's API that this program has."""
-    types = Types(release)
+    rules = rules_of(release)
     kinds = _without_fields()
-    vm, vmi = _schema_of(types.vm), _schema_of(types.vmi)
+    vm, vmi = _schema_of(rules.vm), _schema_of(rules.vmi)
     schemas = {
         (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
         (names.KUBEVIRT_GROUP, fields.MACHINE): vmi,
         (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", vmi),
         ("pool.kubevirt.io", "VirtualMachinePool"): _holder("virtualMachineTemplate", vm),
-        **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in types.by_kind.items()},
+        **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in rules.by_kind.items()},
     }
     for (group, kind), schema in schemas.items():
         known = kinds[group][kind]

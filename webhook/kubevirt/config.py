@@ -38,7 +38,7 @@ from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release, declare, detect, release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
-from webhook.kubevirt.types.views import KubeVirt, KubeVirtStatus
+from webhook.kubevirt.types.views import KubeVirt
 
 _CONFIGURATION: Final = Struct(
     **members(STRING_POINTER, "evictionStrategy vmRolloutStrategy"),
@@ -209,11 +209,10 @@ class ClusterConfig:
         Raises:
             InputError: its configuration is malformed.
         """
-        status = kubevirt.status or KubeVirtStatus()
-        named = release or detect(*status.versions, definitions)
+        named = release or detect(*kubevirt.versions, definitions)
         read = cls.of(
             kubevirt.spec.configuration if kubevirt.is_in_use and kubevirt.spec else None,
-            status.default_architecture or AMD64,
+            (kubevirt.status.default_architecture if kubevirt.status else None) or AMD64,
             rules_of(named or release_of(NEWEST.release.version, definitions)),
         )
         even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
@@ -315,7 +314,7 @@ class KubeVirtInstall:
             release = declared and declare(declared, None, definitions)
             return cls(frozenset(), ClusterConfig.of(None, rules=rules_of(release))) if release else None
         namespaces = frozenset(each.meta.namespace or "" for each in objects)
-        release = declared and declare(declared, detect(*versions_of(kubevirt), definitions), definitions)
+        release = declared and declare(declared, detect(*kubevirt.versions, definitions), definitions)
         try:
             return cls(namespaces, ClusterConfig.of_kubevirt(kubevirt, release, definitions))
         except InputError as error:
@@ -326,11 +325,6 @@ def find_in_use(kubevirts: Iterable[KubeVirt]) -> KubeVirt | None:
     """The KubeVirt object that KubeVirt's operator has taken up, else the first one; None where there is none."""
     objects = tuple(kubevirts)
     return next((each for each in objects if each.is_in_use), objects[0] if objects else None)
-
-
-def versions_of(kubevirt: KubeVirt) -> tuple[str, str, str]:
-    """The versions that KubeVirt's operator has written into the object, as `detect` takes them."""
-    return (kubevirt.status or KubeVirtStatus()).versions
 
 
 class InstallReader:
@@ -376,7 +370,7 @@ class InstallReader:
     @property
     def _knows_definitions(self) -> bool:
         kubevirt = find_in_use(self._objects)
-        return not self._learns or kubevirt is None or versions_of(kubevirt) == self._learned_at
+        return not self._learns or kubevirt is None or kubevirt.versions == self._learned_at
 
     def _build(self) -> None:
         definitions = self._definitions if self._knows_definitions else None

@@ -21,24 +21,26 @@ from webhook.kubevirt.go_json.structs import (
 )
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases import release as releases
-from webhook.kubevirt.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES, Capability
+from webhook.kubevirt.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types import core
 
 
-class Types:
-    """The types of one release: whole objects, instancetypes and preferences of both scopes.
-
-    Args:
-        release: of KubeVirt.
+class Rules:
+    """What a rule has to know of the release whose rule it is; made once for each release.
 
     Attributes:
+        release: the release.
+        vm: the type of whole VMs, as ``vmi``, ``instancetype`` and ``preference`` are those of theirs.
         by_kind: the types of the four kinds of instancetypes and preferences.
+        has: whether the release has a capability.
     """
 
-    __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")
+    __slots__ = ("by_kind", "has", "instancetype", "preference", "release", "vm", "vmi")
 
     def __init__(self, release: Release) -> None:
+        self.release: Final = release
+        self.has: Final = release.has
         # What the release writes otherwise, by paths below ``spec``, each of which is of one kind alone.
         formats: dict[str, Shape] = {}
         if not release.has(OMITS_ZERO_BLOCK_SIZES):
@@ -65,26 +67,6 @@ def _type_in(release: Release, shape: Struct, formats: Mapping[str, Shape], *kin
     return replace_fields(shape, {f"spec.{path}": change for path, change in {**formats, **unknown}.items()})
 
 
-class Rules:
-    """What a rule has to know of the release whose rule it is; made once for each release.
-
-    Attributes:
-        release: the release.
-        types: the types of the objects that it reads and writes.
-    """
-
-    __slots__ = ("_capabilities", "release", "types")
-
-    def __init__(self, release: Release) -> None:
-        self.release: Final = release
-        self.types: Final = Types(release)
-        self._capabilities: Final = release.capabilities
-
-    def has(self, capability: Capability) -> bool:
-        """Whether the release has a capability."""
-        return capability in self._capabilities
-
-
 @lru_cache(maxsize=64)
 def rules_of(release: Release) -> Rules:
     """The rules of a release."""
@@ -100,7 +82,7 @@ def read_vm(vm: Any, rules: Rules = NEWEST) -> Json:
     Raises:
         InputError: it is malformed.
     """
-    return _with_template(decode(rules.types.vm, vm))
+    return _with_template(decode(rules.vm, vm))
 
 
 def share_vm(vm: Any, rules: Rules) -> Json:
@@ -110,7 +92,7 @@ def share_vm(vm: Any, rules: Rules) -> Json:
         InputError: it is malformed.
     """
     check_size(vm)
-    return _with_template(share(rules.types.vm, vm))
+    return _with_template(share(rules.vm, vm))
 
 
 def _with_template(vm: Json) -> Json:

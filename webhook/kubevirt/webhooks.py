@@ -381,7 +381,7 @@ def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     Raises:
         InputError: it is malformed.
     """
-    spec = decode(rules.types.instancetype, given)["spec"]
+    spec = decode(rules.instancetype, given)["spec"]
     percent, causes = spec["memory"].get("overcommitPercent", 0), []
     if not 0 <= percent <= 100:
         text = f"{_OVERCOMMIT} '{percent}': must be in range between 0 and 100."
@@ -399,7 +399,7 @@ def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     Raises:
         InputError: it is malformed.
     """
-    spec = decode(rules.types.preference, given)["spec"]
+    spec = decode(rules.preference, given)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
     wanted = preferences.preferred_topology(spec)
     if wanted is None:

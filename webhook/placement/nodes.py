@@ -348,9 +348,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tolerated:
-    """The taints that some tolerations cover, as `is_tolerated` evaluates them, by look-up instead of comparison.
+    """The taints that some tolerations cover: no effect covers all effects, no key all keys, no operator means Equal.
 
-    Taints and tolerations may both be thousands.
+    Gt and Lt cover nothing, as in the API server's own default: the feature is behind a gate that is closed. Taints and
+    tolerations may both be thousands, so they are looked up instead of compared.
 
     Args:
         tolerations: the tolerations of a pod or a VMI.

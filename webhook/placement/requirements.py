@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.errors import quote
-from webhook.k8s.types.scheduling import Taint, Toleration, is_tolerated
+from webhook.k8s.types.scheduling import Taint, Toleration
 from webhook.k8s.types.selectors import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -27,7 +27,7 @@ from webhook.k8s.types.selectors import (
     Term,
     integer,
 )
-from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, format_amount
+from webhook.placement.nodes import CORDON, CPU_VENDOR, HOSTNAME, KVM_DEVICE, Node, Tolerated, format_amount
 
 
 class Origin:
@@ -183,10 +183,11 @@ class Untainted(Requirement, frozen=True, gc=False):
 
     def tolerates(self, taint: Taint) -> bool:
         """Whether one of the tolerations covers a taint."""
-        return is_tolerated(taint, self.tolerations)
+        return Tolerated(self.tolerations).covers(taint)
 
     def _unmet(self, node: Node) -> Iterable[str]:
-        return (f"has the taint {taint}" for taint in node.taints if not self.tolerates(taint))
+        tolerated = Tolerated(self.tolerations)
+        return (f"has the taint {taint}" for taint in node.taints if not tolerated.covers(taint))
 
 
 class Uncordoned(Requirement, frozen=True, gc=False):
@@ -199,7 +200,7 @@ class Uncordoned(Requirement, frozen=True, gc=False):
     @property
     def is_waived(self) -> bool:
         """Whether cordoned nodes fit as well."""
-        return is_tolerated(CORDON, self.tolerations)
+        return Tolerated(self.tolerations).covers(CORDON)
 
     def _unmet(self, node: Node) -> Iterable[str]:
         return ("is cordoned",) if node.unschedulable and not self.is_waived else ()

@@ -202,7 +202,7 @@ def test_quantities_that_are_canonical_at_a_glance_are() -> None:
 def test_both_ways_write_what_kubevirt_was_given() -> None:
     shared = 0
     for case in read(FILE):
-        for key, shape in (("vm", NEWEST.types.vm), ("vmi", NEWEST.types.vmi)):
+        for key, shape in (("vm", NEWEST.vm), ("vmi", NEWEST.vmi)):
             if key in case.given:
                 written(shape, case.given[key])
                 shared += 1
@@ -212,7 +212,7 @@ def test_both_ways_write_what_kubevirt_was_given() -> None:
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data(), anything)
 def test_both_ways_write_whatever_is_in_it(data: st.DataObject, new: Any) -> None:
-    written(NEWEST.types.vm, replaced(WHOLE, data, new))
+    written(NEWEST.vm, replaced(WHOLE, data, new))
 
 
 HALF = MAX_VALUES // 2
@@ -251,7 +251,7 @@ def test_what_is_nested_deeply_is_counted() -> None:
     assert is_too_large(deep(MAX_VALUES + 1))
 
 
-SHAPE = NEWEST.types.instancetype
+SHAPE = NEWEST.instancetype
 
 
 def remembered(value: Any) -> Any:

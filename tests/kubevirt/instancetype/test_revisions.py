@@ -121,7 +121,7 @@ def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
     assert not is_captured(meta(LABELS, OWNER), kind, version)
     # Those of older versions are captured too.
     assert is_captured(meta(LABELS, OWNER), KIND, "instancetype.kubevirt.io/v1alpha2")
-    assert set(NEWEST.types.by_kind) == KINDS
+    assert set(NEWEST.by_kind) == KINDS
 
 
 NEITHER: list[Any] = [b"", b"{", {"unknown": 1}, {"cpu": {"guest": "four"}}, [], b"[" * 2000]

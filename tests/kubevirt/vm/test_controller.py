@@ -11,8 +11,9 @@ from tests.kubevirt.plain import build_vmi, run_round
 from tests.kubevirt.samples import among, instancetype, preference, revision, vm
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
-from webhook.kubevirt.vm.controller import Built, Synced
+from webhook.kubevirt.vm.controller import Built
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
 OBJECTS = [instancetype(annotations={"i": "1"}), preference(preferredSubdomain="x")]
@@ -22,7 +23,7 @@ def built_vmi(given: Json, *objects: Json) -> Json:
     return build_vmi(given, among(objects))
 
 
-def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Synced, Built]:
+def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Json, Store, Built]:
     return run_round(given, among([*OBJECTS, *objects]), ClusterConfig.of(configuration))
 
 
@@ -79,36 +80,36 @@ def test_a_vm_that_waits_for_one_from_elsewhere_is_a_migration_target(strategy: 
 
 
 def test_capturing() -> None:
-    result, built = synced(vm(**BOTH))
+    result, store, built = synced(vm(**BOTH))
     names = ["vm-u1-v1beta1-u-1", "vm-linux-v1beta1-u-1"]
-    assert [item["metadata"]["name"] for item in result.revisions] == names
-    assert result.vm["status"] == {
+    assert [item["metadata"]["name"] for item in store.created] == names
+    assert result["status"] == {
         "instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": names[0]}},
         "preferenceRef": {"name": "linux", "controllerRevisionRef": {"name": names[1]}},
     }
     # As upstream, the instancetype's annotations leak into the VM in memory.
-    assert result.vm["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
+    assert result["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
     assert built.to_json()["spec"]["subdomain"] == "x"
     # A policy that there is not captures nothing.
-    assert synced(vm(**BOTH), **expanding("some"))[0].revisions == []
+    assert synced(vm(**BOTH), **expanding("some"))[1].created == []
 
 
 def test_another_name_or_policy_or_revision_is_noted() -> None:
     given = vm(instancetype={"name": "u1", "inferFromVolumeFailurePolicy": "Ignore"})
     given["status"] = {"instancetypeRef": {"name": "u0", "controllerRevisionRef": {"name": "old"}}}
     old = revision("old", instancetype(name="u0"), "u0")
-    assert synced(given, old)[0].vm["status"]["instancetypeRef"] == {
+    assert synced(given, old)[0]["status"]["instancetypeRef"] == {
         "name": "u1",
         "inferFromVolumeFailurePolicy": "Ignore",
         "controllerRevisionRef": {"name": "vm-u1-v1beta1-u-1"},
     }
     given["spec"]["instancetype"]["revisionName"] = "old"
-    assert synced(given, old)[0].vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": "old"}
+    assert synced(given, old)[0]["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": "old"}
     # Beside a revision of the same name.
     same = revision("vm-u1-v1beta1-u-1", instancetype(annotations={"i": "1"}), "u1")
     other = revision("vm-u1-v1beta1-u-1", instancetype(cpu={"guest": 9}), "u1")
     given = vm(instancetype={"name": "u1"})
-    assert synced(given, same)[0].revisions == []
+    assert synced(given, same)[1].created == []
     with pytest.raises(Rejection, match="found existing ControllerRevision with unexpected data: vm-u1-v1beta1-u-1"):
         synced(given, other)
 

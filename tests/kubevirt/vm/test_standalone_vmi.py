@@ -92,7 +92,7 @@ def test_what_is_given_stays_as_it_is() -> None:
         for _ in range(2):
             with suppress(Rejection):
                 answers.append(standalone_vmi.fill(one.vmi, one.found, one.case.configuration))
-        shape = one.case.configuration.rules.types.vmi
+        shape = one.case.configuration.rules.vmi
 
         assert (one.vmi, list(one.found.values())) == given, one.case.id
         assert answers[:1] == answers[1:], one.case.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook.k8s.types.meta import View
@@ -71,25 +70,6 @@ class Toleration(View, frozen=True):
     operator: str | None = None
     value: str | None = None
     effect: str | None = None
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint: no effect covers all effects, no key all keys, no operator means Equal.
-
-    Gt and Lt cover nothing, as in the API server's own default: the feature is behind a gate that is closed.
-    """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in {None, "", EQUAL}:
-        return (toleration.value or "") == (taint.value or "")
-    return toleration.operator == EXISTS
-
-
-def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any of them covers a taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 class TopologySpreadConstraint(View, frozen=True):

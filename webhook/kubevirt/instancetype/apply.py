@@ -157,33 +157,28 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
         Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    decoded, _ = _expand(vm, get, configuration, traced=False)
-    return encode(configuration.rules.types.vm, decoded)
+    return explain_expansion(vm, get, configuration, traced=False)[0]
 
 
-def explain_expansion(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
-    """What `expand` returns, and the origin of each of its leaves by the leaf's path.
+def explain_expansion(
+    vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS, *, traced: bool = True
+) -> tuple[Json, dict[str, Origin]]:
+    """What `expand` returns, and the origin of each of its leaves by the leaf's path; none unless ``traced``.
 
     Raises:
         Rejection: as of `expand`, and `Conflicts` too.
         InputError: an object is malformed.
     """
-    decoded, origins = _expand(vm, get, configuration, traced=True)
-    expanded = encode(configuration.rules.types.vm, decoded)
-    return expanded, origins.by_path(expanded)
-
-
-def _expand(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
     rules = configuration.rules
     decoded = read_vm(vm, rules)
     # Watching copies the whole VM at every change.
-    before = Origins(decoded, given=vm) if traced else Origins({})
-    if not any(matcher.field in decoded["spec"] for matcher in MATCHERS):
-        return decoded, before
-    instancetype, preference = (matcher.find_spec(decoded, get, rules) for matcher in MATCHERS)
-    decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)
-    origins.inherit(before)
-    return decoded, origins
+    origins = before = Origins(decoded, given=vm) if traced else Origins({})
+    if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
+        instancetype, preference = (matcher.find_spec(decoded, get, rules) for matcher in MATCHERS)
+        decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)
+        origins.inherit(before)
+    expanded = encode(rules.vm, decoded)
+    return expanded, origins.by_path(expanded) if traced else {}
 
 
 def resolve_matchers(

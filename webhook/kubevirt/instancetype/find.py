@@ -43,7 +43,7 @@ class Matcher:
 
     def shape(self, rules: Rules) -> Struct:
         """The type of what it names."""
-        return rules.types.by_kind[self.cluster]
+        return rules.by_kind[self.cluster]
 
     def name_annotation(self, kind: str) -> str:
         """The annotation of VMIs by which KubeVirt says what they were made with."""

@@ -38,7 +38,7 @@ from webhook.kubevirt.go_json.structs import (
 )
 from webhook.kubevirt.rejection import Get, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import READS_ALPHA_REVISIONS
-from webhook.kubevirt.rules import NEWEST, Rules, Types
+from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types.core import METADATA
 
 VERSIONS: Final = ("instancetype.kubevirt.io/v1alpha1", "instancetype.kubevirt.io/v1alpha2")
@@ -67,17 +67,17 @@ _PREFERENCE: Final[Mapping[str, Shape | None]] = {
 
 
 @lru_cache(maxsize=64)
-def shape_of(kind: str, version: str, types: Types) -> Struct:
+def shape_of(kind: str, version: str, rules: Rules) -> Struct:
     """The type of an object of a kind of either scope in an older version, one of `VERSIONS`."""
     is_preference = "Preference" in kind
     changes = dict(_PREFERENCE if is_preference else _INSTANCETYPE)
     if is_preference and version == VERSIONS[0]:
         changes["volumes"] = None
-    current = types.preference if is_preference else types.instancetype
+    current = rules.preference if is_preference else rules.instancetype
     return replace_fields(current, {f"spec.{path}": change for path, change in changes.items()})
 
 
-def _read_spec_revision(data: Json, types: Types) -> Json | None:
+def _read_spec_revision(data: Json, rules: Rules) -> Json | None:
     """The whole object of which the oldest revisions hold the spec alone, of v1alpha1; None where this is not one.
 
     KubeVirt tries a preference first, and takes neither if a member is unknown.
@@ -90,7 +90,7 @@ def _read_spec_revision(data: Json, types: Types) -> Json | None:
     except (binascii.Error, ValueError, RecursionError):
         return None
     for kind, name in _NAMES.items():
-        shape = shape_of(kind, VERSIONS[0], types)
+        shape = shape_of(kind, VERSIONS[0], rules)
         whole = {"kind": kind, "metadata": {"name": name}, "spec": spec}
         try:
             if is_known(shape, whole):
@@ -145,7 +145,7 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
             "labels": {f"{PREFIX}{key}": value for key, value in labels.items()},
             "ownerReferences": [owner_reference(vm)],
         },
-        "data": encode(rules.types.by_kind[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
+        "data": encode(rules.by_kind[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
         "revision": 0,
     }
 
@@ -168,7 +168,7 @@ def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
         InputError: it is malformed.
     """
     read = content(revision, rules)
-    if read is None or rules.types.by_kind[read["kind"]] is not shape:
+    if read is None or rules.by_kind[read["kind"]] is not shape:
         actual = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
         raise Rejection(f"unexpected type in ControllerRevision: {actual}")
     return read
@@ -191,20 +191,20 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
         return None
     if rules.has(READS_ALPHA_REVISIONS) and isinstance(data, dict):
         kind, version = data.get("kind"), data.get("apiVersion")
-        if version in VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
-            return decode(shape_of(kind, version, rules.types), data, where, quoting=False)
-        if (older := _read_spec_revision(data, rules.types)) is not None:
+        if version in VERSIONS and isinstance(kind, str) and kind in rules.by_kind:
+            return decode(shape_of(kind, version, rules), data, where, quoting=False)
+        if (older := _read_spec_revision(data, rules)) is not None:
             return older
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     missing = "" if kind and version else "apiVersion" if kind else "Kind"
     if missing:
         raise Rejection(f"{_UNREADABLE}Object '{missing}' is missing")
-    if kind not in rules.types.by_kind or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
+    if kind not in rules.by_kind or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
         raise Rejection(f"{_UNREADABLE}it is not an instancetype or preference")
     if version != API_VERSION:
         raise Rejection(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
-    return decode(rules.types.by_kind[kind], data, where, quoting=False)
+    return decode(rules.by_kind[kind], data, where, quoting=False)
 
 
 def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
@@ -220,8 +220,8 @@ def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
     if read is None:
         raise Rejection("unexpected type: <nil>")
     # Both scopes have the same type of spec.
-    shape, expected = rules.types.by_kind[read["kind"]], made["data"]
-    if rules.types.by_kind[expected["kind"]] is not shape:
+    shape, expected = rules.by_kind[read["kind"]], made["data"]
+    if rules.by_kind[expected["kind"]] is not shape:
         return False
     return _by_value(encode(shape, read)["spec"]) == _by_value(expected["spec"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,15 +9,7 @@ from typing import Final
 
 from webhook.kubevirt.releases import capabilities as versions
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.capabilities import (
-    CAPABILITIES,
-    OPENS_BETA_GATES,
-    Capability,
-    Version,
-    is_reached,
-    parse_version,
-    releases,
-)
+from webhook.kubevirt.releases.capabilities import CAPABILITIES, OPENS_BETA_GATES, Capability, Version, parse_version
 from webhook.kubevirt.releases.fields import Definitions
 
 
@@ -28,11 +19,14 @@ class Release:
 
     Attributes:
         version: of a version newer than any known one its own, with the newest rules.
+        rules_version: the version whose rules count: of a newer one than the known ones what is known of the unreleased
+            one.
         capabilities: those that it has.
         definitions: what the cluster's CustomResourceDefinitions know; None: the tables of the version count.
     """
 
     version: Version
+    rules_version: Version
     capabilities: frozenset[Capability]
     definitions: Definitions | None = None
 
@@ -44,11 +38,6 @@ class Release:
         """The paths below ``spec`` of a kind that the cluster does not know, though rules here do."""
         table = fields.unknown_fields(self.rules_version, kind)
         return table if self.definitions is None else self.definitions.unknown_fields(kind, table)
-
-    @property
-    def rules_version(self) -> Version:
-        """The version whose rules count: of a newer one than the known ones what is known of the unreleased one."""
-        return _rules_version(self.version)
 
     @property
     def is_newer(self) -> bool:
@@ -72,15 +61,10 @@ class Release:
 
 
 @lru_cache(maxsize=64)
-def _rules_version(version: Version) -> Version:
-    return min(version, versions.UNRELEASED) if version.line > versions.NEWEST.line else version
-
-
-@lru_cache(maxsize=64)
 def release_of(version: Version, definitions: Definitions | None = None) -> Release:
     """The release of a version, in a cluster with such definitions."""
-    known = _rules_version(version)
-    return Release(version, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)), definitions)
+    known = min(version, versions.UNRELEASED) if version.line > versions.NEWEST.line else version
+    return Release(version, known, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)), definitions)
 
 
 NEWEST: Final = release_of(versions.NEWEST)
@@ -125,43 +109,31 @@ def declare(version: Version, named: Release | None, definitions: Definitions | 
 # The gate of the queue in which migrations wait by their priority.
 MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
 
-
-def _firsts(written: Mapping[str, str]) -> Mapping[str, tuple[Version, ...]]:
-    """The first releases of a change, by the gate that it is about."""
-    return {gate: releases(first) for gate, first in written.items()}
-
-
 # The first releases that know a gate which not all of them know.
-_KNOWN: Final = _firsts(
-    {
-        "ConfigurableHypervisor": "1.8.0",
-        "CrossArchitectureVirtualization": "1.9.0",
-        "IOMMUFD": "1.9.0",
-        MIGRATION_QUEUE: "1.7.0",
-    }
-)
+_KNOWN: Final = {
+    "ConfigurableHypervisor": Version(1, 8, 0),
+    "CrossArchitectureVirtualization": Version(1, 9, 0),
+    "IOMMUFD": Version(1, 9, 0),
+    MIGRATION_QUEUE: Version(1, 7, 0),
+}
 # The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
-_BETA: Final = _firsts(
-    {
-        "DecentralizedLiveMigration": "1.10.0",
-        "DeclarativeHotplugVolumes": "1.9.0",
-        "GPUsWithDRA": "1.9.0",
-        "HostDevicesWithDRA": "1.9.0",
-        "ImageVolume": "1.7.0",
-        MIGRATION_QUEUE: "1.8.0",
-        "VmiMemoryOverheadReport": "1.9.0",
-        "WorkloadEncryptionSEV": "1.9.0",
-    }
-)
-_GENERALLY_AVAILABLE: Final = _firsts(
-    {
-        MIGRATION_QUEUE: "1.9.0",
-        "PanicDevices": "1.9.0",
-        "LibvirtHooksServerAndClient": "1.10.0",
-        "VideoConfig": "1.9.0",
-        "VmiMemoryOverheadReport": "1.10.0",
-    }
-)
+_BETA: Final = {
+    "DecentralizedLiveMigration": Version(1, 10, 0),
+    "DeclarativeHotplugVolumes": Version(1, 9, 0),
+    "GPUsWithDRA": Version(1, 9, 0),
+    "HostDevicesWithDRA": Version(1, 9, 0),
+    "ImageVolume": Version(1, 7, 0),
+    MIGRATION_QUEUE: Version(1, 8, 0),
+    "VmiMemoryOverheadReport": Version(1, 9, 0),
+    "WorkloadEncryptionSEV": Version(1, 9, 0),
+}
+_GENERALLY_AVAILABLE: Final = {
+    MIGRATION_QUEUE: Version(1, 9, 0),
+    "PanicDevices": Version(1, 9, 0),
+    "LibvirtHooksServerAndClient": Version(1, 10, 0),
+    "VideoConfig": Version(1, 9, 0),
+    "VmiMemoryOverheadReport": Version(1, 10, 0),
+}
 
 
 # Every review of a migration asks for the same few.
@@ -172,9 +144,9 @@ def is_open(release: Release, gate: str, enabled: AbstractSet[str], disabled: Ab
     What ``developerConfiguration.featureGates`` enables counts more than what ``disabledFeatureGates`` disables.
     """
     version = release.rules_version
-    if gate in _KNOWN and not is_reached(_KNOWN[gate], version):
+    if version < _KNOWN.get(gate, version):
         return False
-    if gate in enabled or is_reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
+    if gate in enabled or (gate in _GENERALLY_AVAILABLE and version >= _GENERALLY_AVAILABLE[gate]):
         return True
-    in_beta = release.has(OPENS_BETA_GATES) and is_reached(_BETA.get(gate, ()), version)
-    return in_beta and gate not in disabled
+    in_beta = gate in _BETA and version >= _BETA[gate]
+    return in_beta and release.has(OPENS_BETA_GATES) and gate not in disabled

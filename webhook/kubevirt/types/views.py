@@ -174,11 +174,6 @@ class KubeVirtStatus(View, frozen=True):
     target_kube_virt_version: str | None = None
     operator_version: str | None = None
 
-    @property
-    def versions(self) -> tuple[str, str, str]:
-        """The versions by which `webhook.kubevirt.releases.release.detect` finds the release, in its order."""
-        return (self.observed_kube_virt_version or "", self.target_kube_virt_version or "", self.operator_version or "")
-
 
 class KubeVirt(Object, frozen=True):
     """A KubeVirt object (kubevirt.io/v1): the cluster's installation and its configuration."""
@@ -190,6 +185,16 @@ class KubeVirt(Object, frozen=True):
     def is_in_use(self) -> bool:
         """Whether KubeVirt's operator has taken the object up; KubeVirt ignores the configuration of any other."""
         return bool(self.status and self.status.phase)
+
+    @property
+    def versions(self) -> tuple[str, str, str]:
+        """The versions by which `webhook.kubevirt.releases.release.detect` finds the release, in its order."""
+        found = self.status or KubeVirtStatus()
+        return (
+            found.observed_kube_virt_version or "",
+            found.target_kube_virt_version or "",
+            found.operator_version or "",
+        )
 
 
 class UnstructuredVm(Unstructured, frozen=True):

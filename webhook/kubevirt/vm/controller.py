@@ -46,7 +46,7 @@ class Built:
 
     def to_json(self) -> Json:
         """The VMI as KubeVirt writes it, plain JSON."""
-        return encode(self.rules.types.vmi, self.vmi)
+        return encode(self.rules.vmi, self.vmi)
 
 
 def _copy_template(vm: Json) -> Json:
@@ -106,21 +106,6 @@ def _while(step: str) -> Iterator[None]:
         raise Rejection(f"error encountered while {step}: {rejection.what}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
-    """What a round left.
-
-    Attributes:
-        vm: the VM with references to revisions in its status, or expanded; plain JSON.
-        revisions: ControllerRevisions to create.
-        deleted: the names of ControllerRevisions to delete.
-    """
-
-    vm: Json
-    revisions: Sequence[Json]
-    deleted: Sequence[str] = ()
-
-
 class Round:
     """One round over one VM.
 
@@ -129,6 +114,9 @@ class Round:
         get: looks instancetypes, preferences and revisions up.
         configuration: the cluster's.
         earlier: the origins of the VM's fields, where they are known; None: the user set all.
+
+    Attributes:
+        store: the ControllerRevisions that the round creates and deletes.
 
     Raises:
         InputError: the VM is malformed.
@@ -142,11 +130,14 @@ class Round:
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
-        self._store: Final = Store(get)
+        self.store: Final = Store(get)
         self._configuration: Final = configuration
 
-    def sync(self) -> Synced:
+    def sync(self) -> Json:
         """Find what the matchers name, then capture it or expand the VM, as the cluster's reference policy says.
+
+        Returns:
+            the VM with references to revisions in its status, or expanded; plain JSON.
 
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
@@ -155,7 +146,7 @@ class Round:
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
-            specs = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
+            specs = [matcher.find_spec(vm, self.store.get, self._rules) for matcher in MATCHERS]
             captured = [name for matcher in MATCHERS if (name := matcher.captured_name(vm))]
             if policy == "expandAll" or (policy == "expand" and not captured):
                 self._expand(specs, captured)
@@ -165,9 +156,7 @@ class Round:
                         references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
                     vm["status"].update({key: each for key, each in references.items() if each is not None})
                 self._upgrade()
-        return Synced(
-            encode(self._rules.types.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted)
-        )
+        return encode(self._rules.vm, self._vm)
 
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`.
@@ -178,7 +167,7 @@ class Round:
             InputError: an object is malformed.
         """
         vm, rules, configuration = self._vm, self._rules, self._configuration
-        preference = PREFERENCE_MATCHER.find_spec(vm, self._store.get, rules)
+        preference = PREFERENCE_MATCHER.find_spec(vm, self.store.get, rules)
         vmi = _copy_template(vm)
         spec, origins = vmi["spec"], Origins(vmi if traced else {})
         _complete(vmi, vm)
@@ -189,7 +178,7 @@ class Round:
         origins.note(Origin.KUBEVIRT)
         defaults.network_interface(spec, configuration)
         origins.note(configuration.origin("network_interface"))
-        instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self._store.get, rules)
+        instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self.store.get, rules)
         annotations = vmi["metadata"]["annotations"]
         for matcher in MATCHERS:
             if matcher.field in vm["spec"]:
@@ -215,7 +204,7 @@ class Round:
         self._origins = origins
         for name in captured:
             try:
-                self._store.delete(self._namespace, name)
+                self.store.delete(self._namespace, name)
             except NotFound as missing:
                 raise Rejection(
                     f"error encountered cleaning controllerRevision {name} after successfully expanding VirtualMachine "
@@ -231,7 +220,7 @@ class Round:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
         for matcher, name in upgraded:
             with suppress(NotFound):
-                self._store.delete(self._namespace, matcher.captured_name(self._vm))
+                self.store.delete(self._namespace, matcher.captured_name(self._vm))
             self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
 
     def _upgrade_revision(self, matcher: Matcher) -> str:
@@ -239,14 +228,14 @@ class Round:
         name = matcher.captured_name(self._vm)
         if not name or matcher.field not in self._vm["spec"]:
             return ""
-        before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
+        before = get_required(self.store.get, "ControllerRevision", self._namespace, name)
         if revisions.label(before, "object-version") == revisions.VERSION:
             return ""
         held = revisions.content(before, self._rules)
         if held is None:
             raise Crash(f"the ControllerRevision {name} is empty, on which KubeVirt would crash; delete it")
         made = revisions.capture(self._vm, held, self._rules)
-        self._store.create(made)
+        self.store.create(made)
         return str(made["metadata"]["name"])
 
     def _reference(self, matcher: Matcher) -> Json | None:
@@ -273,14 +262,14 @@ class Round:
         """Make the revision of the live object, unless it is there; its name."""
         if not self._rules.has(STORES_MATCHERS_WITHOUT_KIND) and not self._vm["spec"][matcher.field].get("kind"):
             raise Rejection(f"got unexpected kind in {matcher.title}: ")
-        live = matcher.live(self._vm, self._store.get, self._rules)
+        live = matcher.live(self._vm, self.store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
             self._check(live["spec"])
         made = revisions.capture(self._vm, live, self._rules)
         name: str = made["metadata"]["name"]
-        stored = self._store.get("ControllerRevision", self._namespace, name)
+        stored = self.store.get("ControllerRevision", self._namespace, name)
         if stored is None:
-            self._store.create(made)
+            self.store.create(made)
         elif not revisions.holds(stored, made, self._rules):
             raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
         return name

@@ -98,7 +98,7 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         given["metadata"]["generation"] = 1
     with _denying(Stage.VM_WEBHOOK):
         _check(webhooks.amend_vm(given, seen.get, new_uuid, configuration, old, origins.note))
-        amended = encode(rules.types.vm, given)
+        amended = encode(rules.vm, given)
         _check(webhooks.evaluate_vm(read_vm(amended, rules), seen.get, configuration))
     named = _find_named(read_vm(amended, rules), volumes, seen)
     with _denying(Stage.CONTROLLER):
@@ -116,7 +116,7 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
         CreationDenied: KubeVirt would not create it.
         InputError: the VMI is malformed.
     """
-    decoded = decode(configuration.rules.types.vmi, vmi)
+    decoded = decode(configuration.rules.vmi, vmi)
     stored, by_path = _store(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
     return Created(stored, by_path, {})
 
@@ -189,6 +189,6 @@ def _store(
     with _denying(Stage.VMI_WEBHOOK):
         webhooks.mutate_vmi(vmi, configuration, new_uuid, origins.note)
     # The VMI that virt-controller sends is read again by the webhook: what was computed loses its format there.
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     stored = encode(shape, encode(shape, vmi))
     return stored, origins.by_path(stored)

@@ -29,15 +29,7 @@ _ABSENT: Final = object()
 
 
 class Incomparable(Exception):  # noqa: N818 - a state of affairs
-    """A VM and its VMI say nothing about each other.
-
-    Args:
-        why: the cause as a clause.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
+    """A VM and its VMI say nothing about each other; the text is the cause, a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +90,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
 
 
 def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
-    shape = configuration.rules.types.vmi
+    shape = configuration.rules.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
     machine = read_vm(vm, configuration.rules)
     _check(machine["metadata"], read["metadata"])

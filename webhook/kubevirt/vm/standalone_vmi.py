@@ -44,7 +44,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
         Cause: a requirement is not met, or a spread of CPUs does not divide.
     """
     rules = configuration.rules
-    shape = rules.types.vmi
+    shape = rules.vmi
     structs.check_size(vmi)
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     before = structs.share(shape, vmi)

@@ -189,7 +189,7 @@ def _expand(
     if lookups.passed_over:
         findings.note(instancetypes.not_expanded_architecture, warn=True)
         return None
-    shape = lookups.rules.types.vm
+    shape = lookups.rules.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
     preferences.storage_class(owner.preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:

@@ -19,7 +19,7 @@ from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
-from webhook.placement.index import NodeIndex, SuggestedSelector, suggest_selectors
+from webhook.placement.index import NodeIndex, SuggestedSelector
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
@@ -623,4 +623,4 @@ def _selectors(asked: _Subject) -> tuple[SuggestedSelector, ...]:
     eligibility = asked.eligibility
     if len(alone) != len(asked.target.requirements):
         eligibility = asked.nodes.review(alone)
-    return suggest_selectors(asked.nodes, eligibility.bitset)
+    return asked.nodes.suggest_selectors(eligibility.bitset)
