@@ -469,11 +469,6 @@ class FidelitySettings(msgspec.Struct, frozen=True):
     sample: Annotated[int, Range(0, 1000), Setting(examples=[20])] = 0
     every_minutes: Annotated[float, Range(1, 1440), Setting(form=int)] = 10
 
-    @property
-    def every_seconds(self) -> float:
-        """Seconds between the beginnings of two rounds."""
-        return 60.0 * self.every_minutes
-
 
 class InstancetypeSettings(PolicySettings, frozen=True):
     """The instancetypes policy: default instancetypes and preferences, an allow-list, and early denials.
@@ -846,11 +841,6 @@ class DriftSettings(msgspec.Struct, frozen=True):
 
     every_minutes: Annotated[float, Range(0, 1440), Setting(form=int, examples=[30])] = 0
     policy_reports: bool = True
-
-    @property
-    def every_seconds(self) -> float:
-        """Seconds between the beginnings of two scans; 0: there is none."""
-        return 60.0 * self.every_minutes
 
 
 def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
