@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from base64 import b64encode
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -124,10 +124,9 @@ class ApiOfSecrets:
         self.status, self.body = status, body or json.dumps({"type": kind, "data": MINE}).encode()
         self.paths: list[str] = []
         self.now = 0.0
-        self.secrets = module.PullSecrets(self, lambda: self.now)
+        self.secrets = module.PullSecrets(cast("Any", self), lambda: self.now)
 
-    async def request(self, method: str, path: str, *_: Any, **__: Any) -> tuple[int, bytes]:
-        assert method == "GET"
+    async def get(self, path: str) -> tuple[int, bytes]:
         self.paths.append(path)
         if not self.status:
             raise ApiConnectionError("no connection")

@@ -16,12 +16,13 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
 from webhook.images.manifests import DOCKER_HUB
-from webhook.k8s.client.api import ApiConnectionError, Requests, is_segment
+from webhook.k8s.client.api import Transport, fetch, is_segment
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.lru import LruCache
 
 DOCKER_CONFIG_JSON: Final = "kubernetes.io/dockerconfigjson"
@@ -130,12 +131,12 @@ _MAX_KEPT: Final = 256
 Entries = list[tuple[str, RegistryCredentials]]
 
 
-class _PullSecret(msgspec.Struct):
+class _PullSecret(Object, frozen=True):
     type: str = ""
     data: dict[str, str] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_PullSecret).decode
+_SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, _PullSecret)
 
 
 class PullSecrets:
@@ -149,7 +150,7 @@ class PullSecrets:
         failures: Secrets that could not be read; the registry is then called without them.
     """
 
-    def __init__(self, api: Requests, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Transport, clock: Callable[[], float] = time.monotonic) -> None:
         self._api: Final = api
         self._clock: Final = clock
         self._kept: Final[LruCache[tuple[str, str], tuple[float, Entries]]] = LruCache(_MAX_KEPT)
@@ -170,13 +171,8 @@ class PullSecrets:
     async def _read(self, namespace: str, name: str) -> Entries:
         if not is_segment(namespace) or not is_segment(name):
             return []
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(name, safe='')}"
-        try:
-            status, body = await self._api.request("GET", path, seconds=_SECONDS)
-            secret = _decode(body) if status == 200 else None
-        except (ApiConnectionError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            secret = None
-        if secret is None:
+        secret = await fetch(self._api, _SECRETS, namespace, name, _SECONDS)
+        if not isinstance(secret, _PullSecret):
             self.failures += 1
             return []
         return entries_of(secret.type, secret.data or {})
