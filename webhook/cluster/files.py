@@ -17,7 +17,7 @@ import msgspec
 
 from webhook import facts, names
 from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, read_objects
-from webhook.cluster.scheduler_health import Waiting, WaitingPods, is_listed
+from webhook.cluster.scheduler_health import Waiting, WaitingPods
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.k8s.resources import LEASES, NAMESPACES, Resource
@@ -197,7 +197,7 @@ class FilesCluster(Cluster):
                 waiting.observe_waiting(Waiting.of(pod, created))
         for each in waiting.unchecked_pods(self._clock(), len(waiting)):
             vmi = self._view(ACTIVE_VMIS, each.namespace, each.vmi)
-            waiting.record_check(each.uid, listed=isinstance(vmi, ActiveVmi) and is_listed(each, vmi))
+            waiting.record_check(each, vmi if isinstance(vmi, ActiveVmi) else None)
         return waiting
 
     def _has_opted_in(self, name: str) -> bool:
