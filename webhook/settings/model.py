@@ -434,16 +434,6 @@ class SchedulingSettings(PolicySettings, frozen=True):
     schedulers: Annotated[Mapping[str, SchedulerSettings], DERIVED] = MappingProxyType({})
 
     @property
-    def looks_at_virtual_machines(self) -> bool:
-        """Whether anything may be written into VMs."""
-        return self.virtual_machines or self.spread_virtual_machines
-
-    @property
-    def looks_at_virtual_machine_instances(self) -> bool:
-        """Whether anything may be written into VMIs."""
-        return self.virtual_machine_instances or self.spread_virtual_machine_instances
-
-    @property
     def only_by_webhook(self) -> list[str]:
         """The schedulers that only this server ever chooses, sorted."""
         return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
