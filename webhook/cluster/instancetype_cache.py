@@ -91,7 +91,7 @@ class InstancetypeCache:
             return _list(copy, key)
         stored = copy.get(key.name, key.namespace)
         # One that the copy lacks may have been created a moment ago.
-        return NOT_READ if stored is None else _read(stored, key.resource)
+        return NOT_READ if stored is None else decode(stored.body, key.resource.view, key.resource.kind)
 
     def stop(self) -> None:
         """Watch nothing, until something is looked up again."""
@@ -119,7 +119,7 @@ def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
     """All objects of a namespace, in the order in which the API server lists them."""
     if not key.namespace or key.label or (entries := copy.contents.all_of(key.namespace)) is None:
         return NOT_READ
-    objects = [_read(entry, key.resource) for entry in entries]
+    objects = [decode(entry.body, key.resource.view, key.resource.kind) for entry in entries]
     return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ
 
 
@@ -132,7 +132,3 @@ def _entry(sent: _Sent) -> Entry | None:
     fields = {"metadata": named, "apiVersion": sent.api_version, "kind": sent.kind, "spec": spec}
     written = {key: value for key, value in fields.items() if value is not msgspec.UNSET}
     return Entry(body=msgspec.json.encode(written))
-
-
-def _read(entry: Entry, resource: Resource[Any]) -> object:
-    return decode(entry.body, resource.view, resource.kind)
