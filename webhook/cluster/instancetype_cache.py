@@ -68,9 +68,7 @@ class InstancetypeCache:
         copies: those that are watched, by the path of the kind.
     """
 
-    def __init__(
-        self, transport: Transport, start: Start, *, on_restore: OnRestore | None = None, clock: Clock = REAL_TIME
-    ) -> None:
+    def __init__(self, transport: Transport, start: Start, *, on_restore: OnRestore, clock: Clock = REAL_TIME) -> None:
         self._transport: Final = transport
         self._start: Final = start
         self._on_restore: Final = on_restore

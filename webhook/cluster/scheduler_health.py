@@ -377,7 +377,7 @@ class SchedulerMonitor:
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
-        on_restore: OnRestore | None = None,
+        on_restore: OnRestore = lambda _copy, _why: None,
         on_doubt: Callable[[], None] = lambda: None,
         clock: Clock = REAL_TIME,
     ) -> None:
