@@ -251,7 +251,7 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
             copy._put(copy.contents, decode(body), len(body))
-        assert len(copy) == count
+        assert len(copy.contents) == count
         return copy.contents.size
 
     gc.collect()

@@ -172,4 +172,4 @@ async def test_a_secret_is_kept_for_a_while_for_its_namespace_within_bounds() ->
     assert len(api.paths) == 3
     for number in range(600):
         await api.secrets.keyring("shop", (f"s{number}",))
-    assert len(api.secrets._kept) == 256
+    assert api.secrets._kept.weight == 256

@@ -315,9 +315,6 @@ class Reflector(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         return iter(self.contents)
 
-    def __len__(self) -> int:
-        return len(self.contents)
-
     @property
     def problem(self) -> str | None:
         """Why the copy is not being kept in step at the moment, as a clause; None if it is."""
