@@ -308,12 +308,10 @@ class PendingPod(Object, frozen=True):
     status: PendingPodStatus | None = None
 
     @property
-    def has_scheduled_condition(self) -> bool:
-        """Whether a scheduler, or the API server for a gated pod, has written a ``PodScheduled`` condition."""
-        status = self.status or PendingPodStatus()
-        return bool(status.nominated_node_name) or any(each.type == "PodScheduled" for each in status.conditions or ())
-
-    @property
     def is_unnoticed(self) -> bool:
         """Whether the pod waits for a scheduler that has not looked at it; none looks at one that is being deleted."""
-        return not (self.has_scheduled_condition or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))
+        if self.meta.deletion_timestamp or (self.spec and self.spec.node_name):
+            return False
+        # A scheduler, or the API server for a gated pod, writes a condition.
+        status = self.status or PendingPodStatus()
+        return not status.nominated_node_name and all(each.type != "PodScheduled" for each in status.conditions or ())
