@@ -27,9 +27,6 @@ class LruCache(Generic[K, V]):
         self._kept: Final[OrderedDict[K, V]] = OrderedDict()
         self.weight = 0
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def get(self, key: K) -> V | None:
         """The value of a key, which counts as used; None where there is none."""
         value = self._kept.get(key)

@@ -240,7 +240,8 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
     made: list[InstancetypeCache] = []
 
     async def kept() -> int:
-        catalog = InstancetypeCache(None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))  # type: ignore[arg-type]
+        parts: Any = (None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))
+        catalog = InstancetypeCache(*parts, on_restore=print)
         catalog.peek(ObjectKey(CLUSTER_INSTANCETYPES, "", "any"))
         (copy,) = catalog.copies.values()
         made.append(catalog)
@@ -250,7 +251,7 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
             copy._put(copy.contents, decode(body), len(body))
-        assert len(copy) == count
+        assert len(copy.contents) == count
         return copy.contents.size
 
     gc.collect()

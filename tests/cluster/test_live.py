@@ -72,8 +72,9 @@ class TestLiveObjects:
         case.server.answer(TYPE_PATH, broken, times=5)  # aiohttp itself tries a GET twice
         golden(why(await case.read(TYPE)).partition(" (")[0])
 
-    async def test_a_get_ends_by_itself(self, tmp_path: Path, golden: Golden) -> None:
-        async with live(tmp_path, get_seconds=0.05) as case:
+    async def test_a_get_ends_by_itself(self, tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.cluster.live.GET_SECONDS", 0.05)
+        async with live(tmp_path) as case:
             case.server.hang(TYPE_PATH)
             golden(why(await case.read(TYPE)))
 
@@ -131,8 +132,9 @@ class TestLiveVmis:
         assert (await case.read(key)).scheduler_name == scheduler
         assert case.peek(key) is NOT_READ
 
-    async def test_the_least_recently_used_are_forgotten(self, tmp_path: Path) -> None:
-        async with live(tmp_path, cached_vmis=2) as case:
+    async def test_the_least_recently_used_are_forgotten(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.cluster.live.CACHED_VMIS", 2)
+        async with live(tmp_path) as case:
             keys = [facts.VmiKey("demo", f"vm{i}", f"u{i}") for i in range(3)]
             for key in keys:
                 case.server.put(VMIS, key.name, "demo", metadata={"uid": key.uid})

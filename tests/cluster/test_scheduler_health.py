@@ -175,7 +175,8 @@ def waiting(*manifests: Json, since: float = 0.0, pods: WaitingPods | None = Non
 
 def check_all(pods: WaitingPods, now: float = OVERDUE, *, listed: bool = True) -> None:
     for each in pods.unchecked_pods(now, scheduler_health.MOST):
-        pods.record_check(each.uid, listed=listed)
+        own = {"metadata": {"uid": each.owner}, "status": {"activePods": {each.uid: "n"}}}
+        pods.record_check(each, msgspec.convert(own, ActiveVmi) if listed else None)
 
 
 def evidence(*manifests: Json, now: float = OVERDUE, namespace: str = "") -> str | None:
@@ -328,8 +329,11 @@ class TestBounds:
 )
 def test_a_pod_is_listed_by_the_vmi_that_owns_it(uid: str, active: Json, known: bool) -> None:
     vmi = msgspec.convert({"metadata": {"uid": uid}, "status": active}, ActiveVmi)
-    each = Waiting.of(read(pod("east")), 0.0)
-    assert [scheduler_health.is_listed(each, other) for other in (vmi, ActiveVmi(), None)] == [known, False, False]
+    for other, is_evidence in ((vmi, known), (ActiveVmi(), False), (None, False)):
+        pods = waiting(pod("east"))
+        (each,) = pods.unchecked_pods(OVERDUE, 1)
+        pods.record_check(each, other)
+        assert bool(pods.witnesses()) is is_evidence
 
 
 WHAT, WHERE = st.sampled_from(["seen", "tried", "gone", "check"]), st.sampled_from(["east", "west", "foreign"])

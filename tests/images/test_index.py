@@ -191,7 +191,7 @@ class TestNodesOfTheIndex:
         index.put("z", AMD, [])
         assert scores(index, {AMD: {"L1": 1}}) == {}
         index.remove("never-there")
-        assert len(index) == 2
+        assert len(index._nodes) == 2
 
     def test_a_node_may_change_its_platform(self) -> None:
         index = filled({"a": ["one"]}, {"one": {"L1": 1}})

@@ -20,7 +20,7 @@ from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
 from webhook.cli.write import dump
-from webhook.cluster.selection import once
+from webhook.cluster.selection import open_cluster
 from webhook.errors import InputError
 from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
 from webhook.kubevirt.config import ClusterConfig
@@ -162,7 +162,7 @@ async def _all(
     found: inputs.GivenObjects, mode: str, release: Release | None, source: Source, show_secrets: bool
 ) -> tuple[list[Explanation], list[_Denial]]:
     """What KubeVirt would make of each machine, and the machines that it would not make."""
-    async with once(*source) if any(source) else nullcontext() as cluster:
+    async with open_cluster(*source) if any(source) else nullcontext() as cluster:
         search = Search(found.others, cluster)
         configuration, settings = await configuration_of(found.others, cluster, release)
         given = [(machine.where(), machine.value) for machine in found.machines]

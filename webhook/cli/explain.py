@@ -24,7 +24,7 @@ from webhook.cli.options import Source, VmName, output_option, source_option, vm
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import read_index
 from webhook.cluster.reader import Reader
-from webhook.cluster.selection import once, require_single_source
+from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
@@ -136,7 +136,7 @@ async def read_answer(
 ) -> Answer:
     """What a function of facts says, once they are read from a cluster or files."""
     deadline = asyncio.get_running_loop().time() + SECONDS
-    async with once(cluster_from, kubeconfig) as cluster:
+    async with open_cluster(cluster_from, kubeconfig) as cluster:
         try:
             return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
         except Unreadable as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from webhook import facts, names
 from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, read_objects
-from webhook.cluster.scheduler_health import Waiting, WaitingPods, is_listed
+from webhook.cluster.scheduler_health import Waiting, WaitingPods
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.k8s.resources import LEASES, NAMESPACES, Resource
@@ -90,7 +90,7 @@ class FilesCluster(Cluster):
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         """All objects of one of `KINDS`, or a `KeyError`: plain JSON, not to be changed, in the order of the files."""
-        return [entry.value for entry in self._entries(kind)]
+        return [entry.value for entry in self._index[kind].values()]
 
     def peek(self, key: facts.Key[Any]) -> object:
         """The answer; there is always one."""
@@ -132,18 +132,15 @@ class FilesCluster(Cluster):
         opted_in = sum(any(each.meta.label(label) in modes for label in labels) for each in namespaces)
         installs = sorted({each.meta.namespace or "" for each in self.kubevirts})
         parts = [
-            pluralize(len(self._entries("Node")), "node"),
+            pluralize(len(self._index["Node"]), "node"),
             f"{pluralize(len(namespaces), 'namespace')} ({opted_in} opted in)",
-            pluralize(len(self._entries("VirtualMachine")), "VM"),
-            pluralize(len(self._entries("VirtualMachineInstance")), "VMI"),
+            pluralize(len(self._index["VirtualMachine"]), "VM"),
+            pluralize(len(self._index["VirtualMachineInstance"]), "VMI"),
             f"KubeVirt in {' and '.join(installs)}" if installs else "no KubeVirt",
         ]
         schedulers = self._settings.scheduling.schedulers.values()
         parts += [f"scheduler {scheduler.name} {self._health(scheduler).state}" for scheduler in schedulers]
         return ", ".join(parts)
-
-    def _entries(self, kind: str) -> list[FileObject]:
-        return list(self._index[kind].values())
 
     def _views(self, kind: str, view: type[V]) -> list[V]:
         return [entry.view for entry in self._index[kind].values() if isinstance(entry.view, view)]
@@ -197,7 +194,7 @@ class FilesCluster(Cluster):
                 waiting.observe_waiting(Waiting.of(pod, created))
         for each in waiting.unchecked_pods(self._clock(), len(waiting)):
             vmi = self._view(ACTIVE_VMIS, each.namespace, each.vmi)
-            waiting.record_check(each.uid, listed=isinstance(vmi, ActiveVmi) and is_listed(each, vmi))
+            waiting.record_check(each, vmi if isinstance(vmi, ActiveVmi) else None)
         return waiting
 
     def _has_opted_in(self, name: str) -> bool:

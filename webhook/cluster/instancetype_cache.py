@@ -68,9 +68,7 @@ class InstancetypeCache:
         copies: those that are watched, by the path of the kind.
     """
 
-    def __init__(
-        self, transport: Transport, start: Start, *, on_restore: OnRestore | None = None, clock: Clock = REAL_TIME
-    ) -> None:
+    def __init__(self, transport: Transport, start: Start, *, on_restore: OnRestore, clock: Clock = REAL_TIME) -> None:
         self._transport: Final = transport
         self._start: Final = start
         self._on_restore: Final = on_restore
@@ -83,15 +81,14 @@ class InstancetypeCache:
         path = key.resource.path()
         if key.fresh or path not in _RESOURCES:
             return NOT_READ
-        # An empty copy is one, too.
-        copy = self.copies[path] if path in self.copies else self._watch(path)
+        copy = self.copies.get(path) or self._watch(path)
         if copy.problem is not None or not copy.is_current(self._clock.now()):
             return NOT_READ
         if isinstance(key, ListKey):
             return _list(copy, key)
         stored = copy.get(key.name, key.namespace)
         # One that the copy lacks may have been created a moment ago.
-        return NOT_READ if stored is None else _read(stored, key.resource)
+        return NOT_READ if stored is None else decode(stored.body, key.resource.view, key.resource.kind)
 
     def stop(self) -> None:
         """Watch nothing, until something is looked up again."""
@@ -119,7 +116,7 @@ def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
     """All objects of a namespace, in the order in which the API server lists them."""
     if not key.namespace or key.label or (entries := copy.contents.all_of(key.namespace)) is None:
         return NOT_READ
-    objects = [_read(entry, key.resource) for entry in entries]
+    objects = [decode(entry.body, key.resource.view, key.resource.kind) for entry in entries]
     return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ
 
 
@@ -132,7 +129,3 @@ def _entry(sent: _Sent) -> Entry | None:
     fields = {"metadata": named, "apiVersion": sent.api_version, "kind": sent.kind, "spec": spec}
     written = {key: value for key, value in fields.items() if value is not msgspec.UNSET}
     return Entry(body=msgspec.json.encode(written))
-
-
-def _read(entry: Entry, resource: Resource[Any]) -> object:
-    return decode(entry.body, resource.view, resource.kind)

@@ -43,6 +43,7 @@ from webhook.settings.model import Settings
 
 T = TypeVar("T")
 
+# Of one GET, however long the reviews wait.
 GET_SECONDS: Final = 5.0
 CACHED_VMIS: Final = 20_000
 
@@ -87,11 +88,9 @@ class LiveCluster(Cluster):
         on_health: runs when the state of a scheduler changes; None: nothing does.
         reports: gets the images of each node; None: they are not read.
         clock: the source of time, and of sleep.
-        get_seconds: timeout of one GET, however long the reviews wait.
-        cached_vmis: how many VMIs are kept at most.
     """
 
-    def __init__(  # noqa: PLR0913 - what it works with, each with a default
+    def __init__(
         self,
         transport: Transport,
         settings: Settings,
@@ -99,13 +98,10 @@ class LiveCluster(Cluster):
         on_health: HealthChange | None = None,
         reports: _NodeReports | None = None,
         clock: Clock = REAL_TIME,
-        get_seconds: float = GET_SECONDS,
-        cached_vmis: int = CACHED_VMIS,
     ) -> None:
         self._transport = transport
         self._on_health = on_health
         self._clock = clock
-        self._cached_vmis = cached_vmis
 
         self._namespaces = Reflector(
             transport, NAMESPACES, transform=_reduce_namespace, on_restore=self._start_over, clock=clock
@@ -132,7 +128,7 @@ class LiveCluster(Cluster):
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
-        self._requests = SingleFlight(transport, get_seconds, clock)
+        self._requests = SingleFlight(transport, GET_SECONDS, clock)
         self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
         self._read_namespaces = RecentAnswers()
         self._outdated: set[str] = set()
@@ -400,7 +396,7 @@ class LiveCluster(Cluster):
         if meta.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
             self._vmis[meta.uid] = kept
             self._vmis.move_to_end(meta.uid)
-            if len(self._vmis) > self._cached_vmis:
+            if len(self._vmis) > CACHED_VMIS:
                 self._vmis.popitem(last=False)
         return kept
 

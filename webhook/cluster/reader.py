@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -110,34 +110,14 @@ class FileGap(Unavailable, frozen=True):
     todo: str
 
 
-class ObjectReader(Protocol):
-    """Where commands read the objects of a cluster: `Reader`, or `FileReader`."""
-
-    @property
-    def api(self) -> Transport | FileGap:
-        """The connection, for requests that do not read an object; files have none."""
-
-    @property
-    def malformed(self) -> Counter[str]:
-        """Objects that could not be decoded and were skipped, by kind."""
-
-    async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
-        """One object; None if it does not exist."""
-
-    async def all(
-        self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
-    ) -> tuple[V, ...] | Unavailable:
-        """All objects of a kind, or of a namespace, that the query selects."""
-
-    async def definitions(self) -> Definitions | Unavailable | None:
-        """What the CustomResourceDefinitions of KubeVirt's kinds know; None where they list no fields."""
-
-
 class Reader:
     """Reads each object and list once, so that all checks see the same state. A malformed object spoils no list.
 
     Args:
         api: the connection to the API server.
+
+    Attributes:
+        malformed: objects that could not be decoded and were skipped, by kind.
     """
 
     def __init__(self, api: Transport) -> None:
@@ -146,7 +126,7 @@ class Reader:
         self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
 
     async def definitions(self) -> Definitions | Unavailable | None:
-        """Those in the cluster, read again at each call."""
+        """What the cluster's definitions of KubeVirt's kinds say, read at each call; None where they list no fields."""
         return await read_definitions(self.api, SECONDS)
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
@@ -235,6 +215,10 @@ class FileReader:
     def _values(self, resource: Resource[Any], namespace: str) -> list[Json]:
         values = self._files.objects(resource.kind)
         return [value for value in values if not namespace or value["metadata"].get("namespace") == namespace]
+
+
+# Where commands read the objects of a cluster. Its ``api`` is for requests that do not read an object; files have none.
+ObjectReader = Reader | FileReader
 
 
 def _not_in_files(resource: Resource[Any], namespace: str) -> FileGap:

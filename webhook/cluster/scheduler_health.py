@@ -252,11 +252,11 @@ class WaitingPods:
             turn += 1
         return chosen[:most]
 
-    def record_check(self, uid: str, *, listed: bool) -> None:
-        """What the VMI of a pod says: whether it lists the pod."""
-        pod = self._unchecked.pop(uid, None)
-        if pod is not None and listed:
-            self._evidence[uid] = pod
+    def record_check(self, waiting: Waiting, vmi: ActiveVmi | None) -> None:
+        """The VMI of a pod was read, None if it does not exist: the pod is evidence if its owner lists it."""
+        pod = self._unchecked.pop(waiting.uid, None)
+        if pod is not None and vmi is not None and vmi.meta.uid == pod.owner and pod.uid in vmi.active_pods:
+            self._evidence[pod.uid] = pod
             self._owners.setdefault(pod.namespace, Counter())[pod.owner] += 1
 
     def evidence(self, now: float, namespace: str = "") -> str | None:
@@ -292,11 +292,6 @@ def _clause(pods: Iterable[Waiting], namespaces: int, now: float) -> str:
     waits = [now - pod.since for pod in pods]
     where = "this namespace" if namespaces == 1 else f"{namespaces} namespaces"
     return f"{len(waits)} virt-launcher pods in {where} have not been tried by it, one of them for {max(waits):.0f}s"
-
-
-def is_listed(pod: Waiting, vmi: ActiveVmi | None) -> bool:
-    """Whether a VMI is the owner of a pod and says so."""
-    return vmi is not None and vmi.meta.uid == pod.owner and pod.uid in vmi.active_pods
 
 
 # Name of the scheduler, the health so far, the health from now on.
@@ -382,7 +377,7 @@ class SchedulerMonitor:
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
-        on_restore: OnRestore | None = None,
+        on_restore: OnRestore = lambda _copy, _why: None,
         on_doubt: Callable[[], None] = lambda: None,
         clock: Clock = REAL_TIME,
     ) -> None:
@@ -456,7 +451,7 @@ class SchedulerMonitor:
     async def _check_pod(self, pod: Waiting) -> None:
         vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)
         if not isinstance(vmi, Unavailable):
-            self._state.pods.record_check(pod.uid, listed=is_listed(pod, vmi))
+            self._state.pods.record_check(pod, vmi)
 
     def _reduce_pod(self, pod: Object) -> Waiting | None:
         """What is kept of a pod; the watch brings every pod that names the scheduler, of any user."""

@@ -29,9 +29,11 @@ def require_single_source(cluster_from: Path | None, kubeconfig: Kubeconfig | No
 
 @asynccontextmanager
 async def open_cluster(
-    cluster_from: Path | None, kubeconfig: Kubeconfig | None, settings: Settings
+    cluster_from: Path | None, kubeconfig: Kubeconfig | None, settings: Settings | None = None
 ) -> AsyncIterator[Cluster]:
     """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
+
+    Without settings it is for a few reads, without watches and the permissions for them.
 
     Raises:
         InputError: the files or the kubeconfig cannot be used.
@@ -41,13 +43,23 @@ async def open_cluster(
     if cluster_from:
         from webhook.cluster.files import FilesCluster
 
-        yield FilesCluster.load(cluster_from, settings)
+        yield FilesCluster.load(cluster_from, settings or default_settings())
         return
-    from webhook.cluster.live import LiveCluster
     from webhook.k8s.client.transport import connect
 
     with _suggest_files(kubeconfig):
-        cluster = LiveCluster(await connect(kubeconfig), settings)
+        transport = await connect(kubeconfig)
+    if settings is None:
+        from webhook.cluster.reader import OnceCluster
+
+        try:
+            yield OnceCluster(transport)
+        finally:
+            await transport.close()
+        return
+    from webhook.cluster.live import LiveCluster
+
+    cluster = LiveCluster(transport, settings)
     cluster.start()
     try:
         with _suggest_files(kubeconfig):
@@ -62,26 +74,6 @@ async def open_cluster(
         yield cluster
     finally:
         await cluster.close()
-
-
-@asynccontextmanager
-async def once(cluster_from: Path | None, kubeconfig: Kubeconfig | None) -> AsyncIterator[Cluster]:
-    """As `open_cluster`, for a few reads, without watches and the permissions for them."""
-    require_single_source(cluster_from, kubeconfig)
-    if cluster_from:
-        from webhook.cluster.files import FilesCluster
-
-        yield FilesCluster.load(cluster_from, default_settings())
-        return
-    from webhook.cluster.reader import OnceCluster
-    from webhook.k8s.client.transport import connect
-
-    with _suggest_files(kubeconfig):
-        transport = await connect(kubeconfig)
-    try:
-        yield OnceCluster(transport)
-    finally:
-        await transport.close()
 
 
 @contextmanager

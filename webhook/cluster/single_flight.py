@@ -100,11 +100,9 @@ class SingleFlight:
         A GET that began before this call may have missed what was created since. So its 404, its failure and, where the
         UID of the expected object is given, another UID do not count as an answer.
         """
-
-        def is_positive(answer: object) -> bool:
-            return isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
-
-        found: Object | Unavailable | None = await self._join(key, deadline, is_positive)
+        found: Object | Unavailable | None = await self._join(
+            key, deadline, lambda answer: isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
+        )
         return found
 
     async def list(self, key: ListKey[Any], deadline: float) -> tuple[Object, ...] | Unavailable:

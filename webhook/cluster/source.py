@@ -46,13 +46,10 @@ class Cluster(Protocol):
         """Whether a namespace is known to exist, from memory, so that its name is not made up."""
         return isinstance(self.peek(NamespaceKey(name)), Namespace)
 
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All namespaces that are in memory at this moment, for people who look around."""
+        return ()
+
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready."""
         return ()
-
-
-class BrowsableCluster(Cluster, Protocol):
-    """A cluster whose namespaces can be listed from memory, for people who look around."""
-
-    def namespaces(self) -> Iterable[Namespace]:
-        """All namespaces, as far as they are known, at this moment."""

@@ -16,14 +16,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS, FileGap
-from webhook.cluster.scheduler_health import (
-    DEFAULT_LEASE_SECONDS,
-    POLL_SECONDS,
-    HealthEvidence,
-    LeaseState,
-    Waiting,
-    is_listed,
-)
+from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, LeaseState, Waiting
 from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation, title
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
@@ -142,7 +135,7 @@ async def _evaluate_health(
         if isinstance(vmi, Unavailable):
             failures.append(vmi)
             break
-        state.pods.record_check(waiting.uid, listed=is_listed(waiting, vmi))
+        state.pods.record_check(waiting, vmi)
     state.observe_watch(synced=not failures, problem=None, forbidden=False, staleness=0.0)
     while health_check.kind == "lease":
         lease = await fetch(api, LEASES, health_check.namespace, health_check.name, SECONDS)

@@ -144,7 +144,7 @@ def rules_of(
 def _selectors(
     affinity: PodAffinity | None, namespace: str, labels: Labels, namespaces: Mapping[str, Labels]
 ) -> Iterator[tuple[str, PodSelector]]:
-    for written in (affinity.required_during_scheduling_ignored_during_execution if affinity else None) or ():
+    for written in (affinity.required if affinity else None) or ():
         term = _term(written)
         more = (*of_labels(term.match_label_keys, labels), *of_labels(term.mismatch_label_keys, labels, NOT_IN))
         selector = PodSelector(_namespaces(term, namespace, namespaces), expressions_of(term.label_selector, more))

@@ -19,13 +19,12 @@ from webhook.errors import InputError, quote
 from webhook.forecast import drain, report
 from webhook.forecast.report import Evictions, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot
-from webhook.k8s.duration import parse_duration
 from webhook.kubevirt.releases import release
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.demand import qemu_growth
 from webhook.placement.machines import Vmi
 from webhook.placement.nodes import MEMORY, format_amount
-from webhook.text import pluralize
+from webhook.text import parse_duration, pluralize
 
 LIVE_MIGRATE: Final = "LiveMigrate"
 EVICT: Final = "Evict"

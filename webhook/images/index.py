@@ -91,9 +91,6 @@ class LayerIndex:
         self._kept_layers = 0
         self.denied = 0
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
     @property
     def platforms(self) -> Iterable[str]:
         """The platforms of all nodes."""

@@ -38,11 +38,11 @@ _ORDER: Final = (
 _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "fidelity": lambda settings: settings.instancetypes.fidelity_check.sample > 0,
     "events": lambda settings: settings.events,
-    "drift": lambda settings: settings.drift_scan.every_seconds > 0,
+    "drift": lambda settings: settings.drift_scan.every_minutes > 0,
     "explain": lambda settings: "explain" in _ports(settings),
     "metrics": lambda settings: "metrics" in _ports(settings),
     "page": lambda settings: "page" in _ports(settings),
-    "policyreports": lambda settings: settings.drift_scan.every_seconds > 0 and settings.drift_scan.policy_reports,
+    "policyreports": lambda settings: settings.drift_scan.every_minutes > 0 and settings.drift_scan.policy_reports,
 }
 # Seconds between SIGTERM and SIGKILL: the settings' time to shut down, that for requests in flight, and a reserve.
 _GRACE_SECONDS: Final = 30

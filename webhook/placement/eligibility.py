@@ -170,9 +170,9 @@ def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> 
 
 def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
         yield "the VM's pod affinity is not evaluated here"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
         yield "the VM's pod anti-affinity is not evaluated here"
     spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
     if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):

@@ -276,8 +276,7 @@ def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
 def _crosses_namespaces(spec: LauncherPodSpec) -> bool:
     affinity = spec.affinity
     both = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
-    required = (each.required_during_scheduling_ignored_during_execution for each in both if each)
-    terms = chain.from_iterable(each or () for each in required)
+    terms = chain.from_iterable(each.required or () for each in both if each)
     return any(isinstance(term, dict) and (term.get("namespaces") or "namespaceSelector" in term) for term in terms)
 
 

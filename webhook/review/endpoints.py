@@ -100,9 +100,11 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
     def is_on(self, settings: Settings) -> bool:
         """Whether the settings let the policy look at these objects at all."""
         scheduling, instancetypes = settings.scheduling, settings.instancetypes
+        in_vms = scheduling.virtual_machines or scheduling.spread_virtual_machines
+        in_vmis = scheduling.virtual_machine_instances or scheduling.spread_virtual_machine_instances
         switches = {
-            (names.SCHEDULING, UNSTRUCTURED_VMS.plural): scheduling.looks_at_virtual_machines,
-            (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): scheduling.looks_at_virtual_machine_instances,
+            (names.SCHEDULING, UNSTRUCTURED_VMS.plural): in_vms,
+            (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): in_vmis,
             (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): instancetypes.virtual_machines,
             (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): instancetypes.virtual_machine_instances,
         }

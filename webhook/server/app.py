@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
 
-from webhook.k8s.duration import parse_duration
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
 from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.request import Answer, Head, HttpRequest, Overload
 from webhook.server.senders import SenderVerifier
+from webhook.text import parse_duration
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).

@@ -87,21 +87,14 @@ class Check:
     """A check of a value, which raises `SettingError`.
 
     Attributes:
-        check: gets the value.
+        check: gets the value, and the section's earlier fields as far as they are valid; may return another value.
         pattern: what it checks as a regular expression, if it can be said as one.
         longest: characters that the value may have, if it is bounded.
     """
 
-    check: Callable[[Any], None]
+    check: Callable[[Any, Mapping[str, Any]], Any]
     pattern: str = ""
     longest: int = 0
-
-
-@dataclass(frozen=True)
-class CheckBeside:
-    """A check that also gets the section's earlier fields as far as they are valid; may return another value."""
-
-    check: Callable[[Any, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -125,7 +118,7 @@ class AsText:
 def syntax(what: str, pattern: str, longest: int, fix: str) -> Check:
     """A syntax of names, at most so many characters; the rules are k8s.io/apimachinery's (pkg/util/validation)."""
 
-    def check(text: str) -> None:
+    def check(text: str, _: Mapping[str, Any]) -> None:
         if len(text) > longest:
             raise SettingError("too-long", f"{_shorten(text)} is longer than {longest} characters", "shorten it")
         if not re.fullmatch(pattern, text):
@@ -165,7 +158,7 @@ def is_address(text: str) -> bool:
     return is_host(match["host"])
 
 
-def _check_scheduler_name(text: str) -> None:
+def _check_scheduler_name(text: str, _: Mapping[str, Any]) -> None:
     if text == names.DEFAULT_SCHEDULER:
         what = f"{names.DEFAULT_SCHEDULER} cannot be declared: in a VM it means that the owner opted out"
         raise SettingError("default-scheduler", what, "declare another scheduler")
@@ -187,7 +180,7 @@ def _is_network(text: str) -> bool:
 def _form(is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten) -> Check:
     """A syntax that no regular expression says; ``clause`` is about a text that does not have it."""
 
-    def check(text: str) -> None:
+    def check(text: str, _: Mapping[str, Any]) -> None:
         if not is_valid(text):
             raise SettingError("syntax", f"{shown(text)} {clause}", fix)
 
@@ -247,7 +240,7 @@ TlsMode = Literal["managed", "mounted", "self-signed"]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _needs(section: str, counterpart: str, key: str, file_key: str) -> CheckBeside:
+def _needs(section: str, counterpart: str, key: str, file_key: str) -> Check:
     """Both settings of a section, or neither."""
 
     def check(value: Any, earlier: Mapping[str, Any]) -> None:
@@ -258,7 +251,7 @@ def _needs(section: str, counterpart: str, key: str, file_key: str) -> CheckBesi
                 "counterpart-missing", f"{section}.{present} requires {section}.{missing}", "set both or neither"
             )
 
-    return CheckBeside(check)
+    return Check(check)
 
 
 def _check_ops_listen(address: str, earlier: Mapping[str, Any]) -> None:
@@ -277,7 +270,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """
 
     listen: Address = "0.0.0.0:8443"
-    ops_listen: Annotated[Address, CheckBeside(_check_ops_listen)] = "0.0.0.0:8080"
+    ops_listen: Annotated[Address, Check(_check_ops_listen)] = "0.0.0.0:8080"
     max_in_flight: Annotated[int, Range(1, 10_000)] = 64
     shutdown_seconds: Annotated[int, Range(0, 120)] = 10
 
@@ -316,10 +309,10 @@ class TlsSettings(msgspec.Struct, frozen=True):
 
     cert_file: str = ""
     key_file: Annotated[str, _needs("tls", "cert_file", "keyFile", "certFile")] = ""
-    mode: Annotated[TlsMode, CheckBeside(_check_mode)] = "self-signed"
+    mode: Annotated[TlsMode, Check(_check_mode)] = "self-signed"
     secret_name: SecretName = "kubevirt-webhook-ca"  # noqa: S105 - the name of a Secret, not its content
     leaf_expiration_seconds: Annotated[int, Range(10, 90 * 86_400)] = 7 * 86_400
-    ca_expiration_seconds: Annotated[int, Range(60, 3650 * 86_400), CheckBeside(_check_authority_life)] = 365 * 86_400
+    ca_expiration_seconds: Annotated[int, Range(60, 3650 * 86_400), Check(_check_authority_life)] = 365 * 86_400
     client_ca_file: str = ""
     # A cluster's CA signs certificates of many clients, not only of the API server.
     client_names: Annotated[tuple[str, ...], _needs("tls", "client_ca_file", "clientNames", "clientCaFile")] = ()
@@ -434,16 +427,6 @@ class SchedulingSettings(PolicySettings, frozen=True):
     schedulers: Annotated[Mapping[str, SchedulerSettings], DERIVED] = MappingProxyType({})
 
     @property
-    def looks_at_virtual_machines(self) -> bool:
-        """Whether anything may be written into VMs."""
-        return self.virtual_machines or self.spread_virtual_machines
-
-    @property
-    def looks_at_virtual_machine_instances(self) -> bool:
-        """Whether anything may be written into VMIs."""
-        return self.virtual_machine_instances or self.spread_virtual_machine_instances
-
-    @property
     def only_by_webhook(self) -> list[str]:
         """The schedulers that only this server ever chooses, sorted."""
         return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
@@ -468,11 +451,6 @@ class FidelitySettings(msgspec.Struct, frozen=True):
 
     sample: Annotated[int, Range(0, 1000), Setting(examples=[20])] = 0
     every_minutes: Annotated[float, Range(1, 1440), Setting(form=int)] = 10
-
-    @property
-    def every_seconds(self) -> float:
-        """Seconds between the beginnings of two rounds."""
-        return 60.0 * self.every_minutes
 
 
 class InstancetypeSettings(PolicySettings, frozen=True):
@@ -582,9 +560,7 @@ class Blackout(msgspec.Struct, frozen=True):
 
     days: tuple[Day, ...] = DAYS
     begin: Annotated[TimeOfDay, Setting(alias="from", examples=["08:00"], is_required=True)] = "00:00"
-    end: Annotated[TimeOfDay, Setting(alias="to", examples=["18:00"], is_required=True), CheckBeside(_check_end)] = (
-        "24:00"
-    )
+    end: Annotated[TimeOfDay, Setting(alias="to", examples=["18:00"], is_required=True), Check(_check_end)] = "24:00"
     time_zone: Zone = "UTC"
     spans: Annotated[tuple[tuple[int, int], ...], DERIVED] = ()
 
@@ -641,7 +617,7 @@ class EvictionSettings(PolicySettings, frozen=True):
 
     requesters: tuple[Requester, ...] = ("sigs.k8s.io/descheduler",)
     cool_down_seconds: Annotated[int, Range(0, 86_400)] = 300
-    max_cool_down_seconds: Annotated[int, Range(0, 604800), CheckBeside(_check_longest)] = 3600
+    max_cool_down_seconds: Annotated[int, Range(0, 604800), Check(_check_longest)] = 3600
     max_per_namespace: Annotated[int, Range(0, 10_000)] = 0
     max_per_cluster: Annotated[int, Range(0, 10_000)] = 0
     protect_transfers_seconds: Annotated[int, Range(0, 604_800)] = 0
@@ -739,7 +715,7 @@ class LayersSettings(msgspec.Struct, frozen=True):
     listen: Annotated[OptionalAddress, Setting(examples=["127.0.0.1:8446"])] = ""
     client_ca_file: OptionalPath = ""
     client_names: Annotated[
-        tuple[str, ...], _needs("layers", "client_ca_file", "clientNames", "clientCaFile"), CheckBeside(_check_clients)
+        tuple[str, ...], _needs("layers", "client_ca_file", "clientNames", "clientCaFile"), Check(_check_clients)
     ] = ()
     schedulers: tuple[SchedulerName, ...] = ("kubevirt",)
     registries: Annotated[Mapping[RegistryName, RegistrySettings], Setting(default={})] = MappingProxyType({})
@@ -781,7 +757,7 @@ class MatchExpression(msgspec.Struct, frozen=True):
 
     key: Annotated[LabelKey, Setting(examples=["kubernetes.io/metadata.name"], is_required=True)]
     operator: Annotated[Literal["In", "NotIn", "Exists", "DoesNotExist"], Setting(examples=["NotIn"], is_required=True)]
-    values: Annotated[tuple[LabelValue, ...], CheckBeside(_check_values)] = ()
+    values: Annotated[tuple[LabelValue, ...], Check(_check_values)] = ()
 
     def manifest(self) -> dict[str, Any]:
         """The expression as a webhook configuration has it."""
@@ -847,11 +823,6 @@ class DriftSettings(msgspec.Struct, frozen=True):
     every_minutes: Annotated[float, Range(0, 1440), Setting(form=int, examples=[30])] = 0
     policy_reports: bool = True
 
-    @property
-    def every_seconds(self) -> float:
-        """Seconds between the beginnings of two scans; 0: there is none."""
-        return 60.0 * self.every_minutes
-
 
 def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
     """The section, as validation has it, with the only declared scheduler where it names none."""
@@ -910,14 +881,14 @@ class Settings(msgspec.Struct, frozen=True):
         Mapping[DeclaredName, SchedulerSettings],
         Setting(default={"kubevirt": _KUBEVIRT_SCHEDULER}, schema={"additionalProperties": False}),
     ] = MappingProxyType({})
-    scheduling: Annotated[SchedulingSettings, CheckBeside(_check_scheduler)] = SchedulingSettings()
+    scheduling: Annotated[SchedulingSettings, Check(_check_scheduler)] = SchedulingSettings()
     instancetypes: InstancetypeSettings = InstancetypeSettings()
     migration: MigrationSettings = MigrationSettings()
     eviction: EvictionSettings = EvictionSettings()
-    explain: Annotated[ExplainSettings, CheckBeside(_check_listener)] = ExplainSettings()
-    metrics: Annotated[MetricsSettings, CheckBeside(_check_listener)] = MetricsSettings()
-    page: Annotated[PageSettings, CheckBeside(_check_listener)] = PageSettings()
-    layers: Annotated[LayersSettings, CheckBeside(_check_listener)] = LayersSettings()
+    explain: Annotated[ExplainSettings, Check(_check_listener)] = ExplainSettings()
+    metrics: Annotated[MetricsSettings, Check(_check_listener)] = MetricsSettings()
+    page: Annotated[PageSettings, Check(_check_listener)] = PageSettings()
+    layers: Annotated[LayersSettings, Check(_check_listener)] = LayersSettings()
     webhooks: WebhookSettings = WebhookSettings()
     audit: AuditSettings = AuditSettings()
     events: Annotated[bool, SWITCH] = False

@@ -33,7 +33,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
-from webhook.settings.model import DERIVED, AsText, Check, CheckBeside, Range, Setting, SettingError, Settings
+from webhook.settings.model import DERIVED, AsText, Check, Range, Setting, SettingError, Settings
 from webhook.text import pluralize
 
 # The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
@@ -162,24 +162,22 @@ def _annotations(part: Any) -> Iterator[Any]:
     if isinstance(part, Range):
         yield Field(ge=part.least, le=part.most)
     elif isinstance(part, Check):
-        yield AfterValidator(lambda value: _call(part.check, value))
+        yield AfterValidator(lambda value, info: _call(part.check, value, info.data))
         if part.pattern:
             # pydantic's own pattern would have a message of its own.
             pattern = {"pattern": f"^(?:{part.pattern})$", "maxLength": part.longest}
             yield WithJsonSchema({"type": "string", **pattern})
-    elif isinstance(part, CheckBeside):
-        yield AfterValidator(lambda value, info: _call(part.check, value, info.data))
     elif isinstance(part, AsText):
         yield BeforeValidator(part.convert)
         yield WithJsonSchema(dict(part.schema))
 
 
-def _call(check: Callable[..., Any], *values: Any) -> Any:
+def _call(check: Callable[[Any, Mapping[str, Any]], Any], value: Any, earlier: Mapping[str, Any]) -> Any:
     try:
-        changed = check(*values)
-        return values[0] if changed is None else changed
+        changed = check(value, earlier)
     except SettingError as error:
         raise PydanticCustomError(OWN_ERROR, "{what}", error.context) from None
+    return value if changed is None else changed
 
 
 def schema() -> dict[str, Any]:

@@ -181,7 +181,7 @@ class ImageSource:
 
 class FakeKeyrings:
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
-        return Keyring([("quay.io", ANN)] if (namespace, names) == ("shop", ("secret",)) else [])
+        return [("quay.io", ANN)] if (namespace, names) == ("shop", ("secret",)) else []
 
 
 @asynccontextmanager

@@ -87,7 +87,7 @@ async def test_what_failed_is_asked_for_again_unless_no_node_lists_it_any_more(
     await nodes.sweep()
     if is_gone:
         nodes.on_manifest(ONE)
-        assert (nodes._references, nodes._waiting, len(nodes.index), nodes.own._by_node) == ({}, {}, 0, {})
+        assert (nodes._references, nodes._waiting, nodes.index._nodes, nodes.own._by_node) == ({}, {}, {}, {})
     await settle(images)
     assert (scores(nodes), len(source.asked)) == (({}, 1) if is_gone else ({"a": 10}, 2))
 

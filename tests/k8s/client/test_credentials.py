@@ -116,5 +116,5 @@ async def test_files_that_have_no_end_are_not_read(account: Path, name: str, mak
     (account / name).unlink()
     make(account / name)
     with pytest.raises(InputError) as caught:
-        ServiceAccount(account)
+        ServiceAccount()
     assert str(account / name) in caught.value.what

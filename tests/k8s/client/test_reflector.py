@@ -215,7 +215,7 @@ class TestList:
             kept = reflector.get("pending", "demo")
             assert kept and kept.status is None
             server.put(PENDING_PODS, "pending", "demo", status={"phase": "Running"})
-            await until(lambda: len(reflector) == 1)
+            await until(lambda: len(reflector.contents) == 1)
 
     async def test_is_reported_in_slices(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
         """Lists share the event loop with reviews: none keeps it for longer than a slice of its objects takes."""
@@ -371,7 +371,7 @@ class TestAbsent:
         reflector = Reflector(transport, KUBEVIRTS, clock=clock)
         async with reflecting(reflector):
             await until(lambda: reflector.has_synced)
-            assert (len(reflector), reflector.problem, reflector.staleness(clock.now())) == (0, None, 0.0)
+            assert (len(reflector.contents), reflector.problem, reflector.staleness(clock.now())) == (0, None, 0.0)
             await until(lambda: clock.slept == [30.0])
             server.put(KUBEVIRTS, "kubevirt", "kubevirt")
             clock.advance(30.0)

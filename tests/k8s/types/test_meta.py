@@ -88,5 +88,4 @@ def test_scheduler_of_a_vm_without_template_and_paths_of_resources() -> None:
 )
 def test_pod_that_a_scheduler_has_looked_at(conditions: bytes, looked_at: bool) -> None:
     pod = msgspec.json.decode(b'{"status": {"conditions": ' + conditions + b"}}", type=PendingPod)
-    assert pod.has_scheduled_condition is looked_at
-    assert PendingPod().has_scheduled_condition is False
+    assert (pod.is_unnoticed, PendingPod().is_unnoticed) == (not looked_at, True)

@@ -102,15 +102,21 @@ def _embedded(address: Address) -> Address:
     return address.ipv4_mapped or address.sixtofour or teredo or address
 
 
+def _address(text: str) -> Address | None:
+    """The address in a text, whatever its zone; None where it is none."""
+    try:
+        return ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
 def is_literal_denied(host: str, networks: Collection[Network], own: Container[object] = ()) -> bool:
     """Whether a host is an IP address to which the client must not connect; aiohttp resolves no addresses.
 
     It takes ``127.1`` and ``2130706433`` for addresses as well, as the C library does, so these are denied.
     """
     bare = host.strip("[]").partition("%")[0]
-    try:
-        address = ipaddress.ip_address(bare)
-    except ValueError:
+    if (address := _address(bare)) is None:
         return ":" in bare or bare.replace(".", "").isdigit()
     return not is_allowed(address, networks, own)
 
@@ -136,18 +142,11 @@ class CheckedResolver(AbstractResolver):
         results = [
             ResolveResult(hostname=host, host=text, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
             for text, kind, proto in found
-            if self._passes(text)
+            if (address := _address(text)) and is_allowed(address, self._networks, self._own)
         ]
         if not results:
             raise AddressDenied(f"{host} has only addresses that are not public and not in its list of addresses")
         return results
-
-    def _passes(self, text: str) -> bool:
-        try:
-            address = ipaddress.ip_address(text.partition("%")[0])
-        except ValueError:
-            return False
-        return is_allowed(address, self._networks, self._own)
 
     async def close(self) -> None:
         """Nothing is open."""

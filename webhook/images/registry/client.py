@@ -55,9 +55,8 @@ class RegistryError(Exception):
 _MAX_CHARACTERS: Final = 4096
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 # All quantifiers are possessive: there is no backtracking, whatever the header holds.
-_PARAMETER: Final = re.compile(rf'({_WORD})[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"|({_WORD}))[ \t]*+')
-_SCHEME: Final = re.compile(rf"({_WORD})(?:[ \t]++|$|(?=,))")
-_SEPARATOR: Final = re.compile(r"[ \t,]*+")
+_PARAMETER: Final = re.compile(rf'[ \t,]*+({_WORD})[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*+)"|({_WORD}))[ \t]*+')
+_SCHEME: Final = re.compile(rf"[ \t,]*+({_WORD})(?:[ \t]++|$|(?=,))")
 
 
 class Challenge(msgspec.Struct, frozen=True):
@@ -73,24 +72,15 @@ def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
 
 
 def _parse(header: str) -> Iterator[Challenge]:
-    position = _skip(header, 0)
-    while position < len(header):
-        scheme = _SCHEME.match(header, position)
-        if scheme is None:
-            return
+    position = 0
+    while scheme := _SCHEME.match(header, position):
         parameters: dict[str, str] = {}
-        position = _skip(header, scheme.end())
+        position = scheme.end()
         while parameter := _PARAMETER.match(header, position):
             name, quoted, plain = parameter.groups()
             parameters.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain)
-            position = _skip(header, parameter.end())
+            position = parameter.end()
         yield Challenge(scheme[1].lower(), parameters)
-
-
-def _skip(header: str, position: int) -> int:
-    separator = _SEPARATOR.match(header, position)
-    assert separator
-    return separator.end()
 
 
 TOTAL_SECONDS: Final = 10.0

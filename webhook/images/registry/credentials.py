@@ -14,14 +14,15 @@ import binascii
 import fnmatch
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
 from webhook.images.manifests import DOCKER_HUB
-from webhook.k8s.client.api import ApiConnectionError, Requests, is_segment
+from webhook.k8s.client.api import Transport, fetch, is_segment
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Object
 from webhook.lru import LruCache
 
 DOCKER_CONFIG_JSON: Final = "kubernetes.io/dockerconfigjson"
@@ -50,31 +51,22 @@ class RegistryCredentials(msgspec.Struct, frozen=True):
         return "Basic " + b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
 
 
-class Keyring:
-    """The credentials of one or several pull secrets.
-
-    Args:
-        entries: the credentials by key, as the secrets have them.
-    """
-
-    def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
-        split = [(*_split(key), credentials) for key, credentials in entries]
-        kept = [entry for entry in split if len(entry[0]) <= _MAX_HOST]
-        # By host, path and credentials.
-        self._entries: Final = sorted(kept, key=lambda entry: len(entry[1]), reverse=True)
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
-
-    def find(self, registry: str, repository: str) -> RegistryCredentials | None:
-        """The credentials for a repository; None where the secrets have none."""
-        for host, path, credentials in self._entries:
-            if _host_matches(host, registry) and (not path or f"{repository}/".startswith(f"{path}/")):
-                return credentials
-        return None
+# The credentials of one or several pull secrets by key, as the secrets have them.
+Keyring = list[tuple[str, RegistryCredentials]]
 
 
-def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCredentials]]:
+def find_credentials(keyring: Keyring, registry: str, repository: str) -> RegistryCredentials | None:
+    """The credentials for a repository; None where the secrets have none."""
+    entries = [(*_split(key), credentials) for key, credentials in keyring]
+    # By host, path and credentials.
+    for host, path, credentials in sorted(entries, key=lambda entry: len(entry[1]), reverse=True):
+        is_there = len(host) <= _MAX_HOST and _host_matches(host, registry)
+        if is_there and (not path or f"{repository}/".startswith(f"{path}/")):
+            return credentials
+    return None
+
+
+def entries_of(kind: str, data: Mapping[str, str]) -> Keyring:
     """The entries of a pull secret of a type, by its ``data`` in base64; whatever is not valid in it is left out."""
     key = KEYS.get(kind)
     if key is None:
@@ -127,15 +119,13 @@ _SECONDS: Final = 5.0
 KEPT_SECONDS: Final = 60.0
 _MAX_KEPT: Final = 256
 
-Entries = list[tuple[str, RegistryCredentials]]
 
-
-class _PullSecret(msgspec.Struct):
+class _PullSecret(Object, frozen=True):
     type: str = ""
     data: dict[str, str] | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_PullSecret).decode
+_SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, _PullSecret)
 
 
 class PullSecrets:
@@ -149,17 +139,17 @@ class PullSecrets:
         failures: Secrets that could not be read; the registry is then called without them.
     """
 
-    def __init__(self, api: Requests, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Transport, clock: Callable[[], float] = time.monotonic) -> None:
         self._api: Final = api
         self._clock: Final = clock
-        self._kept: Final[LruCache[tuple[str, str], tuple[float, Entries]]] = LruCache(_MAX_KEPT)
+        self._kept: Final[LruCache[tuple[str, str], tuple[float, Keyring]]] = LruCache(_MAX_KEPT)
         self.failures = 0
 
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
         """The credentials in Secrets of a namespace."""
-        return Keyring([entry for name in names for entry in await self._entries(namespace, name)])
+        return [entry for name in names for entry in await self._entries(namespace, name)]
 
-    async def _entries(self, namespace: str, name: str) -> Entries:
+    async def _entries(self, namespace: str, name: str) -> Keyring:
         kept = self._kept.get((namespace, name))
         if kept is None or self._clock() >= kept[0]:
             entries = await self._read(namespace, name)
@@ -167,16 +157,11 @@ class PullSecrets:
             self._kept.put((namespace, name), kept)
         return kept[1]
 
-    async def _read(self, namespace: str, name: str) -> Entries:
+    async def _read(self, namespace: str, name: str) -> Keyring:
         if not is_segment(namespace) or not is_segment(name):
             return []
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(name, safe='')}"
-        try:
-            status, body = await self._api.request("GET", path, seconds=_SECONDS)
-            secret = _decode(body) if status == 200 else None
-        except (ApiConnectionError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            secret = None
-        if secret is None:
+        secret = await fetch(self._api, _SECRETS, namespace, name, _SECONDS)
+        if not isinstance(secret, _PullSecret):
             self.failures += 1
             return []
         return entries_of(secret.type, secret.data or {})

@@ -27,7 +27,7 @@ from webhook.images import manifests
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
-from webhook.images.registry.credentials import PullSecrets, RegistryCredentials
+from webhook.images.registry.credentials import PullSecrets, RegistryCredentials, find_credentials
 from webhook.lru import LruCache
 
 MAX_JOBS: Final = 2000
@@ -346,7 +346,7 @@ class Images:
         credentials = None
         if self._keyrings and job.scope.secrets:
             keyring = await self._keyrings.keyring(job.scope.namespace, job.scope.secrets)
-            credentials = keyring.find(reference.registry, reference.repository)
+            credentials = find_credentials(keyring, reference.registry, reference.repository)
         digest = "" if reference.digest else await registry.digest(reference, credentials)
         if digest:
             # A job of its own, so that each digest is fetched once.

@@ -114,17 +114,15 @@ class ServiceAccount(Credentials):
     """The service account of the pod, whose files are read again every minute; an `InputError` if they are no use.
 
     Args:
-        directory: that of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
         impersonation: the user as whom requests are evaluated.
     """
 
-    def __init__(self, directory: Path | None = None, impersonation: Impersonation = NOT_IMPERSONATED) -> None:
-        directory = directory or SERVICE_ACCOUNT
+    def __init__(self, impersonation: Impersonation = NOT_IMPERSONATED) -> None:
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
         if not port:
             raise _unusable("the environment variable KUBERNETES_SERVICE_PORT is empty")
-        self._token: Final = directory / "token"
-        self._authority: Final = directory / "ca.crt"
+        self._token: Final = SERVICE_ACCOUNT / "token"
+        self._authority: Final = SERVICE_ACCOUNT / "ca.crt"
         try:
             self._authorization = self._read_token()
             self._pem = read_file(self._authority, _MAX_FILE_BYTES, "")

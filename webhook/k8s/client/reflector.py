@@ -277,7 +277,7 @@ class Reflector(Generic[V]):
         store: Callable[[], ObjectStore[V]] = ObjectStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
-        on_restore: Callable[[Reflector[V], str], None] | None = None,
+        on_restore: OnRestore = lambda _copy, _why: None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -315,9 +315,6 @@ class Reflector(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         return iter(self.contents)
 
-    def __len__(self) -> int:
-        return len(self.contents)
-
     @property
     def problem(self) -> str | None:
         """Why the copy is not being kept in step at the moment, as a clause; None if it is."""
@@ -353,7 +350,7 @@ class Reflector(Generic[V]):
         # A list that was made meanwhile has been compared already.
         if not reached and self._is_trusted and self._version is not None and not is_behind(self._version, version):
             self.distrust()
-            self._report_restore(f"{self._title} were at resourceVersion {version}, which etcd has not reached")
+            self._on_restore(self, f"{self._title} were at resourceVersion {version}, which etcd has not reached")
         elif self.staleness(self._clock.now()) >= QUIET_SECONDS:
             # What it says does not matter: it is consistent, so the API server asks etcd how far it is.
             await self._list_one_name({})
@@ -382,12 +379,6 @@ class Reflector(Generic[V]):
         self._version = None
         if self._watching and not self._watching.expired():
             self._watching.reschedule(asyncio.get_running_loop().time())
-
-    def _report_restore(self, why: str) -> None:
-        if self._on_restore:
-            self._on_restore(self, why)
-        else:
-            logger.warning("etcd has been restored from an older copy: %s", why)
 
     async def _attempt(self) -> float:
         """List if need be, then watch as long as it goes; returns the pause before the next attempt."""
@@ -437,7 +428,7 @@ class Reflector(Generic[V]):
         if is_behind(version, seen):
             self._is_trusted, self._is_server_stale = True, False
             if was_trusted:
-                self._report_restore(f"{self._title} were at resourceVersion {seen}, and are listed at {version}")
+                self._on_restore(self, f"{self._title} were at resourceVersion {seen}, and are listed at {version}")
         elif not was_trusted:
             reached = await self._has_reached(version)
             if isinstance(reached, Unavailable):

@@ -190,7 +190,7 @@ async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTrans
     """
     options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return KubernetesTransport(ServiceAccount(impersonation=options.impersonation))
+        return KubernetesTransport(ServiceAccount(options.impersonation))
     path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path, options.impersonation))
 

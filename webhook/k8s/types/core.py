@@ -12,7 +12,7 @@ import msgspec
 
 from webhook.k8s.quantity import Nanos, ResourceList, read_resource_list
 from webhook.k8s.types.meta import Condition, Object, View
-from webhook.k8s.types.scheduling import Placed, Taint, TopologySpreadConstraint
+from webhook.k8s.types.scheduling import REQUIRED, Placed, Taint, TopologySpreadConstraint
 
 
 class ResourceRequirements(View, frozen=True):
@@ -240,7 +240,7 @@ class NodeAffinityTerms(View, frozen=True):
 class PodNodeAffinity(View, frozen=True):
     """``spec.affinity.nodeAffinity`` of a Pod, without preferred terms, which exclude no node."""
 
-    required_during_scheduling_ignored_during_execution: NodeAffinityTerms | None = None
+    required: NodeAffinityTerms | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class TargetPodAffinity(View, frozen=True):
@@ -265,8 +265,7 @@ class TargetPod(Object, frozen=True):
     def terms(self) -> list[dict[str, Any]] | None:
         """Without any, nothing matches; None: every node does."""
         node = self.spec.affinity.node_affinity if self.spec and self.spec.affinity else None
-        required = node.required_during_scheduling_ignored_during_execution if node else None
-        return (required.node_selector_terms or []) if required else None
+        return (node.required.node_selector_terms or []) if node and node.required else None
 
 
 class PendingPodStatus(View, frozen=True):
@@ -309,12 +308,10 @@ class PendingPod(Object, frozen=True):
     status: PendingPodStatus | None = None
 
     @property
-    def has_scheduled_condition(self) -> bool:
-        """Whether a scheduler, or the API server for a gated pod, has written a ``PodScheduled`` condition."""
-        status = self.status or PendingPodStatus()
-        return bool(status.nominated_node_name) or any(each.type == "PodScheduled" for each in status.conditions or ())
-
-    @property
     def is_unnoticed(self) -> bool:
         """Whether the pod waits for a scheduler that has not looked at it; none looks at one that is being deleted."""
-        return not (self.has_scheduled_condition or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))
+        if self.meta.deletion_timestamp or (self.spec and self.spec.node_name):
+            return False
+        # A scheduler, or the API server for a gated pod, writes a condition.
+        status = self.status or PendingPodStatus()
+        return not status.nominated_node_name and all(each.type != "PodScheduled" for each in status.conditions or ())

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from webhook.k8s.types.meta import View
 from webhook.k8s.types.selectors import LabelSelector, NodeSelector
 
 EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
+# The JSON name of terms of affinity that a pod cannot do without.
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeAffinity(View, frozen=True):
     """``nodeAffinity`` of a Pod or a VMI (core/v1 NodeAffinity); preferred terms exclude no node and are not read."""
 
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-
-    @property
-    def required(self) -> NodeSelector | None:
-        """The required node affinity, by a shorter name; None where there is none."""
-        return self.required_during_scheduling_ignored_during_execution
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class PodAffinityTerm(View, frozen=True):
@@ -36,12 +35,7 @@ class PodAffinityTerm(View, frozen=True):
 class PodAffinity(View, frozen=True):
     """``podAffinity`` or ``podAntiAffinity`` of a Pod or a VMI (core/v1), whose terms depend on other pods."""
 
-    required_during_scheduling_ignored_during_execution: list[Any] | None = None
-
-    @property
-    def is_required(self) -> bool:
-        """Whether there is at least one required term."""
-        return bool(self.required_during_scheduling_ignored_during_execution)
+    required: list[Any] | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class Affinity(View, frozen=True):

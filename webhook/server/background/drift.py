@@ -332,7 +332,7 @@ class DriftScanner:
         """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
         while True:
             await self.clock.sleep(_TICK_SECONDS)
-            every, now = self.settings().drift_scan.every_seconds, self.clock.now()
+            every, now = 60.0 * self.settings().drift_scan.every_minutes, self.clock.now()
             if every and not self.cluster.waiting_for() and (self._began is None or now - self._began >= every):
                 self._began = now
                 await self._round()

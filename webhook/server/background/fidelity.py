@@ -81,11 +81,11 @@ class FidelityCheck:
 
     async def run(self) -> None:
         """Compare VMs indefinitely; ends when it is cancelled."""
-        began = self.clock.now() - self.chance.random() * self.settings().every_seconds
+        began = self.clock.now() - self.chance.random() * 60.0 * self.settings().every_minutes
         while True:
             await self.clock.sleep(_TICK_SECONDS)
             settings = self.settings()
-            if settings.sample and self.clock.now() - began >= settings.every_seconds:
+            if settings.sample and self.clock.now() - began >= 60.0 * settings.every_minutes:
                 began = self.clock.now()
                 await self._round(settings.sample)
 

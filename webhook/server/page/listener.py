@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook import __version__
-from webhook.cluster.source import BrowsableCluster
+from webhook.cluster.source import Cluster
 from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions
 from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
@@ -58,7 +58,7 @@ class PageHandler(GuardedApplication):
         guarded: require a bearer token; False: any client may look whose ``Host`` is a loopback address.
     """
 
-    def __init__(self, cluster: BrowsableCluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
+    def __init__(self, cluster: Cluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
         super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
         self._views: Final = views
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}

@@ -15,7 +15,7 @@ from webhook import names
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE, compose
 from webhook.admission.reasons import MEANINGS
-from webhook.cluster.source import BrowsableCluster, Cluster
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.types.selectors import is_name, parse_selector
@@ -132,7 +132,7 @@ class NamespaceRow(msgspec.Struct, frozen=True):
 
 
 async def namespace_table(
-    cluster: BrowsableCluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
+    cluster: Cluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
 ) -> tuple[list[NamespaceRow], int]:
     """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
@@ -232,7 +232,7 @@ class PageViews(msgspec.Struct, frozen=True):
         waiting_for: what keeps the server from being ready, in words; empty when ready.
     """
 
-    cluster: BrowsableCluster
+    cluster: Cluster
     settings: Callable[[], Settings]
     recorder: DecisionRecorder
     history: HealthHistory

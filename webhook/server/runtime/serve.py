@@ -26,7 +26,7 @@ from webhook.admission import wire
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
-from webhook.cluster.source import BrowsableCluster, Cluster
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, RegistrationTarget, configurations
@@ -232,7 +232,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
 async def _page(  # noqa: PLR0913 - what the page shows
     address: str,
     recorder: DecisionRecorder,
-    cluster: BrowsableCluster,
+    cluster: Cluster,
     settings: Callable[[], Settings],
     certificates: Certificates,
     waiting_for: Callable[[], tuple[str, ...]],
@@ -279,7 +279,7 @@ async def layer_scores(options: Options, settings: LayersSettings) -> AsyncItera
 @asynccontextmanager
 async def cluster_source(
     options: Options, settings: SettingsFollower, log: Any, reports: NodeLayers | None = None
-) -> AsyncIterator[BrowsableCluster]:
+) -> AsyncIterator[Cluster]:
     """The source of facts, following the settings; not necessarily ready.
 
     ``reports`` gets more of each node than reviews need, if it is given; an `InputError` where the source is unusable.
