@@ -86,7 +86,7 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
         return []
     subject = f"{PLUGINS.kind} {NAME}"
     if isinstance(plugin, Unavailable):
-        return [unreadable(_KUBEVIRT, subject, plugin)]
+        return [unreadable(subject, plugin)]
     spec = plugin.spec
     kinds = {
         "MutatingWebhookConfiguration": spec.mutating_admission_webhooks,
@@ -151,7 +151,7 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
     """Whether the cluster's definitions can be read, and what differs between them and the tables of the release."""
     definitions = await installation.reader.definitions()
     if isinstance(definitions, FileGap):
-        return [unreadable(_KUBEVIRT, subject, definitions)]
+        return [unreadable(subject, definitions)]
     if isinstance(definitions, Unavailable):
         what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
         todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
