@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.doctor.world import NS, DoctorWorld, lines, put, remove
@@ -18,7 +19,7 @@ from webhook.k8s.client.api import Forbidden
     "why", [Forbidden("refused"), Unavailable("no answer")], ids=lambda why: type(why).__name__.lower()
 )
 def test_what_could_not_be_read(why: Unavailable, golden: Golden) -> None:
-    finding = unreadable("nodes", "images", why)
+    finding = msgspec.structs.replace(unreadable("images", why), check="nodes")
     assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
     golden(lines([finding]))
 

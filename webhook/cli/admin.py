@@ -20,9 +20,9 @@ _OVERLAY = click.Choice(["kubernetes", "openshift"])
 
 
 def _settings(config_file: Path | None) -> Any:
-    from webhook.settings.file import default_settings, load
+    from webhook.settings.file import load
 
-    return load(config_file) if config_file else default_settings()
+    return load(config_file)
 
 
 @click.group(cls=CommandGroup)

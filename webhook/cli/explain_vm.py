@@ -24,7 +24,7 @@ from webhook.cluster.selection import NoAnswerError, open_cluster, require_singl
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
-from webhook.settings.file import default_settings, load
+from webhook.settings.file import load
 from webhook.text import pluralize, shorten
 
 _LONGEST_CHANGE: Final = 100
@@ -55,7 +55,7 @@ def spread(machine: VmName, config_file: Path | None, source: Source, output: st
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
-    explainer = partial(explain_spread, *machine, load(config_file) if config_file else default_settings())
+    explainer = partial(explain_spread, *machine, load(config_file))
     answer = asyncio.run(read_answer(explainer, "explain spread", *source))
     print_report(answer, output, _spread_lines)
     if not answer.is_spread:
@@ -91,7 +91,7 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    settings = load(config_file) if config_file else default_settings()
+    settings = load(config_file)
     require_single_source(*source)
 
     async def explained() -> VmExplanation:

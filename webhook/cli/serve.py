@@ -44,9 +44,7 @@ def serve(**options: Any) -> None:
 
     # While it runs, so do the imports. Another process would not find what a descriptor of this one is.
     path, settings = options["config_file"], None
-    if path is None:
-        settings = apart.begin("webhook.settings.file:default_settings")
-    elif not str(path).startswith(("/dev/", "/proc/")):
+    if not str(path).startswith(("/dev/", "/proc/")):
         settings = apart.begin("webhook.settings.file:load", path)
 
     import asyncio

@@ -35,10 +35,10 @@ async def check_api_server(installation: Installation) -> list[Finding]:
     status, metrics = readable(_SUBJECT, await await_answer(api.get(METRICS_PATH), SECONDS))
     if status == 403:
         why = f"the API server denied the request (403): grant get on {METRICS_PATH}"
-        return [unreadable(_CHECK, _SUBJECT, Forbidden(why))]
+        return [unreadable(_SUBJECT, Forbidden(why))]
     if status != 200:
         why = f"the API server answered {status} to get {METRICS_PATH}"
-        return [unreadable(_CHECK, _SUBJECT, Unavailable(why))]
+        return [unreadable(_SUBJECT, Unavailable(why))]
     gates = {name.decode() for name in _ENABLED.findall(metrics)}
     findings = []
     if installation.settings.tls.client_names:
@@ -55,7 +55,7 @@ async def check_api_server(installation: Installation) -> list[Finding]:
         # No webhook on evictions is called for them.
         requests = await installation.reader.all(EVICTION_REQUESTS)
         if isinstance(requests, Unavailable):
-            findings.append(unreadable(_CHECK, EVICTION_REQUESTS.kind, requests))
+            findings.append(unreadable(EVICTION_REQUESTS.kind, requests))
         elif requests:
             what = f"{pluralize(len(requests), 'request')} in the cluster, which the eviction policy does not evaluate"
             todo = "have VMs evicted by Evictions: Kubernetes 1.37 and KubeVirt 1.9 do not act on requests"

@@ -83,7 +83,7 @@ def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None
 def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
     subject = f"Pods of {installation.namespace}/{NAME}"
     if isinstance(read, Unavailable):
-        return [unreadable(_DEPLOYMENT, subject, read)]
+        return [unreadable(subject, read)]
     pods = [pod for pod in read if pod.status.phase not in ("Succeeded", "Failed")]
     if not pods:
         return []

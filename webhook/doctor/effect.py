@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
@@ -26,8 +25,6 @@ _REACH: Final = (
     'run "kubevirt-webhook install --callers auto"'
 )
 _LOG: Final = "check the log of the replicas"
-
-
 _LATE: Final = f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s"
 _UNTRUSTED: Final = "a caBundle does not verify the certificate that the replica serves"
 _RETRIED: Final = "certificate rotation has failed and was retried"
@@ -42,7 +39,6 @@ _ALARMS: Final[tuple[tuple[str, Callable[[float], bool], Verdict, str, str], ...
 )
 
 
-@check(_CHECK)
 async def check_effect(installation: Installation) -> list[Finding]:
     """Read the metrics of one replica through the API server, and look at launcher pods."""
     return [*await _check_metrics(installation), *await _check_launchers(installation)]
@@ -55,29 +51,28 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         return [unknown("metrics-not-read", "metrics", what, "read /metrics at server.opsListen")]
     api = readable("metrics", installation.reader.api)
     service = installation.settings.webhooks.service
-    port = f"{quote(service.name)}:ops"
-    path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{port}/proxy/metrics"
+    path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{quote(service.name)}:ops/proxy/metrics"
     try:
         status, body = await api.get(path)
     except ApiConnectionError as error:
-        return [msgspec.structs.replace(unreadable(_CHECK, "metrics", Unavailable(error.why)), todo=_REACH)]
+        return [unreadable("metrics", Unavailable(error.why), _REACH)]
     if status == 403:
         why = "the API server denied the request (403): grant get on services/proxy"
-        return [unreadable(_CHECK, "metrics", Forbidden(why))]
+        return [unreadable("metrics", Forbidden(why))]
     if status != 200:
         why = f"the API server answered a read of /metrics through the Service with status {status}"
-        return [msgspec.structs.replace(unreadable(_CHECK, "metrics", Unavailable(why)), todo=_REACH)]
+        return [unreadable("metrics", Unavailable(why), _REACH)]
     try:
         families = text_string_to_metric_families(body.decode(errors="replace"))
         samples = [sample for family in families for sample in family.samples]
     except (ValueError, KeyError, IndexError):
-        return [unreadable(_CHECK, "metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
+        return [unreadable("metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
     findings = []
     for metric, is_fault, verdict, fault, todo in _ALARMS:
         name = f"kubevirt_webhook_{metric}"
         if any(sample.name == name and is_fault(sample.value) for sample in samples):
             what = f"a replica reports: {fault} ({name})"
-            findings.append(Finding(_CHECK, f"metric:{name}", "metrics", verdict, what, todo))
+            findings.append(Finding("", f"metric:{name}", "metrics", verdict, what, todo))
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 

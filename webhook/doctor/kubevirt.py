@@ -13,6 +13,7 @@ from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installa
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import shipped
+from webhook.k8s.json_tree import member
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.kubevirt.config import ClusterConfig, find_in_use
@@ -85,7 +86,7 @@ async def _check_plugin(installation: Installation, configuration: ClusterConfig
         return []
     subject = f"{PLUGINS.kind} {NAME}"
     if isinstance(plugin, Unavailable):
-        return [unreadable(_KUBEVIRT, subject, plugin)]
+        return [unreadable(subject, plugin)]
     spec = plugin.spec
     kinds = {
         "MutatingWebhookConfiguration": spec.mutating_admission_webhooks,
@@ -149,7 +150,7 @@ async def _check_fields(installation: Installation, kubevirt: KubeVirt, subject:
     """Whether the cluster's definitions can be read, and what differs between them and the tables of the release."""
     definitions = await installation.reader.definitions()
     if isinstance(definitions, FileGap):
-        return [unreadable(_KUBEVIRT, subject, definitions)]
+        return [unreadable(subject, definitions)]
     if isinstance(definitions, Unavailable):
         what = f"{definitions.why}; which fields KubeVirt knows is taken from tables by version"
         todo = "grant kubevirt-webhook get on the CustomResourceDefinitions in manifests/base/rbac.yaml"
@@ -219,12 +220,8 @@ class Pool(Object, frozen=True):
     def is_sized(self) -> bool:
         """Whether its template sets a size of its VMs."""
         machine = self.spec.virtual_machine_template if self.spec else None
-        value: Any = (machine.spec if machine else None) or {}
-        if value.get("instancetype"):
-            return True
-        for name in ("template", "spec", "domain"):
-            value = value.get(name) if isinstance(value, dict) else None
-        return has_memory(value)
+        value = machine.spec if machine else None
+        return bool(member(value, "instancetype")) or has_memory(member(value, "template.spec.domain"))
 
 
 # The newest version first; an older KubeVirt serves only v1alpha1.

@@ -81,7 +81,7 @@ async def _check_descheduler(installation: Installation) -> Finding:
     subject = f"ConfigMap {_DESCHEDULER_NAMESPACE}/cluster"
     policy = await installation.reader.get(CONFIG_MAPS, _DESCHEDULER_NAMESPACE, "cluster")
     if isinstance(policy, Unavailable):
-        return unreadable(_CHECK, subject, policy)
+        return unreadable(subject, policy)
     if policy is None:
         return ok("no-descheduler", subject, "does not exist: no KubeDescheduler is at work")
     has_plugin = _PLUGIN in ((policy.data or {}).get("policy.yaml") or "")

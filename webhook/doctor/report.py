@@ -66,14 +66,13 @@ unknown: Final = functools.partial(_finding, "unknown")
 ok: Final = functools.partial(_finding, "ok")
 
 
-def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
-    """The finding for what a check could not read; it names the permission if one is missing."""
+def unreadable(subject: str, why: Unavailable, todo: str = "") -> Finding:
+    """The finding for what a check could not read; it names the permission if one is missing, without a ``todo``."""
     if isinstance(why, FileGap):
-        return Finding(check, why.code, subject, "unknown", why.why, why.todo)
-    todo = "run doctor again; if the result does not change, check the API server"
-    if isinstance(why, Forbidden):
-        todo = "grant this permission to the user that runs doctor"
-    return Finding(check, UNREADABLE, subject, "unknown", why.why, todo)
+        return unknown(why.code, subject, why.why, why.todo)
+    retry = "run doctor again; if the result does not change, check the API server"
+    grant = "grant this permission to the user that runs doctor"
+    return unknown(UNREADABLE, subject, why.why, todo or (grant if isinstance(why, Forbidden) else retry))
 
 
 class UnreadableError(Exception):
@@ -95,9 +94,9 @@ def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
         async def run(*args: P.args, **kwargs: P.kwargs) -> list[Finding]:
             try:
                 found = await find(*args, **kwargs)
-                return [each if each.check else msgspec.structs.replace(each, check=name) for each in found]
             except UnreadableError as error:
-                return [unreadable(name, *error.args)]
+                found = [unreadable(*error.args)]
+            return [msgspec.structs.replace(each, check=name) for each in found]
 
         return run
 

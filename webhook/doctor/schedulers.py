@@ -81,7 +81,7 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
         return [await _check_lease(installation, scheduler, api)]
     failures, health = await _evaluate_health(installation, api, scheduler)
     if failures and health.state != "unavailable":
-        return [unreadable(_CHECK, subject, each) for each in failures]
+        return [unreadable(subject, each) for each in failures]
     if health.state == "unavailable" and (unsynced := await _describe_unsynced(installation, api, scheduler)):
         what = f"it runs, but has not synced, so it places no pod: {unsynced}"
         command = '"kubevirt-webhook install --with scheduler" does so for the second one'
@@ -99,14 +99,14 @@ async def _check_lease(installation: Installation, scheduler: SchedulerSettings,
     if health_check.kind == "lease":
         lease = await installation.reader.get(LEASES, health_check.namespace, health_check.name)
         if isinstance(lease, Unavailable):
-            return unreadable(_CHECK, subject, lease)
+            return unreadable(subject, lease)
         state, now = LeaseState(f"{health_check.namespace}/{health_check.name}"), installation.clock.now()
         state.observe(lease, now, installation.clock.wall())
         health = state.health(now)
         if lease is None or health.state == "unavailable":
             finding, todo = _FINDINGS["unavailable"]
             return finding("unavailable", subject, f"unavailable: {health.why}", todo)
-    return unreadable(_CHECK, subject, live)
+    return unreadable(subject, live)
 
 
 async def _evaluate_health(

@@ -67,9 +67,9 @@ async def check_spread(installation: Installation) -> list[Finding]:
         findings.append(warning("zones-missing", "zones", what, todo))
     version = await installation.kubernetes_version()
     if isinstance(version, FileGap):
-        findings.append(unreadable(_CHECK, "estimate", version))
+        findings.append(unreadable("estimate", version))
     elif isinstance(version, Unavailable):
-        return [*findings, unreadable(_CHECK, "VMs", version)]
+        return [*findings, unreadable("VMs", version)]
     else:
         findings.append(_check_balance(inventory, version))
     if not inventory.guests:

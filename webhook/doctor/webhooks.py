@@ -163,7 +163,7 @@ async def check_selectors(installation: Installation) -> list[Finding]:
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
     kubevirts, findings = await installation.reader.all(KUBEVIRTS), list[Finding]()
     if isinstance(kubevirts, Unavailable):
-        findings.append(unreadable(_SELECTORS, "KubeVirt's namespace", kubevirts))
+        findings.append(unreadable("KubeVirt's namespace", kubevirts))
         kubevirts = ()
     names_of_excluded = {
         *(*_KUBERNETES, installation.namespace, *installation.settings.excluded_namespaces),

@@ -23,11 +23,8 @@ FIELD_MANAGER: Final = "kubevirt-webhook-install"
 # Of the replicas' account, and of the binding that grants it their permissions.
 _ACCOUNT: Final = "kubevirt-webhook"
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
-
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
-# Fields that the API server writes into every object.
-_WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 _Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
 
@@ -94,22 +91,17 @@ class Installer:
             InputError: also where the namespace is being deleted.
         """
         result = []
-        for manifest in (*plan.before, *plan.scheduler):
-            if manifest["kind"] == "Namespace":
-                live = await self.get(manifest)
-                if live and live.get("metadata", {}).get("deletionTimestamp"):
-                    what, fix = shortage.describe_termination(manifest)
-                    raise InputError(what, title(manifest), fix)
+        for manifest in (one for one in (*plan.before, *plan.scheduler) if one["kind"] == "Namespace"):
+            if (await self.get(manifest) or manifest)["metadata"].get("deletionTimestamp"):
+                what, fix = shortage.describe_termination(manifest)
+                raise InputError(what, title(manifest), fix)
         for manifest in plan.manifests:
             before = _comparable(await self.get(manifest))
             after = _comparable(await self._apply(manifest, dry_run=True))
             if before != after:
                 result.append(PlannedChange(title(manifest), before, after))
-        for manifest in plan.unwanted:
-            live = await self.get(manifest)
-            if live is not None:
-                result.append(PlannedChange(title(manifest), _comparable(live), None))
-        return result
+        unwanted = [(title(one), _comparable(await self.get(one))) for one in plan.unwanted]
+        return [*result, *(PlannedChange(name, live, None) for name, live in unwanted if live)]
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
         """Create or change everything as planned, and wait for the replicas before the API server calls them for more.
@@ -129,14 +121,14 @@ class Installer:
                 self.report(f"{title(manifest)}: prepared (not called yet)")
         is_new = await self._apply_and_report(plan.deployment)
         if wait:
-            await self._wait_for((plan.deployment, *plan.configurations), is_changed=is_new)
+            await self._until(self._lack, plan.deployment, *plan.configurations, is_changed=is_new)
         for manifest in plan.configurations:
             await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
         if wait:
             # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
-            await self._wait_for(_deployments(plan.scheduler), is_changed=is_scheduler_new)
+            await self._until(self._lack, *plan.scheduler[-1:], is_changed=is_scheduler_new)
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
@@ -144,12 +136,12 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        callers = (plan.deployment, *plan.configurations)
-        await self._wait_for((*callers, *_deployments(plan.scheduler)), is_changed=False)
+        manifests = (plan.deployment, *plan.configurations, *plan.scheduler[-1:])
+        await self._until(self._lack, *manifests, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
-        for manifest in (plan.deployment, *_deployments(plan.scheduler)):
+        for manifest in (plan.deployment, *plan.scheduler[-1:]):
             if found := await self._lack(manifest):
                 return f"{found.what}; {found.fix}"
         return ""
@@ -173,15 +165,13 @@ class Installer:
         async def remnant(manifest: Manifest) -> Shortage | None:
             return shortage.deletion_shortage(manifest, await self.get(manifest))
 
-        for manifest in objects:
-            await self._until(remnant, manifest)
+        await self._until(remnant, *objects)
 
     async def _apply_and_report(self, manifest: Manifest) -> bool:
         """Create or change an object; returns whether it differs from before."""
         live = await self.get(manifest)
         after = await self._apply(manifest)
-        is_changed = live is None or _comparable(live) != _comparable(after)
-        if is_changed:
+        if is_changed := _comparable(live) != _comparable(after):
             self.report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
         return is_changed
 
@@ -198,8 +188,7 @@ class Installer:
         self.report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        force = "true" if self.force else "false"
-        query = {"fieldManager": FIELD_MANAGER, "force": force, "fieldValidation": "Strict"}
+        query = {"fieldManager": FIELD_MANAGER, "force": "true" if self.force else "false", "fieldValidation": "Strict"}
         query |= {"dryRun": "All"} if dry_run else {}
         kind = "application/apply-patch+yaml"
         patch = self.api.request("PATCH", path(manifest), query, manifest, kind, seconds=_SECONDS)
@@ -209,31 +198,30 @@ class Installer:
             return manifest
         return _object(manifest, "patch", status, body)
 
-    async def _wait_for(self, manifests: Iterable[Manifest], *, is_changed: bool) -> None:
-        for manifest in manifests:
-            await self._until(self._lack, manifest, is_changed=is_changed)
-
     async def _lack(self, manifest: Manifest) -> Shortage | None:
         """What a Deployment or a webhook configuration lacks."""
         live = await self.get(manifest)
         if manifest["kind"] in CONFIGURATIONS:
             return shortage.caller_shortage(manifest, live)
-        if not shortage.replica_shortage(manifest, live, None):
-            return None
-        return shortage.replica_shortage(manifest, live, await shortage.start_problem(self.api, manifest))
+        found = shortage.replica_shortage(manifest, live, None)
+        return found and shortage.replica_shortage(manifest, live, await shortage.start_problem(self.api, manifest))
 
-    async def _until(self, lack: _Lack, manifest: Manifest, *, is_changed: bool = True) -> None:
-        """Poll until nothing is lacking. A roll-out that this run has not begun may be late by what was repaired."""
-        deadline, reported = self.clock.now() + self.seconds, set[str]()
-        while lacking := await lack(manifest):
-            if lacking.failed or (lacking.late and is_changed):
-                raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
-            if self.clock.now() >= deadline:
-                raise InputError(f"timed out after {self.seconds:.0f}s: {lacking.what}", fix=lacking.fix)
-            if lacking.what not in reported:
-                self.report(f"waiting: {lacking.what}")
-                reported.add(lacking.what)
-            await self.clock.sleep(_POLL_SECONDS)
+    async def _until(self, lack: _Lack, *manifests: Manifest, is_changed: bool = True) -> None:
+        """Poll until no object lacks anything. A roll-out that this run has not begun may be late by what was repaired.
+
+        Each object has the whole time.
+        """
+        for manifest in manifests:
+            deadline, reported = self.clock.now() + self.seconds, set[str]()
+            while lacking := await lack(manifest):
+                if lacking.failed or (lacking.late and is_changed):
+                    raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
+                if self.clock.now() >= deadline:
+                    raise InputError(f"timed out after {self.seconds:.0f}s: {lacking.what}", fix=lacking.fix)
+                if lacking.what not in reported:
+                    self.report(f"waiting: {lacking.what}")
+                    reported.add(lacking.what)
+                await self.clock.sleep(_POLL_SECONDS)
 
 
 def _object(manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
@@ -253,10 +241,6 @@ def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputErr
     return InputError(what, title(manifest), fix)
 
 
-def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
-    return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-
-
 def _comparable(manifest: Manifest | None) -> Manifest | None:
     """A manifest without the fields that others write."""
     if manifest is None:
@@ -264,7 +248,8 @@ def _comparable(manifest: Manifest | None) -> Manifest | None:
     result = deepcopy(manifest)
     result.pop("status", None)
     metadata = result["metadata"]
-    for key in _WRITTEN:
+    # Fields that the API server writes into every object.
+    for key in ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink"):
         metadata.pop(key, None)
     annotations = metadata.get("annotations", {})
     annotations.pop("deployment.kubernetes.io/revision", None)

@@ -8,6 +8,7 @@ changed; their annotations end with them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -19,7 +20,8 @@ from webhook import names
 from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.resources import POD_METADATA, Resource
+from webhook.k8s.json_tree import member
+from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.meta import PartialObjectMetadata
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
@@ -35,11 +37,10 @@ INJECTED_ANNOTATIONS: Final = (
 
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
-_VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
+_VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)
 _ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _SECONDS: Final = 60.0
-
 Operation = dict[str, Any]
 
 
@@ -98,7 +99,7 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations on schedulerName and its annotations, and a clause about them."""
     injected_values, operations = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
-    written = _mapping(vm.spec, "template", "spec").get("schedulerName")
+    written = member(vm.spec, "template.spec.schedulerName")
     chosen = written if isinstance(written, str) else ""
     is_injected = chosen and (chosen in injected_values or chosen in schedulers)
     is_injected = is_injected and not Manifests(vm).declare(_SCHEDULER, chosen)
@@ -114,9 +115,8 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations on topology spread constraints and their annotations, and a clause about them."""
     injected_values, operations = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
     annotated = f"annotation {names.INJECTED_SPREAD_ANNOTATION}"
-    known = (value for value in injected_values if value in names.SPREADS and value != names.OFF)
-    injected_value = next(known, None)
-    present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
+    injected_value = next((value for value in injected_values if value in names.SPREADS and value != names.OFF), None)
+    present = member(vm.spec, "template.spec.topologySpreadConstraints")
     if not isinstance(present, list) or not present:
         return operations, f"remove {annotated}; the VM has no topologySpreadConstraints" if operations else ""
     # The template has no schema, so an owner's list can hold anything. kubevirt-webhook writes objects.
@@ -134,7 +134,7 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
 def _injected_annotations(vm: UnstructuredVm, annotation: str) -> tuple[list[str], list[Operation]]:
     """The values of one of the server's annotations on a VM and on its template, and the operations that remove it."""
     path = ("metadata", "annotations", annotation)
-    of_template: Any = _mapping(vm.spec, "template", "metadata", "annotations").get(annotation)
+    of_template: Any = _mapping(vm.spec, "template.metadata.annotations").get(annotation)
     found = [(path, (vm.meta.annotations or {}).get(annotation)), (("spec", "template", *path), of_template)]
     # The template has no schema. kubevirt-webhook writes strings; other values can have any size and depth.
     written = [(path, value) for path, value in found if isinstance(value, str)]
@@ -147,11 +147,10 @@ def _operations(path: tuple[str, ...], before: object, after: object = None) -> 
     return [{"op": "test", "path": pointer(path), "value": before}, {**change, "path": pointer(path)}]
 
 
-def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
-    """The mapping at a path; empty if the value is not a mapping."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+def _mapping(value: object, path: str) -> Mapping[str, Any]:
+    """The mapping at a path with dots between names; empty if there is none."""
+    found = member(value, path)
+    return found if isinstance(found, dict) else {}
 
 
 async def tasks(
@@ -172,18 +171,12 @@ async def tasks(
 
 async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
     """How many VMIs and how many launcher pods carry one of the server's annotations; raises as `tasks`."""
-    vmis = await _count_annotated(api, _ANNOTATED_VMIS, namespace, NO_QUERY)
-    return vmis, await _count_annotated(api, POD_METADATA, namespace, _LAUNCHER_LABEL)
-
-
-async def _count_annotated(
-    api: Transport, resource: Resource[PartialObjectMetadata], namespace: str, query: Mapping[str, str]
-) -> int:
-    count = 0
-    async with aclosing(all_of(api, resource, namespace, query)) as found:
-        async for one in found:
-            count += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
-    return count
+    counts = Counter[str]()
+    for resource, query in ((_ANNOTATED_VMIS, NO_QUERY), (POD_METADATA, _LAUNCHER_LABEL)):
+        async with aclosing(all_of(api, resource, namespace, query)) as found:
+            async for one in found:
+                counts[resource.kind] += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
+    return counts[_ANNOTATED_VMIS.kind], counts[POD_METADATA.kind]
 
 
 async def clean(api: Requests, one: Task) -> str:

@@ -28,13 +28,13 @@ _AT_START: Final = ("server", "tls", "explain", "metrics", "page")
 _WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 
-def load(path: str | os.PathLike[str]) -> Settings:
-    """The settings of a file.
+def load(path: str | os.PathLike[str] | None) -> Settings:
+    """The settings of a file; without one, the defaults.
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
     """
-    return parse(read_bytes(path), os.fspath(path))
+    return default_settings() if path is None else parse(read_bytes(path), os.fspath(path))
 
 
 def parse(data: bytes, where: str) -> Settings:

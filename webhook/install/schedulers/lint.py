@@ -24,9 +24,8 @@ QUEUE_SORT: Final = "PrioritySort"
 
 def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool:
     """Whether a profile, of whatever type, runs a plugin at an extension point where kube-scheduler does by default."""
-    plugins = _as_mapping(profile.get("plugins"))
     for place in (point, "multiPoint"):
-        lists = _as_mapping(plugins.get(place))
+        lists = _as_mapping(_as_mapping(profile.get("plugins")).get(place))
         if plugin in plugin_names(lists.get("enabled")):
             return True
         if {plugin, "*"} & plugin_names(lists.get("disabled")):
@@ -36,9 +35,8 @@ def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool
 
 def queue_sort(profile: Mapping[str, Any]) -> str:
     """The plugin that orders a profile's queue; all profiles of a scheduler share one queue."""
-    plugins = _as_mapping(profile.get("plugins"))
     for place in ("queueSort", "multiPoint"):
-        lists = _as_mapping(plugins.get(place))
+        lists = _as_mapping(_as_mapping(profile.get("plugins")).get(place))
         enabled = [name for name in plugin_names(lists.get("enabled")) if place == "queueSort" or name.endswith("Sort")]
         if enabled:
             return min(enabled)
@@ -243,64 +241,6 @@ def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str
     return [(index, profile) for index, profile in listed if isinstance(profile, dict)]
 
 
-# By code: how severe a mistake is, what follows, and what to do.
-_MISTAKES: Final[Mapping[str, tuple[Severity, str, str]]] = {
-    "stale-api-version": ("error", "kube-scheduler 1.29 and newer does not start with it", f"set it to {API_VERSION}"),
-    "invalid-field": (
-        "error",
-        "kube-scheduler does not start, since it decodes its configuration strictly",
-        "correct or remove the field",
-    ),
-    "default-profile-missing": (
-        "error",
-        "every pod without a schedulerName of its own stays Pending, in the whole cluster",
-        f"add a profile with schedulerName {names.DEFAULT_SCHEDULER}",
-    ),
-    "default-profile-twice": (
-        "error",
-        "two schedulers place the same pods, and overcommit nodes",
-        "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)",
-    ),
-    "differing-queue-sort": (
-        "error",
-        "kube-scheduler does not start: all profiles share one queue",
-        "use the same queueSort plugin in every profile",
-    ),
-    "duplicate-profile": ("error", "kube-scheduler does not start", "give each profile a schedulerName of its own"),
-    "no-leader-election": (
-        "warning",
-        "two replicas would place the same pods, and kubevirt-webhook finds no Lease to check",
-        "set it to true, with a Lease of its own",
-    ),
-    "lease-clash": (
-        "error",
-        "this scheduler waits for the Lease and never places a pod, or takes it from the cluster's own",
-        "set leaderElection.resourceNamespace and resourceName to a Lease of its own",
-    ),
-    "image-locality-on": (
-        "warning",
-        "VMs pile up on the nodes that list the virt-launcher image; a node lists only 50 images",
-        f"add {IMAGE_LOCALITY} to plugins.score.disabled of the profile",
-    ),
-    "default-constraints-lost": (
-        "warning",
-        (
-            "pods of one Service or ReplicaSet are no longer spread, and the constraints that kubevirt-webhook sets"
-            " have no effect where the score is off"
-        ),
-        f"run {SPREAD}, with defaultingType System or with constraints in defaultConstraints",
-    ),
-    "few-nodes-scored": (
-        "warning",
-        "the scheduler stops looking after so many nodes that fit, so VMs are spread less evenly",
-        "set it to 100 where VMs are started seldom, or leave it out",
-    ),
-    "extender-not-ignorable": (
-        "warning",
-        "while it does not answer, no pod of any profile is placed",
-        "set ignorable: true, unless its filter is vital",
-    ),
-}
 # Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.
 _LOST_FILTERS: Final[Mapping[str, str]] = {
     "TaintToleration": "VMs are placed on nodes whose taints they do not tolerate, drained and unready ones among them",
@@ -311,15 +251,12 @@ _LOST_FILTERS: Final[Mapping[str, str]] = {
 }
 
 
-def _problem(code: str, path: Path, text: str) -> Problem:
-    severity, consequence, remedy = _MISTAKES[code]
-    return Problem(code, severity, path, text, consequence, remedy)
-
-
 def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     version = configuration.get("apiVersion")
     if version != API_VERSION:
-        yield _problem("stale-api-version", ("apiVersion",), f"apiVersion is {quote(str(version))}")
+        text = f"apiVersion is {quote(str(version))}"
+        consequence = "kube-scheduler 1.29 and newer does not start with it"
+        yield Problem("stale-api-version", "error", ("apiVersion",), text, consequence, f"set it to {API_VERSION}")
         return
     found = [*check(_CONFIGURATION, configuration, ())]
     for index, profile in profiles_of(configuration):
@@ -327,7 +264,9 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
             schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
                 found += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
-    yield from (_problem("invalid-field", each.path, each.text) for each in found)
+    consequence = "kube-scheduler does not start, since it decodes its configuration strictly"
+    for each in found:
+        yield Problem("invalid-field", "error", each.path, each.text, consequence, "correct or remove the field")
 
 
 def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -363,6 +302,7 @@ def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str
 
 def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     profiles, wanted = profiles_of(configuration), scheduler.profile
+    path: Path
     if all(profile.get("schedulerName") != wanted for _, profile in profiles):
         text, consequence = f"no profile has the schedulerName {quote(wanted)}", "pods that name it stay Pending"
         remedy = f"add a profile with schedulerName {wanted}, or name the right one with --profile"
@@ -370,32 +310,43 @@ def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterat
     positions = [index for index, profile in profiles if _name(profile) == names.DEFAULT_SCHEDULER]
     has_it = f"profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}"
     if scheduler.is_the_clusters and not positions:
-        yield _problem("default-profile-missing", ("profiles",), f"no {has_it}")
+        consequence = "every pod without a schedulerName of its own stays Pending, in the whole cluster"
+        remedy = f"add a profile with schedulerName {names.DEFAULT_SCHEDULER}"
+        yield Problem("default-profile-missing", "error", ("profiles",), f"no {has_it}", consequence, remedy)
     if not scheduler.is_the_clusters and positions:
-        yield _problem("default-profile-twice", ("profiles", positions[0]), f"a {has_it}")
+        path, consequence = ("profiles", positions[0]), "two schedulers place the same pods, and overcommit nodes"
+        remedy = "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)"
+        yield Problem("default-profile-twice", "error", path, f"a {has_it}", consequence, remedy)
     sorts = [(index, queue_sort(profile)) for index, profile in profiles]
     if differing := [index for index, name in sorts if name != sorts[0][1]]:
         text = f"profiles use the queueSort plugins {' and '.join(sorted({name for _, name in sorts}))}"
-        yield _problem("differing-queue-sort", ("profiles", differing[0], "plugins"), text)
+        consequence = "kube-scheduler does not start: all profiles share one queue"
+        path, remedy = ("profiles", differing[0], "plugins"), "use the same queueSort plugin in every profile"
+        yield Problem("differing-queue-sort", "error", path, text, consequence, remedy)
     seen: set[str] = set()
     for index, profile in profiles:
         name = _name(profile)
         if name in seen:
             text = f"a profile before this one has the schedulerName {quote(name)}, too"
-            yield _problem("duplicate-profile", ("profiles", index, "schedulerName"), text)
+            path, remedy = ("profiles", index, "schedulerName"), "give each profile a schedulerName of its own"
+            yield Problem("duplicate-profile", "error", path, text, "kube-scheduler does not start", remedy)
         seen.add(name)
 
 
 def _lease(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     election = _as_mapping(configuration.get("leaderElection"))
     if election.get("leaderElect") is False:
-        yield _problem("no-leader-election", ("leaderElection", "leaderElect"), "leaderElect is false")
+        consequence = "two replicas would place the same pods, and kubevirt-webhook finds no Lease to check"
+        path, remedy = ("leaderElection", "leaderElect"), "set it to true, with a Lease of its own"
+        yield Problem("no-leader-election", "warning", path, "leaderElect is false", consequence, remedy)
         return
     place, name = DEFAULT_LEASE
     lease = (election.get("resourceNamespace") or place, election.get("resourceName") or name)
     if lease == DEFAULT_LEASE and not scheduler.is_the_clusters:
         text = f"the Lease is {'/'.join(lease)}, which the cluster's own scheduler holds"
-        yield _problem("lease-clash", ("leaderElection",), text)
+        consequence = "this scheduler waits for the Lease and never places a pod, or takes it from the cluster's own"
+        remedy = "set leaderElection.resourceNamespace and resourceName to a Lease of its own"
+        yield Problem("lease-clash", "error", ("leaderElection",), text, consequence, remedy)
 
 
 def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -410,25 +361,35 @@ def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterato
                 yield Problem("filter-off", "error", (*path, "plugins"), text, consequence, remedy)
     for path, profile in places:
         if runs(profile, "score", IMAGE_LOCALITY):
-            yield _problem("image-locality-on", path, f"the profile runs the score {IMAGE_LOCALITY}")
+            text = f"the profile runs the score {IMAGE_LOCALITY}"
+            consequence = "VMs pile up on the nodes that list the virt-launcher image; a node lists only 50 images"
+            remedy = f"add {IMAGE_LOCALITY} to plugins.score.disabled of the profile"
+            yield Problem("image-locality-on", "warning", path, text, consequence, remedy)
     for path, profile in places:
         args = arguments(profile, SPREAD)
         lost = args.get("defaultingType") == "List" and not args.get("defaultConstraints")
         if lost or not runs(profile, "score", SPREAD):
             text = f"the profile has no default constraints of {SPREAD}, or does not run its score"
-            yield _problem("default-constraints-lost", path, text)
+            consequence = "pods of one Service or ReplicaSet are no longer spread, and the constraints that"
+            consequence += " kubevirt-webhook sets have no effect where the score is off"
+            remedy = f"run {SPREAD}, with defaultingType System or with constraints in defaultConstraints"
+            yield Problem("default-constraints-lost", "warning", path, text, consequence, remedy)
     for path, place in [((), configuration), *places]:
         percentage = place.get("percentageOfNodesToScore")
         if isinstance(percentage, int) and 0 < percentage < 100:
             text = f"percentageOfNodesToScore is {percentage}"
-            yield _problem("few-nodes-scored", (*path, "percentageOfNodesToScore"), text)
+            consequence = "the scheduler stops looking after so many nodes that fit, so VMs are spread less evenly"
+            remedy, where = "set it to 100 where VMs are started seldom, or leave it out", "percentageOfNodesToScore"
+            yield Problem("few-nodes-scored", "warning", (*path, where), text, consequence, remedy)
 
 
 def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
     for index, extender in enumerate(_as_list(configuration.get("extenders"))):
         if isinstance(extender, dict) and extender.get("ignorable") is not True:
             text = f"the extender {quote(str(extender.get('urlPrefix', '')))} is not ignorable"
-            yield _problem("extender-not-ignorable", ("extenders", index), text)
+            consequence = "while it does not answer, no pod of any profile is placed"
+            remedy = "set ignorable: true, unless its filter is vital"
+            yield Problem("extender-not-ignorable", "warning", ("extenders", index), text, consequence, remedy)
 
 
 _RULES: Final = (_fields, _plugins, _profiles, _lease, _for_vms, _extenders)

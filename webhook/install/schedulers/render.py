@@ -26,6 +26,7 @@ from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, answered
 from webhook.install.shortage import CHECK_SERVER
 from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
+from webhook.k8s.json_tree import member
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
@@ -279,17 +280,14 @@ async def count_users(api: Transport, scheduler: str) -> str:
         InputError: the objects cannot be listed.
     """
     counts: Counter[str] = Counter()
-    for noun, resource, keys in (
-        ("VM", UNSTRUCTURED_VMS, ("template", "spec", "schedulerName")),
-        ("VMI", UNSTRUCTURED_VMIS, ("schedulerName",)),
+    for noun, resource, path in (
+        ("VM", UNSTRUCTURED_VMS, "template.spec.schedulerName"),
+        ("VMI", UNSTRUCTURED_VMIS, "schedulerName"),
     ):
         async with aclosing(all_of(api, resource)) as found:
             async for one in found:
-                value: object = one.spec
-                for key in keys:
-                    # A VM's template has no schema.
-                    value = value.get(key) if isinstance(value, dict) else None
-                counts[noun] += value == scheduler
+                # A VM's template has no schema.
+                counts[noun] += member(one.spec, path) == scheduler
     waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
     async with aclosing(all_of(api, POD_METADATA, query=waiting)) as present:
         async for _ in present:
