@@ -273,10 +273,13 @@ def test_vms_go_only_where_they_can() -> None:
     assert [host.count for host in hosts] == [0] * 7, "the nodes stay as they are"
 
 
+HOSTS = [Host(f"{number}", 1, 1) for number in range(400)]
+GUESTS = [VmGuest("shop", f"{number}", SMALL) for number in range(4000)]
+
+
 @given(st.integers(0, 400), st.integers(1, 400))
 def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int) -> None:
-    hosts = [Host(f"{number}", 1, 1) for number in range(nodes)]
-    guests = [VmGuest("shop", f"{number}", SMALL) for number in range(10 * vms)]
+    hosts, guests = HOSTS[:nodes], GUESTS[: 10 * vms]
 
     some_hosts, some_guests = estimate.sample(hosts, guests)
 
