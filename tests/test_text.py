@@ -18,17 +18,10 @@ IGNORABLE = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("web01", "web01"),
-        ("Zürich 東京 مدينة ❤", "Zürich 東京 مدينة ❤"),
-        ("red\x1b[31m", "red\\x1b[31m"),
-        ("\x9b31m", "\\x9b31m"),
-        ("a\u202egpj.exe", "a\\u202egpj.exe"),
-        ("a\u2066b\u2069", "a\\u2066b\\u2069"),
-        ("a\u200bb\ufeff", "a\\u200bb\\ufeff"),
-        ("one\r\ntwo\tthree", "one\\r\\ntwo\\tthree"),
-        ("one\u2028two", "one\\u2028two"),
-        ("\ud800", "\\ud800"),
-        ("\U000e0041", "\\U000e0041"),
+        *(("web01", "web01"), ("Zürich 東京 مدينة ❤", "Zürich 東京 مدينة ❤"), ("red\x1b[31m", "red\\x1b[31m")),
+        *(("\x9b31m", "\\x9b31m"), ("a\u202egpj.exe", "a\\u202egpj.exe"), ("a\u2066b\u2069", "a\\u2066b\\u2069")),
+        *(("a\u200bb\ufeff", "a\\u200bb\\ufeff"), ("one\r\ntwo\tthree", "one\\r\\ntwo\\tthree")),
+        *(("one\u2028two", "one\\u2028two"), ("\ud800", "\\ud800"), ("\U000e0041", "\\U000e0041")),
         ("\x7f\x00", "\\x7f\\x00"),
     ],
 )

@@ -195,10 +195,8 @@ class TestReleases:
     @pytest.mark.parametrize(
         ("before", "after", "ratio", "own", "to"),
         [
-            ((1, 9, 0), (1, 10, 0), "", {}, ""),
-            ((1, 9, 0), (1, 9, 0), "", {}, "b"),
-            ((1, 10, 0), (1, 10, 1), "", {}, "b"),
-            ((1, 8, 4), (1, 9, 0), "2.0", {}, "b"),
+            *(((1, 9, 0), (1, 10, 0), "", {}, ""), ((1, 9, 0), (1, 9, 0), "", {}, "b")),
+            *(((1, 10, 0), (1, 10, 1), "", {}, "b"), ((1, 8, 4), (1, 9, 0), "2.0", {}, "b")),
             ((1, 9, 0), (1, 10, 0), "", {"overcommitGuestOverhead": True}, "b"),
         ],
     )
@@ -266,9 +264,7 @@ class TestHotplug:
     @pytest.mark.parametrize(
         ("zones", "options", "code"),
         [
-            ("xx", {}, "migrates"),
-            ("xxy", {}, "may-not-attach"),
-            ("xyy", {}, "no-attachment"),
+            *(("xx", {}, "migrates"), ("xxy", {}, "may-not-attach"), ("xyy", {}, "no-attachment")),
             ("xx", {"allocatable": {"pods": "1"}}, "no-attachment"),
             ("xx", {"allocatable": {"memory": "1Gi"}}, "no-attachment"),
             # None of the nodes for the target pod has room for it now, and none can attach the volume.

@@ -316,12 +316,8 @@ def test_what_is_a_host_can_be_looked_up(text: str) -> None:
 @pytest.mark.parametrize(
     ("tls", "mode"),
     [
-        ({}, "self-signed"),
-        ({"mode": None}, "self-signed"),
-        ({"mode": "managed"}, "managed"),
-        (FILES, "mounted"),
-        ({**FILES, "mode": None}, "mounted"),
-        ({**FILES, "mode": "mounted"}, "mounted"),
+        *(({}, "self-signed"), ({"mode": None}, "self-signed"), ({"mode": "managed"}, "managed"), (FILES, "mounted")),
+        *(({**FILES, "mode": None}, "mounted"), ({**FILES, "mode": "mounted"}, "mounted")),
     ],
 )
 def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
@@ -389,10 +385,8 @@ def test_on_loopback_no_certificate_is_needed() -> None:
 @pytest.mark.parametrize(
     ("health_check", "read"),
     [
-        (False, SchedulerHealthSettings("off")),
-        ("off", SchedulerHealthSettings("off")),
-        ("pods", SchedulerHealthSettings("pods")),
-        ("lease a/b", SchedulerHealthSettings("lease", "a", "b")),
+        *((False, SchedulerHealthSettings("off")), ("off", SchedulerHealthSettings("off"))),
+        *(("pods", SchedulerHealthSettings("pods")), ("lease a/b", SchedulerHealthSettings("lease", "a", "b"))),
         ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
     ],
 )
