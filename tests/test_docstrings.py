@@ -26,7 +26,8 @@ def undescribed(source: str) -> list[str]:
 
 
 def test_a_class_describes_the_arguments_of_its_constructor() -> None:
-    found = {str(path.relative_to(ROOT)): undescribed(path.read_text()) for path in MODULES}
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in MODULES}
+    found = {path: undescribed(text) for path, text in texts.items() if "def __init__(" in text}
     assert {path: names for path, names in found.items() if names} == {}
     # An argument without a line is found.
     source = 'class A:\n    """A.\n\n    Args:\n        one: the first.\n    """\n'

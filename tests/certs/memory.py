@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -80,7 +79,7 @@ class CertsWorld:
         self.clock = CertsClock()
         self.secret: StoredSecret | None = None
         self.configurations: dict[str, WebhookConfiguration | None] = dict.fromkeys(NAMES)
-        self._versions = map(str, itertools.count(1))
+        self._version = 0
         for name in configurations:
             self.overwrite(name, {})
         self.replicas: list[RotatingReplica] = []
@@ -106,7 +105,8 @@ class CertsWorld:
         self.secret = replace(self.secret, version=self.version(), is_rotation_requested=True)
 
     def version(self) -> str:
-        return next(self._versions)
+        self._version += 1
+        return str(self._version)
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
@@ -192,6 +192,8 @@ class RotatingReplica:
         self.pairs: list[Pair] = []
         self.log = KeptObject()
         self.plans = self._failures = 0
+        self._compared: object = None
+        self._compared_at = 0.0
         self.rotation = Rotation(
             self,
             _Bundles(world),
@@ -206,8 +208,10 @@ class RotatingReplica:
     async def step(self) -> float:
         before, planned = self.plans, self.rotation._planned
         seconds = await self.rotation.step()
-        if planned and self.plans == before and self.rotation.failures == self._failures:
-            # No other plan was needed: it would be the same but for keys and times.
+        stands = planned and self.plans == before and self.rotation.failures == self._failures
+        if planned and stands and (planned is not self._compared or self.world.clock.unix > self._compared_at + 30):
+            # No other plan was needed: it would be the same but for keys and times, now and as time passes.
+            self._compared, self._compared_at = planned, self.world.clock.unix
             situation, _, stood = planned
             fresh = plan(situation, self.world.clock.date, self.world.clock.date)
             parts = ("problems", "retired", "published", "makes_ca", "problem", "bundles", "rotated")

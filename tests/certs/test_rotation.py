@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -363,6 +364,27 @@ def run(work: Coroutine[Any, Any, object]) -> None:
     raise AssertionError("it waited")
 
 
+async def begun(what: str) -> CertsWorld:
+    """A world whose newest replica has something to do."""
+    world = CertsWorld() if what == "first start" else await settled(2)
+    world.clock.advance(GRACE_SECONDS)
+    if what in ("rotation", "pruned"):
+        world.ask()
+    elif what == "deleted":
+        world.secret = None
+    elif what == "edited":
+        world.edit(memory.editing("without key"))
+    if what == "pruned":
+        await world.settle()
+        await world.wait(7)
+    victim = world.start()
+    if what == "pruned":
+        await victim.step()
+        await victim.step()
+        world.clock.advance(3600)
+    return world
+
+
 @pytest.mark.repeats
 class TestInterruptions:
     """Replicas that stop or sleep anywhere in a rotation."""
@@ -398,25 +420,11 @@ class TestInterruptions:
     @pytest.mark.parametrize("begin", ["first start", "rotation", "deleted", "edited", "pruned"])
     async def test_stopped_at_every_call_and_resumed_by_another(self, begin: str, failure: BaseException) -> None:
         """Before and after every call's effect; the invariant holds at each of them and after."""
-        calls = 0
+        prepared, calls = await begun(begin), 0
         while True:
-            world = CertsWorld() if begin == "first start" else await settled(2)
-            world.clock.advance(GRACE_SECONDS)
-            if begin in ("rotation", "pruned"):
-                world.ask()
-            elif begin == "deleted":
-                world.secret = None
-            elif begin == "edited":
-                world.edit(memory.editing("without key"))
-            if begin == "pruned":
-                await world.settle()
-                await world.wait(7)
+            world = copy.deepcopy(prepared)
+            victim = world.replicas[-1]
             left, stopped = calls, False
-            victim = world.start()
-            if begin == "pruned":
-                await victim.step()
-                await victim.step()
-                world.clock.advance(3600)
 
             def at(call: str, world: CertsWorld = world) -> None:
                 nonlocal left, stopped

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -142,19 +141,6 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
     assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
 
 
-async def test_an_empty_cluster_fails_and_says_how_to_install(world: DoctorWorld) -> None:
-    for resource, name in CONFIGURED:
-        world.server.remove(resource, name)
-    world.server.remove(DEPLOYMENTS, NS, NS)
-
-    report = await world.examine()
-
-    failed = [line for line in outline(report.findings) if line.startswith("failure ")]
-    assert f"failure Deployment {NS}/{NS}: missing" in failed
-    assert sum(text.endswith(": configuration-missing") for text in failed) == 3
-    assert report.verdict == "failure"
-
-
 async def test_a_cluster_that_gives_no_answer(world: DoctorWorld, golden: Golden) -> None:
     world.server.url = "http://127.0.0.1:1"
     with pytest.raises(InputError) as caught:
@@ -217,26 +203,6 @@ async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: Doct
     golden(lines(malformed))
 
 
-async def test_lists_come_in_pages(world: DoctorWorld) -> None:
-    for number in range(1200):
-        world.node(f"many-{number}", 1)
-
-    report = await world.examine()
-
-    assert any(one.code == "all-reported" and "/1203 nodes " in one.found for one in report.findings)
-    assert len(world.server.requests(NODES_WITH_IMAGES.path())) == 3
-
-
-@pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
-async def test_lists_that_are_none(world: DoctorWorld, answer: bytes, golden: Golden) -> None:
-    world.server.answer(NODES_WITH_IMAGES.path(), lambda _: web.Response(body=answer))
-
-    report = await world.examine()
-
-    assert "unknown images: unreadable" in outline(report.findings)
-    golden(lines(one for one in report.findings if one.check == "nodes"))
-
-
 # Objects from files.
 GAPS = ("needs-cluster", "not-in-files")
 
@@ -272,23 +238,6 @@ async def test_files_lead_to_the_findings_of_the_cluster_that_they_are_from(
         ("pools", "no-pools"),
     }
     golden(lines(finding for finding in report.findings if finding.code in GAPS))
-
-
-async def test_without_a_running_cluster_nothing_live_is_said_to_be_in_order(
-    world: DoctorWorld, tmp_path: Path
-) -> None:
-    report = await world.examine_files(world.write(tmp_path / "dump"))
-
-    unmade = {(each.check, each.subject, each.verdict) for each in report.findings if each.code == "needs-cluster"}
-    assert unmade == {
-        ("rights", f"ServiceAccount {NS}/{NS}", "unknown"),
-        ("reach", f"Service {NS}/{NS}", "unknown"),
-        ("effect", "metrics", "unknown"),
-        ("schedulers", "scheduler kubevirt", "unknown"),
-        ("clock", "API server", "unknown"),
-        ("api-server", "API server", "unknown"),
-    }
-    assert all(finding.todo for finding in report.findings if finding.code in GAPS)
     assert report.verdict == "unknown"
 
 

@@ -112,10 +112,8 @@ def reply(status: int, body: dict[str, Any] | str) -> Any:
         (reply(503, denial("dial tcp 10.1.2.3:8443: timeout")), [UNREACHABLE]),
         (reply(503, denial("dial tcp 10.1.2.3:8443: refused")), [UNREACHABLE]),
         # What says nothing about connections is left to other checks.
-        (reply(503, denial("no endpoints available")), []),
-        (reply(503, denial("services is forbidden")), []),
-        (reply(503, "no healthy upstream"), []),
-        (lost, []),
+        *((reply(503, denial("no endpoints available")), []), (reply(503, denial("services is forbidden")), [])),
+        *((reply(503, "no healthy upstream"), []), (lost, [])),
     ],
     ids=["answer", "TLS alert", "drops", "rejects", "no endpoints", "forbidden", "load balancer", "no answer"],
 )

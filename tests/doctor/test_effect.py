@@ -49,11 +49,9 @@ async def test_outcomes(world: DoctorWorld, change: Change, expected: list[str])
 @pytest.mark.parametrize(
     ("metric", "labels", "value", "verdict"),
     [
-        ("ca_bundle_match", '{configuration="a"}', 0, "failure"),
-        ("panics_total", '{webhook="a"}', 2, "warning"),
+        *(("ca_bundle_match", '{configuration="a"}', 0, "failure"), ("panics_total", '{webhook="a"}', 2, "warning")),
         ("scheduler_available", '{scheduler="kubevirt"}', 0, "warning"),
-        ("staleness_seconds", '{watch="nodes"}', 500, "warning"),
-        ("certificate_failures_total", "", 1, "warning"),
+        *(("staleness_seconds", '{watch="nodes"}', 500, "warning"), ("certificate_failures_total", "", 1, "warning")),
     ],
 )
 async def test_what_a_replica_reports(world: DoctorWorld, metric: str, labels: str, value: int, verdict: str) -> None:

@@ -167,10 +167,8 @@ def test_fit_is_the_free_share() -> None:
     ("cpus", "version", "profile", "number"),
     [
         # 11 is what the reproduction showed, on each node that it filled; 5 with 1.35, or without the score.
-        (64, NEW, estimate.STOCK, 11),
-        (64, OLD, estimate.STOCK, 5),
-        (64, NEW, estimate.STOCK._replace(balance=False), 5),
-        (16, NEW, estimate.STOCK, 2),
+        *((64, NEW, estimate.STOCK, 11), (64, OLD, estimate.STOCK, 5)),
+        *((64, NEW, estimate.STOCK._replace(balance=False), 5), (16, NEW, estimate.STOCK, 2)),
         (192, NEW, estimate.STOCK, 34),
     ],
 )
@@ -185,10 +183,7 @@ def test_so_many_go_to_one_node_first(
     ("sizes", "share", "points"),
     [
         # Two containers of an image of 600 MB, on half of the nodes and on all.
-        ([600_000_000] * 2, 0.5, 27),
-        ([600_000_000] * 2, 1.0, 56),
-        ([1000], 1.0, 0),
-        ([10**12], 1.0, 100),
+        *(([600_000_000] * 2, 0.5, 27), ([600_000_000] * 2, 1.0, 56), ([1000], 1.0, 0), ([10**12], 1.0, 100)),
         ([], 0.5, 0),
     ],
 )
@@ -218,16 +213,11 @@ def test_a_node_without_anything_allocatable_has_no_score() -> None:
     [
         # By default-scheduler, the profile, the constraint, and both. All VMs of a row are equal: for mixed sizes the
         # estimate is off by up to 2.3.
-        ("64cpu-40", (3.8, 2.3, 0.0, 0.0)),
-        ("64cpu-300", (15.1, 4.0, 1.0, 0.0)),
-        ("64cpu-daemonsets-100", (5.2, 3.0, 0.0, 0.0)),
-        ("64cpu-daemonsets-300", (15.0, 3.7, 1.0, 0.0)),
-        ("192cpu-daemonsets-100", (7.5, 3.5, 0.0, 0.0)),
-        ("uneven-load-100", (11.9, 7.9, 0.8, 4.0)),
-        ("all-images-100", (2.7, 3.1, 0.0, 0.0)),
-        ("medium-300", (14.3, 0.0, 1.0, 0.0)),
-        ("20-namespaces-300", (15.0, 3.7, 5.2, 3.2)),
-        ("300-namespaces-300", (15.0, 3.5, 15.0, 3.5)),
+        *(("64cpu-40", (3.8, 2.3, 0.0, 0.0)), ("64cpu-300", (15.1, 4.0, 1.0, 0.0))),
+        *(("64cpu-daemonsets-100", (5.2, 3.0, 0.0, 0.0)), ("64cpu-daemonsets-300", (15.0, 3.7, 1.0, 0.0))),
+        *(("192cpu-daemonsets-100", (7.5, 3.5, 0.0, 0.0)), ("uneven-load-100", (11.9, 7.9, 0.8, 4.0))),
+        *(("all-images-100", (2.7, 3.1, 0.0, 0.0)), ("medium-300", (14.3, 0.0, 1.0, 0.0))),
+        *(("20-namespaces-300", (15.0, 3.7, 5.2, 3.2)), ("300-namespaces-300", (15.0, 3.5, 15.0, 3.5))),
         ("20-namespaces-300-limit-110", (15.0, 1.0, 5.2, 0.9)),
     ],
 )
@@ -273,10 +263,13 @@ def test_vms_go_only_where_they_can() -> None:
     assert [host.count for host in hosts] == [0] * 7, "the nodes stay as they are"
 
 
+HOSTS = [Host(f"{number}", 1, 1) for number in range(400)]
+GUESTS = [VmGuest("shop", f"{number}", SMALL) for number in range(4000)]
+
+
 @given(st.integers(0, 400), st.integers(1, 400))
 def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int) -> None:
-    hosts = [Host(f"{number}", 1, 1) for number in range(nodes)]
-    guests = [VmGuest("shop", f"{number}", SMALL) for number in range(10 * vms)]
+    hosts, guests = HOSTS[:nodes], GUESTS[: 10 * vms]
 
     some_hosts, some_guests = estimate.sample(hosts, guests)
 

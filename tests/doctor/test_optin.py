@@ -91,10 +91,8 @@ async def test_problems(world: DoctorWorld, change: Change, expected: list[str])
 @pytest.mark.parametrize(
     "annotations",
     [
-        {"scheduler_name": "kubevirt"},
-        {"default_preference_scope": "all", "expand_instancetypes": "true"},
-        {"default_instancetype": "small"},
-        {"default_instancetype": "VirtualMachineInstancetype/own"},
+        *({"scheduler_name": "kubevirt"}, {"default_preference_scope": "all", "expand_instancetypes": "true"}),
+        *({"default_instancetype": "small"}, {"default_instancetype": "VirtualMachineInstancetype/own"}),
         {"allowed_instancetypes": "*"},
     ],
 )

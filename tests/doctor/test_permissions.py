@@ -124,13 +124,10 @@ EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 @pytest.mark.parametrize(
     ("rule", "may"),
     [
-        (PATCH, True),
-        ({**PATCH, "verbs": ["*"]}, True),
+        *((PATCH, True), ({**PATCH, "verbs": ["*"]}, True)),
         ({**PATCH, "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "update"]}, True),
-        ({**PATCH, "verbs": ["get"]}, False),
-        ({**PATCH, "apiGroups": ["apps"]}, False),
-        ({**PATCH, "resources": ["pods"]}, False),
-        ({}, False),
+        *(({**PATCH, "verbs": ["get"]}, False), ({**PATCH, "apiGroups": ["apps"]}, False)),
+        *(({**PATCH, "resources": ["pods"]}, False), ({}, False)),
     ],
 )
 async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: bool) -> None:
@@ -145,12 +142,8 @@ async def test_others_are_named(world: DoctorWorld, rule: dict[str, Any], may: b
 @pytest.mark.parametrize(
     ("rule", "may"),
     [
-        (PATCH, True),
-        ({**PATCH, "resourceNames": ["demo"]}, True),
-        ({**PATCH, "resourceNames": ["other"]}, False),
-        (EVERYTHING, True),
-        ({**PATCH, "verbs": ["get", "list"]}, False),
-        ({**PATCH, "resources": ["pods"]}, False),
+        *((PATCH, True), ({**PATCH, "resourceNames": ["demo"]}, True), ({**PATCH, "resourceNames": ["other"]}, False)),
+        *((EVERYTHING, True), ({**PATCH, "verbs": ["get", "list"]}, False), ({**PATCH, "resources": ["pods"]}, False)),
         # The policy of the installation denies changes of labels through these.
         ({**PATCH, "resources": ["namespaces/status", "namespaces/finalize"]}, False),
     ],

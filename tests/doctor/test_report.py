@@ -55,12 +55,9 @@ def test_the_report_tells_failures_first() -> None:
 @pytest.mark.parametrize(
     ("arguments", "mode"),
     [
-        (["serve", "--tls=mounted"], "mounted"),
-        (["serve", "--tls", "managed"], "managed"),
-        (["serve", "--tls"], ""),
-        (["serve", "--tls=", "mounted"], "mounted"),
-        (["serve", "--tls-cert=/x"], "self-signed"),
-        (["-c", "exec serve --tls off"], "self-signed"),
+        *((["serve", "--tls=mounted"], "mounted"), (["serve", "--tls", "managed"], "managed")),
+        *((["serve", "--tls"], ""), (["serve", "--tls=", "mounted"], "mounted")),
+        *((["serve", "--tls-cert=/x"], "self-signed"), (["-c", "exec serve --tls off"], "self-signed")),
         (None, "self-signed"),
     ],
 )

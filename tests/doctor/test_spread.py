@@ -105,11 +105,8 @@ async def test_an_older_scheduler_has_no_bias(world: DoctorWorld) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        web.json_response({"gitVersion": "devel"}),
-        web.json_response({}),
-        web.json_response([]),
-        web.Response(text="{", status=200),
-        web.json_response({"gitVersion": "v1.36.3"}, status=500),
+        *(web.json_response({"gitVersion": "devel"}), web.json_response({}), web.json_response([])),
+        *(web.Response(text="{", status=200), web.json_response({"gitVersion": "v1.36.3"}, status=500)),
     ],
 )
 async def test_a_version_that_is_not_codes(world: DoctorWorld, answer: web.Response) -> None:
@@ -188,12 +185,9 @@ def inventory(key: str, *, is_spread: bool = False) -> Inventory:
 @pytest.mark.parametrize(
     ("key", "measure", "cheapest"),
     [
-        ("16cpu-daemonsets-100", "vms", "nodeStatusMaxImages"),
-        ("64cpu-daemonsets-100", "vms", "constraint"),
-        ("64cpu-1000", "vms", "nodeStatusMaxImages"),
-        ("medium-300", "vms", "nodeStatusMaxImages"),
-        ("64cpu-daemonsets-300", "vms", "constraint"),
-        ("20-namespaces-300", "vms", "constraintAndProfileByDevices"),
+        *(("16cpu-daemonsets-100", "vms", "nodeStatusMaxImages"), ("64cpu-daemonsets-100", "vms", "constraint")),
+        *(("64cpu-1000", "vms", "nodeStatusMaxImages"), ("medium-300", "vms", "nodeStatusMaxImages")),
+        *(("64cpu-daemonsets-300", "vms", "constraint"), ("20-namespaces-300", "vms", "constraintAndProfileByDevices")),
         ("mixed-300", "memory", "nodeStatusMaxImages"),
     ],
 )

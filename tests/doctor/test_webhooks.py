@@ -62,15 +62,10 @@ async def test_what_is_wrong(world: DoctorWorld, check: Check, change: Change, e
 @pytest.mark.parametrize(
     ("field", "value", "verdict"),
     [
-        ("failurePolicy", "Fail", "failure"),
-        ("timeoutSeconds", 30, "warning"),
-        ("namespaceSelector", {}, "failure"),
-        ("objectSelector", None, "failure"),
-        ("rules", [], "failure"),
-        ("matchConditions", None, "failure"),
-        ("clientConfig", {"url": "https://elsewhere"}, "failure"),
-        ("sideEffects", "NoneOnDryRun", "warning"),
-        ("reinvocationPolicy", "Never", "warning"),
+        *(("failurePolicy", "Fail", "failure"), ("timeoutSeconds", 30, "warning")),
+        *(("namespaceSelector", {}, "failure"), ("objectSelector", None, "failure"), ("rules", [], "failure")),
+        *(("matchConditions", None, "failure"), ("clientConfig", {"url": "https://elsewhere"}, "failure")),
+        *(("sideEffects", "NoneOnDryRun", "warning"), ("reinvocationPolicy", "Never", "warning")),
     ],
 )
 async def test_a_changed_field(world: DoctorWorld, field: str, value: Any, verdict: str) -> None:
@@ -160,11 +155,8 @@ async def test_the_order_of_calls(world: DoctorWorld, change: Change, expected: 
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({}, True),
-        ({"failurePolicy": "Fail", "timeoutSeconds": 15}, True),
-        ({"failurePolicy": "Ignore"}, False),
-        ({"timeoutSeconds": 5}, False),
-        ({"rules": VMS}, True),
+        *(({}, True), ({"failurePolicy": "Fail", "timeoutSeconds": 15}, True), ({"failurePolicy": "Ignore"}, False)),
+        *(({"timeoutSeconds": 5}, False), ({"rules": VMS}, True)),
         ({"rules": [{"apiGroups": ["*"], "operations": ["UPDATE"], "resources": ["*"]}]}, False),
         ({"rules": None}, False),
     ],

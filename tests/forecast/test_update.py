@@ -195,10 +195,8 @@ class TestReleases:
     @pytest.mark.parametrize(
         ("before", "after", "ratio", "own", "to"),
         [
-            ((1, 9, 0), (1, 10, 0), "", {}, ""),
-            ((1, 9, 0), (1, 9, 0), "", {}, "b"),
-            ((1, 10, 0), (1, 10, 1), "", {}, "b"),
-            ((1, 8, 4), (1, 9, 0), "2.0", {}, "b"),
+            *(((1, 9, 0), (1, 10, 0), "", {}, ""), ((1, 9, 0), (1, 9, 0), "", {}, "b")),
+            *(((1, 10, 0), (1, 10, 1), "", {}, "b"), ((1, 8, 4), (1, 9, 0), "2.0", {}, "b")),
             ((1, 9, 0), (1, 10, 0), "", {"overcommitGuestOverhead": True}, "b"),
         ],
     )
@@ -266,9 +264,7 @@ class TestHotplug:
     @pytest.mark.parametrize(
         ("zones", "options", "code"),
         [
-            ("xx", {}, "migrates"),
-            ("xxy", {}, "may-not-attach"),
-            ("xyy", {}, "no-attachment"),
+            *(("xx", {}, "migrates"), ("xxy", {}, "may-not-attach"), ("xyy", {}, "no-attachment")),
             ("xx", {"allocatable": {"pods": "1"}}, "no-attachment"),
             ("xx", {"allocatable": {"memory": "1Gi"}}, "no-attachment"),
             # None of the nodes for the target pod has room for it now, and none can attach the volume.
@@ -284,36 +280,26 @@ class TestHotplug:
         assert (found.at_most_seconds is None) == (code in ("may-not-attach", "no-attachment", "no-eligible-node"))
 
 
-class TestProperties:
-    @thorough
-    @given(clusters.random_clusters())
-    def test_a_plan_can_be_carried_out_and_what_stays_has_no_node(self, world: Any) -> None:
-        world = msgspec.structs.replace(world, workload_updates=msgspec.convert(MIGRATE, type(world.workload_updates)))
-        found = update.plan(world)
-        simulated = Simulated(world, [])
-        simulated.carry_out(found.vms)
-        assert not any(simulated.fitting(each.name) for each in found.vms if each.outcome == report.STAYS)
-        assert {each.outcome for each in found.vms} <= {report.MOVES, report.STAYS}
+@thorough
+@given(clusters.random_clusters(), st.randoms(use_true_random=False))
+def test_a_plan_can_be_carried_out_and_so_can_any_other_order(world: Any, dice: Any) -> None:
+    """A VM that no node is eligible for never moves, and one that has room at first can move."""
+    world = msgspec.structs.replace(world, workload_updates=msgspec.convert(MIGRATE, type(world.workload_updates)))
+    found, simulated = update.plan(world), Simulated(world, [])
+    assert {each.outcome for each in found.vms} <= {report.MOVES, report.STAYS}
+    assert update.plan(shuffled(world, dice)) == found, "the order of the objects changes nothing"
+    never = {each.name for each in found.vms if each.code == report.NO_ELIGIBLE_NODE}
+    for each in found.vms:
+        fits = simulated.fitting(each.name)
+        assert list(each.candidates) == fits
+        assert bool(fits) or each.code not in (report.MIGRATES, report.DEPENDS_ON_ORDER)
+    waiting = [each.name for each in found.vms]
+    dice.shuffle(waiting)
+    for name in waiting:
+        if fits := simulated.fitting(name):
+            assert name not in never
+            simulated.move(name, dice.choice(fits))
 
-    @thorough
-    @given(clusters.random_clusters(), st.randoms(use_true_random=False))
-    def test_in_whatever_order_kubevirt_moves_them(self, world: Any, dice: Any) -> None:
-        """A VM that no node is eligible for never moves, and one that has room at first can move."""
-        world = msgspec.structs.replace(world, workload_updates=msgspec.convert(MIGRATE, type(world.workload_updates)))
-        found, simulated = update.plan(world), Simulated(world, [])
-        never = {each.name for each in found.vms if each.code == report.NO_ELIGIBLE_NODE}
-        for each in found.vms:
-            fits = simulated.fitting(each.name)
-            assert list(each.candidates) == fits
-            assert bool(fits) or each.code not in (report.MIGRATES, report.DEPENDS_ON_ORDER)
-        waiting = [each.name for each in found.vms]
-        dice.shuffle(waiting)
-        for name in waiting:
-            if fits := simulated.fitting(name):
-                assert name not in never
-                simulated.move(name, dice.choice(fits))
-
-    @thorough
-    @given(clusters.random_clusters(), st.randoms(use_true_random=False))
-    def test_the_order_of_the_objects_changes_nothing(self, world: Any, order: Any) -> None:
-        assert update.plan(shuffled(world, order)) == update.plan(world)
+    simulated = Simulated(world, [])
+    simulated.carry_out(found.vms)
+    assert not any(simulated.fitting(each.name) for each in found.vms if each.outcome == report.STAYS)

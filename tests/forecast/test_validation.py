@@ -59,21 +59,13 @@ def paths(schemas: Schemas, obj: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("apiVersion", "kubevirt.io/v1beta7"),
-        ("apiVersion", "kubvirt.io/v1"),
-        ("kind", "VirtualMachin"),
-        ("metadata.name", "Fedora_1"),
-        ("metadata.nmae", "x"),
-        ("metadata.labels.app", "not valid"),
-        ("spec.runing", True),
-        ("spec.running", "yes"),
-        ("spec.template.spec.domain.cpus", {"cores": 1}),
-        ("spec.template.spec.domain.cpu.cores", "2"),
-        ("spec.template.spec.domain.memory.guest", "2Gb"),
+        *(("apiVersion", "kubevirt.io/v1beta7"), ("apiVersion", "kubvirt.io/v1"), ("kind", "VirtualMachin")),
+        *(("metadata.name", "Fedora_1"), ("metadata.nmae", "x"), ("metadata.labels.app", "not valid")),
+        *(("spec.runing", True), ("spec.running", "yes"), ("spec.template.spec.domain.cpus", {"cores": 1})),
+        *(("spec.template.spec.domain.cpu.cores", "2"), ("spec.template.spec.domain.memory.guest", "2Gb")),
         ("spec.template.spec.domain.devices.disks", {}),
         ("spec.template.spec.domain.resources.requests.memory", "2Gb"),
-        ("spec.template.spec.domain.resources.limits.cpu", "two"),
-        ("spec.template.spec.nodeSelector.zone", 5),
+        *(("spec.template.spec.domain.resources.limits.cpu", "two"), ("spec.template.spec.nodeSelector.zone", 5)),
     ],
 )
 def test_what_no_cluster_takes_is_found_where_it_stands(schemas: Schemas, path: str, value: Any) -> None:

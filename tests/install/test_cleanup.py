@@ -98,9 +98,7 @@ def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     [
         ({"name": "u1.medium"}, "u1.medium"),
         ({"kind": "VirtualMachineInstancetype", "name": "own"}, "VirtualMachineInstancetype/own"),
-        ({"revisionName": "r1"}, "r1"),
-        ({}, ""),
-        (None, ""),
+        *(({"revisionName": "r1"}, "r1"), ({}, ""), (None, "")),
     ],
     ids=["name", "kind", "revision", "empty", "none"],
 )

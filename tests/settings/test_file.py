@@ -46,10 +46,7 @@ def test_a_file_that_sets_nothing_means_the_defaults(tmp_path: Path) -> None:
         assert load(path) == parse(text, "s.yaml") == msgspec.structs.replace(defaults, digest=digest)
 
 
-@pytest.mark.parametrize("health_check", ["off", "'off'", "false"])
-def test_off_needs_no_quotes(health_check: str) -> None:
-    settings = parse(f"schedulers: {{kubevirt: {{healthCheck: {health_check}}}}}".encode(), "s.yaml")
-    assert settings.scheduling.schedulers["kubevirt"].health_check.kind == "off"
+KEYS = [*effective(), "listen", "healthCheck", "x"]
 
 
 class TestMistakes:
@@ -172,27 +169,28 @@ webhooks:
         """Each costs a look through the file, so that a megabyte of them took minutes of the server's processor."""
         described = Mock(side_effect=validation._mistake)
         monkeypatch.setattr(validation, "_mistake", described)
-        text = "".join(line.format(number) for number in range(20_000))
+        text = "".join(line.format(number) for number in range(2000))
         with pytest.raises(InputErrors) as refused:
             parse(text.encode(), "s.yaml")
         *first, last = refused.value.mistakes
         assert described.call_count == len(first) == validation.MAX_MISTAKES
-        assert str(last) == "s.yaml: 19900 more mistakes; correct these first"
+        assert str(last) == "s.yaml: 1900 more mistakes; correct these first"
 
     @given(
         st.text()
         | st.recursive(
-            st.integers() | st.sampled_from(["off", "x", None]),
-            lambda b: st.dictionaries(
-                st.sampled_from(["server", "listen", "tls", "schedulers", "healthCheck", "webhooks", "x"]), b
-            ),
+            st.none() | st.booleans() | st.integers() | st.sampled_from(["off", "x"]) | st.text(),
+            lambda below: st.lists(below) | st.dictionaries(st.sampled_from(KEYS) | st.text(), below),
+            max_leaves=12,
         ).map(json.dumps)
     )
     def test_never_end_in_anything_else(self, text: str) -> None:
         try:
-            parse(text.encode("utf-8", "surrogatepass"), "s.yaml")
+            settings = parse(text.encode("utf-8", "surrogatepass"), "s.yaml")
         except InputErrors as refused:
             assert all(line.startswith("s.yaml:") for line in str(refused).split("\n"))
+        else:
+            assert isinstance(settings, Settings)
 
 
 class TestEffective:
@@ -220,11 +218,8 @@ class TestSchema:
     @pytest.mark.parametrize(
         "value",
         [
-            {"x": 1},
-            {"webhooks": {"timeoutSeconds": 4}},
-            {"schedulers": {"a": {"healthCheck": "lease a"}}},
-            {"schedulers": {"it's": {"healthCheck": "off"}}},
-            {"excludedNamespaces": ["A"]},
+            *({"x": 1}, {"webhooks": {"timeoutSeconds": 4}}, {"schedulers": {"a": {"healthCheck": "lease a"}}}),
+            *({"schedulers": {"it's": {"healthCheck": "off"}}}, {"excludedNamespaces": ["A"]}),
         ],
     )
     def test_refuses_what_we_refuse(self, value: dict[str, Any]) -> None:
@@ -256,9 +251,6 @@ unenforced: {everyMinutes: 5}
 def test_a_key_is_not_there_under_both_its_names() -> None:
     with pytest.raises(InputErrors, match="guard"):
         parse(b"schedulers: {kubevirt: {guard: pods, healthCheck: pods}}", "s.yaml")
-
-
-CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "settings"
 
 
 class RunningFileWatcher:
@@ -293,7 +285,7 @@ def watcher(tmp_path: Path) -> RunningFileWatcher:
 
 GOOD = "scheduling: {clusterWide: true}\n"
 BAD = "scheduling: {clusterWide: 3}\n"
-A_MEGABYTE_OF_MISTAKES = "".join(f"unknown{number}: 1\n" for number in range(66_000))
+MANY_MISTAKES = "".join(f"unknown{number}: 1\n" for number in range(10 * MAX_MISTAKES))
 
 
 class TestFollowing:
@@ -339,7 +331,7 @@ class TestFollowing:
         await watcher.settle(BAD)
         assert len(watcher.refused) == 3
 
-    @pytest.mark.parametrize("text", ["#" * (file.MAX_BYTES + 1), A_MEGABYTE_OF_MISTAKES])
+    @pytest.mark.parametrize("text", ["#" * (file.MAX_BYTES + 1), MANY_MISTAKES])
     async def test_a_file_without_end_is_one_bounded_report(self, watcher: RunningFileWatcher, text: str) -> None:
         before = watcher.file.current
         await watcher.settle(text)
@@ -443,18 +435,9 @@ class TestFollowing:
 class TestApart:
     """Validation in a process of its own, as the server has it."""
 
-    @pytest.mark.parametrize("name", ["example.yaml", "full.yaml"])
-    def test_the_settings_are_those_of_this_process(self, name: str) -> None:
-        data = (CORPUS / name).read_bytes()
-        assert parse_apart(data, name) == parse(data, name)
-
-    def test_mistakes_come_with_their_lines(self) -> None:
-        data = b"scheduling: {clusterWide: 3}\nunknown: 1\n"
-        with pytest.raises(InputErrors) as here:
-            parse(data, "s.yaml")
-        with pytest.raises(InputErrors) as apart:
-            parse_apart(data, "s.yaml")
-        assert (str(apart.value), apart.value.mistakes[0].where) == (str(here.value), "s.yaml:1")
+    def test_the_settings_are_those_of_this_process(self) -> None:
+        data = (Path(__file__).parents[1] / "fuzz" / "corpus" / "settings" / "full.yaml").read_bytes()
+        assert parse_apart(data, "full.yaml") == parse(data, "full.yaml")
 
     async def test_a_process_that_ends_without_an_answer_is_tried_again(
         self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

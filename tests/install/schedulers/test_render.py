@@ -55,9 +55,7 @@ def test_a_prometheus_instead_of_metrics_server(variant: Variant) -> None:
 @pytest.mark.parametrize(
     ("variant", "url"),
     [
-        ("spread", "http://prometheus"),
-        ("load-aware", "prometheus:9090"),
-        ("load-aware", 'http://a" , b: "c'),
+        *(("spread", "http://prometheus"), ("load-aware", "prometheus:9090"), ("load-aware", 'http://a" , b: "c')),
         ("load-aware", "http://a\nb: c"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A pod's service account: its token and its CA are replaced while the pod runs."""
+"""A pod's service account: what it is used for, and that its token and CA are replaced while the pod runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import trustme
 
 from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
+from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
@@ -35,6 +36,43 @@ async def server(account: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with running(FakeApiServer(), tls_of(authority)) as server:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
         yield server
+
+
+async def test_over_tls_with_our_service_account(
+    account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    right = (account / "ca.crt").read_bytes()
+    for host, token, authority in (
+        *(("localhost", "t0", right), ("localhost", "t0", trustme.CA().cert_pem.bytes())),
+        *(("127.0.0.1", "t0", right), ("localhost", "t0\nt1", right)),
+    ):
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        (account / "ca.crt").write_bytes(authority)
+        (account / "token").write_text(token)
+        transport = await connect()
+        assert f"of this pod, https://{host}:" in transport.cluster
+        if (host, token, authority) == ("localhost", "t0", right):
+            server.token = "t0"
+            assert await code_of(transport, "/version") == 200
+        else:
+            golden(await failure(transport.get("/version")))
+        await transport.close()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}],
+    ids=["nothing", "empty token", "no CA", "no PEM"],
+)
+async def test_that_can_not_be_used(account: Path, files: dict[str, str], golden: Golden) -> None:
+    for name in ("token", "ca.crt"):
+        (account / name).unlink()
+        if name in files:
+            (account / name).write_text(files[name])
+    with pytest.raises(InputError) as caught:
+        await connect()
+    golden(caught.value.what.partition(" (")[0].replace(str(account), "ACCOUNT"))
+    assert "automountServiceAccountToken" in caught.value.fix
 
 
 async def test_a_new_token_is_read_when_the_old_one_is_denied(account: Path, server: FakeApiServer) -> None:

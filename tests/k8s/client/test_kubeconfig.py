@@ -266,12 +266,9 @@ class TestTokens:
     @pytest.mark.parametrize(
         "provider",
         [
-            {"name": "gcp", "config": {"cmd-path": "/bin/true", "cmd-args": "x"}},
-            {"name": "azure"},
-            {"name": "oidc"},
-            {"name": "oidc", "config": {"id-token": "a.b.c", "refresh-token": "r"}},
-            {"name": "oidc", "config": {"id-token": "EXPIRED", "refresh-token": "r"}},
-            "oidc",
+            *({"name": "gcp", "config": {"cmd-path": "/bin/true", "cmd-args": "x"}}, {"name": "azure"}),
+            *({"name": "oidc"}, {"name": "oidc", "config": {"id-token": "a.b.c", "refresh-token": "r"}}),
+            *({"name": "oidc", "config": {"id-token": "EXPIRED", "refresh-token": "r"}}, "oidc"),
         ],
         ids=["gcp", "azure", "no token", "no JWT", "expired", "text"],
     )

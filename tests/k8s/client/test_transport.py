@@ -14,15 +14,13 @@ from typing import Any, NoReturn, cast
 import aiohttp
 import msgspec
 import pytest
-import trustme
 from aiohttp import web
 
-from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of, why
+from tests.cluster.fake_apiserver import FakeApiServer, why
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook import __version__
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client import credentials
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
 from webhook.k8s.client.transport import KubernetesTransport, connect
@@ -112,8 +110,9 @@ class TestRequests:
     ) -> None:
         server.url = "http://127.0.0.1:1"
         nowhere = await connect(server.kubeconfig(tmp_path / "nowhere"))
-        golden(await failure(nowhere.get(PATH)))
-        assert await failure(anext(nowhere.watch(PATH, {})))
+        told = await failure(nowhere.get(PATH))
+        golden(told)
+        assert await failure(anext(nowhere.watch(PATH, {}))) == why(await nowhere.date()) == told
         await nowhere.close()
 
     async def test_after_the_end(self, transport: KubernetesTransport, golden: Golden) -> None:
@@ -163,13 +162,6 @@ async def test_its_clock(server: FakeApiServer, transport: KubernetesTransport, 
     assert isinstance(await transport.date(), Unavailable)
 
 
-async def test_of_nobody(server: FakeApiServer, tmp_path: Path, golden: Golden) -> None:
-    server.url = "http://127.0.0.1:1"
-    nowhere = await connect(server.kubeconfig(tmp_path / "nowhere"))
-    golden(why(await nowhere.date()))
-    await nowhere.close()
-
-
 class TestTokens:
     async def test_a_refused_token_is_read_again(self, server: FakeApiServer, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("t0")
@@ -203,54 +195,6 @@ class TestTokens:
         assert await code_of(transport) == 401
 
 
-class TestInAPod:
-    @pytest.fixture
-    def account(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-        monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
-        return tmp_path
-
-    async def test_over_tls_with_our_service_account(
-        self, account: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
-    ) -> None:
-        authority = trustme.CA()
-        async with running(FakeApiServer(), tls_of(authority)) as server:
-            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
-            for host, token, trusted in (
-                ("localhost", "t0", authority),
-                ("localhost", "t0", trustme.CA()),
-                ("127.0.0.1", "t0", authority),
-                ("localhost", "t0\nt1", authority),
-            ):
-                monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-                trusted.cert_pem.write_to_path(account / "ca.crt")
-                (account / "token").write_text(token)
-                transport = await connect()
-                assert f"of this pod, https://{host}:" in transport.cluster
-                if (host, token, trusted) == ("localhost", "t0", authority):
-                    server.token = "t0"
-                    assert await code_of(transport, "/version") == 200
-                    server.token = "t1"
-                    assert await code_of(transport, "/version") == 401
-                else:
-                    golden(await failure(transport.get("/version")))
-                await transport.close()
-
-    @pytest.mark.parametrize(
-        "files",
-        [{}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}],
-        ids=["nothing", "empty token", "no CA", "no PEM"],
-    )
-    async def test_that_can_not_be_used(self, account: Path, files: dict[str, str], golden: Golden) -> None:
-        for name, content in files.items():
-            (account / name).write_text(content)
-        with pytest.raises(InputError) as caught:
-            await connect()
-        golden(caught.value.what.partition(" (")[0].replace(str(account), "ACCOUNT"))
-        assert "automountServiceAccountToken" in caught.value.fix
-
-
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
@@ -272,14 +216,6 @@ async def test_the_cause_is_told_and_no_address(
 
     monkeypatch.setattr(transport._credentials, "send", send)
     assert (await failure(transport.get(PATH))).endswith(f"{cause})")
-
-
-async def test_a_name_that_nobody_has(server: FakeApiServer, tmp_path: Path) -> None:
-    server.url = "http://nobody.invalid:1"
-    other = await connect(server.kubeconfig(tmp_path / "nobody"))
-    why = await failure(other.get(PATH))
-    assert why.startswith("no connection ") and "nobody" not in why
-    await other.close()
 
 
 async def test_a_server_without_tls(server: FakeApiServer, tmp_path: Path, golden: Golden) -> None:
