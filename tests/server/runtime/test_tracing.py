@@ -114,14 +114,6 @@ async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
     assert all(len(value) <= 300 for value in span.attributes.values() if isinstance(value, str))
 
 
-def test_nothing_is_imported_while_traces_are_off(tmp_path: Path, pair: Any) -> None:  # noqa: F811
-    """The modules of a server that has answered a review."""
-    with serving(*FILES, *tls(tmp_path), pair=pair) as server:
-        server.post(example("01-launcher-pod.yaml"))
-        mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert "google" not in mapped
-
-
 async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("opentelemetry.exporter")]:
         monkeypatch.delitem(sys.modules, name)
