@@ -155,10 +155,7 @@ def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("reviw", "review"),
-        ("tset", "test"),
-        ("explain migratoin", "migration"),
-        ("review --confg", "--config"),
+        *(("reviw", "review"), ("tset", "test"), ("explain migratoin", "migration"), ("review --confg", "--config")),
         ("xyzzy", ""),
     ],
 )

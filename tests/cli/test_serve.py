@@ -233,10 +233,8 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, rejec
         (Options(client_names=("a",)), "--client-ca, --client-name"),
         (Options(register=True), "--register"),
         (Options(register=True, url="https://localhost", cluster_from=Path("a")), "--register"),
-        (Options(register_as="A"), "--register-as"),
-        (Options(url="http://localhost"), "--url"),
-        (Options(listen="nonsense"), "--listen"),
-        (Options(ops_listen="localhost"), "--ops-listen"),
+        *((Options(register_as="A"), "--register-as"), (Options(url="http://localhost"), "--url")),
+        *((Options(listen="nonsense"), "--listen"), (Options(ops_listen="localhost"), "--ops-listen")),
     ],
 )
 def test_combinations_that_make_no_sense(options: Options, where: str, golden: Golden) -> None:

@@ -29,13 +29,9 @@ def scope(
 @pytest.mark.parametrize(
     ("label", "stage", "mode"),
     [
-        ("enforce", "enforce", "enforce"),
-        ("warn", "observe", "warn"),
-        ("audit", "observe", "audit"),
+        *(("enforce", "enforce", "enforce"), ("warn", "observe", "warn"), ("audit", "observe", "audit")),
         # Either copy of the namespace may be old: never more than the path allows, never more than the label says.
-        ("enforce", "observe", "audit"),
-        ("warn", "enforce", "warn"),
-        ("audit", "enforce", "audit"),
+        *(("enforce", "observe", "audit"), ("warn", "enforce", "warn"), ("audit", "enforce", "audit")),
         *((label, stage, "off") for label in ("off", None) for stage in ("enforce", "observe")),
         ("Enforce", "enforce", "off"),
         ("", "enforce", "off"),

@@ -17,13 +17,9 @@ def summary(*results: Result, **fields: int) -> Summary:
 @pytest.mark.parametrize(
     ("results", "status", "strict"),
     [
-        ([result("patched"), result("skipped")], 0, 0),
-        ([result(warnings=["w"])], 0, 1),
-        ([result("would-deny")], 0, 1),
-        ([result("denied")], 1, 1),
-        ([result("error")], 3, 3),
-        ([result("error"), result("denied")], 1, 1),
-        ([result("error"), result(warnings=["w"])], 3, 1),
+        *(([result("patched"), result("skipped")], 0, 0), ([result(warnings=["w"])], 0, 1)),
+        *(([result("would-deny")], 0, 1), ([result("denied")], 1, 1), ([result("error")], 3, 3)),
+        *(([result("error"), result("denied")], 1, 1), ([result("error"), result(warnings=["w"])], 3, 1)),
     ],
 )
 def test_exit_status(results: list[Result], status: int, strict: int) -> None:

@@ -176,10 +176,7 @@ async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        (VMS, 403),
-        (VMS, 410),
-        (STORED_VMS.path("demo", "vm"), 403),
-        (STORED_VMIS.path("demo", "vm"), 500),
+        *((VMS, 403), (VMS, 410), (STORED_VMS.path("demo", "vm"), 403), (STORED_VMIS.path("demo", "vm"), 500)),
         (REVISIONS.path("demo", "it-1"), 403),
     ],
 )

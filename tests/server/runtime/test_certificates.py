@@ -253,7 +253,10 @@ async def test_every_configuration_is_judged_by_its_own_bundles(golden: Golden) 
         "good": {"a": pair.authority, "b": other + pair.authority},
         "pinned": {"a": pair.certificate},
         "old": {"a": pair.authority, "b": other},
-        "bare": {"a": b""}, "broken": {"a": b"\xff"}, "gone": None, "empty": {},
+        "bare": {"a": b""},
+        "broken": {"a": b"\xff"},
+        "gone": None,
+        "empty": {},
     }
     context = ReloadableTLSContext(pair.certificate, pair.key).listener
     # As it listens in a pod: the probe has to find a way in.
