@@ -106,19 +106,18 @@ def test_check_tells_every_mistake(tmp_path: Path, golden: Golden) -> None:
     wrong.write_text("scheduling:\n  schedulrName: kubevirt\n  clusterWide: perhaps\nwebhook: {}\n")
     result = run("config", "check", wrong)
 
-    assert result.exit_code == 2
     lines = result.stderr.replace(f"{wrong}", "FILE").splitlines()
-    assert [line.partition(": ")[0].removeprefix("Error: ") for line in lines] == ["Error", "FILE:3", "FILE:4"]
-    assert "FILE:2: " in lines[0]
+    assert (result.exit_code, [line.removeprefix("Error: ")[:7] for line in lines]) == (
+        2,
+        ["FILE:2:", "FILE:3:", "FILE:4:"],
+    )
     golden("\n".join(lines))
 
 
 @pytest.mark.parametrize("command", ["show", "check"])
 def test_missing_file(command: str, tmp_path: Path) -> None:
-    arguments = ["--config"] if command == "show" else []
-    result = run("config", command, *arguments, tmp_path / "none.yaml")
-    assert result.exit_code == 2
-    assert "none.yaml" in result.stderr
+    result = run("config", command, *(["--config"] if command == "show" else []), tmp_path / "none.yaml")
+    assert (result.exit_code, "none.yaml" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])

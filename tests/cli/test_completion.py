@@ -106,12 +106,8 @@ def test_every_shell_has_a_script(shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "incomplete", "answer"),
     [
-        ([], "revi", None),
-        (["review", "-o"], "sar", ["sarif", ":4"]),
-        (["review"], "a", [":0"]),
-        (["review", "--config"], "", [":0"]),
-        (["explain"], "mig", None),
-        ([], "nothing", [":4"]),
+        *(([], "revi", None), (["review", "-o"], "sar", ["sarif", ":4"]), (["review"], "a", [":0"])),
+        *((["review", "--config"], "", [":0"]), (["explain"], "mig", None), ([], "nothing", [":4"])),
     ],
 )
 def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer: list[str] | None) -> None:

@@ -233,14 +233,6 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
     assert SECRET not in expand(machine).output
 
 
-def test_the_docs_show_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(EXAMPLES.parent)
-    docs = Path("docs/expand.md").read_text()
-    for name, *options in (("inferred", "--explain"), ("conflicting",)):
-        command = f"expand -f examples/vms/{name}.yaml --cluster-from examples/cluster {' '.join(options)}".strip()
-        assert f"$ kubevirt-webhook {command}\n{run(*command.split()).output}" in docs
-
-
 class TestKubeVirtVersions:
     PANIC = (vm(preference={"name": "linux"}), preference(devices={"preferredPanicDeviceModel": "isa"}))
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ import pytest
 
 from certs.pem import Pair
 from certs.source import self_signed
+from tests import builders
 from tests.admission.audit_schema import STRICT
-from tests.cli.runner import EXAMPLES
+from tests.cli.runner import EXAMPLES, call_here
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.golden_files import Golden
 from tests.waiting import PATIENCE
+from webhook import apart
 from webhook.cli.main import main
 from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
@@ -66,8 +68,10 @@ class Serving:
             result: dict[str, Any] = json.load(answer)["response"]
         return result
 
-    def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.ops + path, timeout=PATIENCE) as answer:
+    def get(self, path: str, event: str = "") -> str:
+        """What is served beside the metrics, or at the address that was logged with an event."""
+        (url,) = (each["address"] for each in self.said if each["event"] == event) if event else (self.ops,)
+        with urllib.request.urlopen(url + path, timeout=PATIENCE) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -107,43 +111,45 @@ def example(name: str) -> bytes:
     return msgspec.json.encode(document.value)
 
 
-def test_serves_records_and_ends(tmp_path: Path, pair: Pair) -> None:
-    with serving(*FILES, "--config", str(EXAMPLES / "settings.yaml"), *tls(tmp_path), pair=pair) as server:
+def test_serves_records_explains_shows_and_ends(tmp_path: Path, pair: Pair) -> None:
+    """With explanations and a page, and without traces, whose libraries no module of it loads."""
+    config = tmp_path / "settings.yaml"
+    more = "explain: {listen: '127.0.0.1:0'}\npage: {listen: '127.0.0.1:0'}\n"
+    config.write_text((EXAMPLES / "settings.yaml").read_text() + more)
+    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
         response = server.post(example("01-launcher-pod.yaml"))
+        asked = "/v1/explain/migration?namespace=shop&name=web&to=zone=b"
+        explained = json.loads(server.get(asked, "serving explanations"))
+        decisions, decision, health, placement = (
+            server.get(path, "serving the page")
+            for path in ("/decisions", "/decisions/1", "/health", "/placement?namespace=shop&name=web")
+        )
         metrics = server.get("/metrics")
         assert (server.get("/healthz"), server.get("/readyz")) == ("ok\n", "ok\n")
+        mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
 
     assert response["patchType"] == "JSONPatch"
+    assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
     assert 'kubevirt_webhook_requests_total{code="200",webhook="/mutate/scheduling/pods/enforce"} 1.0' in metrics
     assert 'kubevirt_webhook_scheduler_available{scheduler="batch"} 0.0' in metrics
+    assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
-    assert [event["event"] for event in server.said] == [ServerEvent.FILES_READ, "serving", "stopping"]
-
-
-def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
-    config = tmp_path / "settings.yaml"
-    config.write_text("explain: {listen: '127.0.0.1:0'}\n")
-    with serving(*FILES, "--config", str(config), end=signal.SIGINT) as server:
-        (url,) = (event["address"] for event in server.said if event["event"] == "serving explanations")
-        asked = f"{url}/v1/explain/migration?namespace=shop&name=web&to=zone=b"
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
-            explained = json.load(answer)
-        metrics = server.get("/metrics")
-        host, _, port = server.address.removeprefix("https://").rpartition(":")
-        certificate = ssl.get_server_certificate((host, int(port)))
-
-    assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
-    assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
-    assert "BEGIN CERTIFICATE" in certificate, "it makes a pair of its own where none is given"
-    assert server.said[-1]["event"] == "stopping", "Ctrl-C ends it, too"
+    assert line["reasons"][0]["code"] in decisions
+    assert line["uid"] in decision
+    assert all(".".join(change["path"]) in decision for change in line["changes"])
+    assert re.findall(r"<bdi>(batch|kubevirt|serving)</bdi>", health) == ["kubevirt", "batch", "serving"]
+    assert "node-3" in placement
+    events = [ServerEvent.FILES_READ, "serving explanations", "serving the page", "serving", "stopping"]
+    assert [event["event"] for event in server.said] == events
+    assert "google" not in mapped
 
 
 def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text("scheduling: {clusterWide: false}\n")
     other_namespace = example("09-not-opted-in.yaml")
-    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
+    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair, end=signal.SIGINT) as server:
         before = server.post(other_namespace)
         config.write_text("scheduling: {clusterWid: true}\n")
         refused = server.until(ServerEvent.SETTINGS_INVALID)
@@ -158,17 +164,27 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     assert before["auditAnnotations"] == {"mode": "off", "decision": "skipped", "reason": "out-of-scope"}
     assert after["auditAnnotations"] == {"mode": "enforce", "decision": "allowed", "reason": "vmi-not-found"}
     assert restart["keys"] == ["server.maxInFlight"]
+    assert server.said[-1]["event"] == "stopping", "Ctrl-C ends it, too"
     assert 'kubevirt_webhook_settings_reloads_total{result="rejected"} 1.0' in metrics
     assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics
 
 
-def rejection_here(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What `serve` says in this process, which needs no second to import all of it."""
-    handlers = logging.getLogger().handlers[:]
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *arguments])
-    assert logging.getLogger().handlers == handlers, "nothing writes to a descriptor that is another file's soon"
-    return sentence_of(ended.value.code, capfd.readouterr().err)
+Rejection = Callable[..., str]
+
+
+@pytest.fixture
+def rejection(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rejection:
+    """What `serve` says in this process, which needs no second to import all of it, nor one for each file."""
+    monkeypatch.setattr(apart, "_run", call_here)
+
+    def rejection_here(*arguments: str) -> str:
+        handlers = logging.getLogger().handlers[:]
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", *arguments])
+        assert logging.getLogger().handlers == handlers, "nothing writes to a descriptor that is another file's soon"
+        return sentence_of(ended.value.code, capfd.readouterr().err)
+
+    return rejection_here
 
 
 def sentence_of(status: object, said: str) -> str:
@@ -178,14 +194,14 @@ def sentence_of(status: object, said: str) -> str:
     return sentences[0]
 
 
-def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
+def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, rejection: Rejection) -> None:
     (tmp_path / "other").write_bytes(self_signed(["localhost"]).key)
     (tmp_path / "kubeconfig").write_text("nonsense: [")
     (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {healthCheck: leese a/b}}")
     crt = str(tmp_path / "crt")
 
     def check(named: str, *options: str) -> None:
-        sentence = rejection_here(capfd, *options)
+        sentence = rejection(*options)
         assert named in sentence
         golden(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", sentence.replace(str(tmp_path), "DIR")))
 
@@ -204,7 +220,7 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, capfd
         options = (*FILES, "--ops-listen", address)
         command = [sys.executable, "-m", "webhook", "serve", *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert sentence_of(done.returncode, done.stderr) == rejection_here(capfd, *options)
+        assert sentence_of(done.returncode, done.stderr) == rejection(*options)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +233,8 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, capfd
         (Options(client_names=("a",)), "--client-ca, --client-name"),
         (Options(register=True), "--register"),
         (Options(register=True, url="https://localhost", cluster_from=Path("a")), "--register"),
-        (Options(register_as="A"), "--register-as"),
-        (Options(url="http://localhost"), "--url"),
-        (Options(listen="nonsense"), "--listen"),
-        (Options(ops_listen="localhost"), "--ops-listen"),
+        *((Options(register_as="A"), "--register-as"), (Options(url="http://localhost"), "--url")),
+        *((Options(listen="nonsense"), "--listen"), (Options(ops_listen="localhost"), "--ops-listen")),
     ],
 )
 def test_combinations_that_make_no_sense(options: Options, where: str, golden: Golden) -> None:
@@ -231,26 +245,33 @@ def test_combinations_that_make_no_sense(options: Options, where: str, golden: G
     golden(str(caught.value))
 
 
-def test_weak_pair_is_refused_in_one_sentence(
-    tmp_path: Path, pair: Pair, golden: Golden, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_address_of_the_page_is_checked_and_without_an_api_server_a_loopback_one() -> None:
+    exposed = Options(cluster_from=Path("x"), page_listen="0.0.0.0:8091")
+    for refused in (lambda: exposed.apply_to(builders.settings()), Options(page_listen="8091").check):
+        with pytest.raises(InputError) as error:
+            refused()
+        assert error.value.where == "--page-listen"
+    Options(cluster_from=Path("x"), page_listen="127.0.0.1:8091").apply_to(builders.settings())
+
+
+def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair, golden: Golden, rejection: Rejection) -> None:
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
-    sentence = rejection_here(capfd, *FILES, *tls(tmp_path))
+    sentence = rejection(*FILES, *tls(tmp_path))
     golden(re.sub(r" \([^()]*\)", " (REASON)", sentence))
 
 
 def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
     """The kubeconfig's exec plugin never answers."""
+    running = tmp_path / "pid"
+    script = f"echo $$ > {running}.new; mv {running}.new {running}; exec sleep 60"
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
     config = FakeApiServer()
     config.url = "https://127.0.0.1:1"
-    path = config.kubeconfig(tmp_path / "kubeconfig", exec=plugin | {"command": "sleep", "args": ["60"]})
+    path = config.kubeconfig(tmp_path / "kubeconfig", exec=plugin | {"command": "sh", "args": ["-c", script]})
     command = [sys.executable, "-m", "webhook", "serve", "--kubeconfig", path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         # Until the plugin runs, a signal would meet Python's own handlers.
-        while not (
-            plugin_pid := subprocess.run(["pgrep", "-P", str(process.pid), "sleep"], capture_output=True).stdout
-        ):
+        while not running.exists():
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
@@ -260,11 +281,11 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
     assert err == b""
     # It may have ended with the server, whose loop takes its children along where it still can.
     with contextlib.suppress(ProcessLookupError):
-        os.kill(int(plugin_pid), signal.SIGKILL)
+        os.kill(int(running.read_text()), signal.SIGKILL)
 
 
-def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Golden, capfd: pytest.CaptureFixture[str]) -> None:
-    golden(rejection_here(capfd, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
+def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Golden, rejection: Rejection) -> None:
+    golden(rejection("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
 
 
 _PROGRAM = """

@@ -22,7 +22,7 @@ from certs.rotation import RotationEvent
 from certs.source import self_signed
 from certs.state import CaState
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.costs import calls, table
+from tests.costs import table
 from tests.costs.table import imported
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey
@@ -54,7 +54,7 @@ def test_no_review_calls_more_functions_than_it_did(now: dict[str, dict[str, int
 
 def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, int]], tmp_path: Path) -> None:
     cluster = tmp_path / "cluster"
-    shutil.copytree(calls.CLUSTER, cluster)
+    shutil.copytree(table.CLUSTER, cluster)
     nodes = list(yaml.safe_load_all((cluster / "nodes.yaml").read_text()))
     more = [copy.deepcopy(nodes[number % len(nodes)]) for number in range(NODES)]
     for number, node in enumerate(more):
@@ -62,7 +62,7 @@ def test_a_migration_takes_no_longer_with_more_nodes(now: dict[str, dict[str, in
     (cluster / "more.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
 
     with asyncio.Runner() as runner:
-        many = runner.run(calls.counted([MIGRATIONS], cluster))
+        many = runner.run(table.counted([MIGRATIONS], cluster))
 
     index = FilesCluster.load(cluster, default_settings()).peek(NodesKey())
     assert isinstance(index, NodeIndex)

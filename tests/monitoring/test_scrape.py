@@ -1,4 +1,7 @@
-"""A real Prometheus that scrapes a running server, evaluates the rules, and answers the dashboard's queries."""
+"""A real Prometheus that scrapes a running server, evaluates the rules, and answers the dashboard's queries.
+
+Below, the dashboard itself: its queries read metrics that exist, and hold for any namespace.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ import pytest
 
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.processes import free_port
-from tests.monitoring.rules import ALERTS, GROUPS, RECORDS, ROOT, queries
+from tests.monitoring.rules import ALERTS, DASHBOARD, DASHBOARD_FILE, GROUPS, RECORDS, ROOT, metrics, queries
 
 # Labels that Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
 TARGET_LABELS = {"job", "instance", "namespace", "pod", "service", "container", "endpoint", "node"}
@@ -113,3 +117,61 @@ def test_no_metric_has_a_label_that_prometheus_writes(api: str, server: str) -> 
     assert {"webhook", "scheduler", "certificate"} <= labels
     assert values(api, '{__name__=~"kubevirt_webhook_.+",exported_job!=""}') == []
     assert {one["metric"]["job"] for one in values(api, "kubevirt_webhook_ready")} == {"kubevirt-webhook"}
+
+
+# Metrics of the API server, which tests/e2e/test_migrations.py reads.
+APISERVER = {
+    "apiserver_admission_webhook_admission_duration_seconds_bucket",
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_rejection_count",
+}
+EXPRESSIONS = {
+    **{name: rule["expr"] for name, rule in (*ALERTS.items(), *RECORDS.items())},
+    **{f"{title} {number}": query for title, found in queries().items() for number, query in enumerate(found)},
+}
+
+# The table of the operations page, which another test holds to the code: metrics with their labels.
+DOCUMENTED: dict[str, str] = dict(
+    re.findall(
+        r"^\| `(kubevirt_webhook_[a-z_]+)` \| ([a-z_, ]*?) ?\|",
+        (ROOT / "docs" / "monitoring.md").read_text(),
+        re.MULTILINE,
+    )
+)
+
+
+@pytest.mark.parametrize("place", list(EXPRESSIONS))
+def test_what_is_read_exists(place: str) -> None:
+    read = {name for name in metrics(EXPRESSIONS[place]) if ":" not in name}
+    recorded = {name for name in metrics(EXPRESSIONS[place]) if ":" in name}
+
+    assert {name.removesuffix("_bucket") for name in read - APISERVER} <= DOCUMENTED.keys()
+    assert recorded <= RECORDS.keys()
+    assert read | recorded
+
+
+def test_the_namespace_is_a_variable() -> None:
+    assert [one["name"] for one in DASHBOARD["templating"]["list"]] == ["datasource", "namespace"]
+    for found in queries().values():
+        for query in found:
+            assert 'namespace="kubevirt-webhook"' not in query
+            assert query.startswith("name:") or 'namespace="$namespace"' in query
+
+
+def test_panels_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        cell for at in places for cell in product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"]))
+    ]
+
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+    assert all(panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for panel in DASHBOARD["panels"])
+    assert json.dumps(DASHBOARD, indent=2) + "\n" == DASHBOARD_FILE.read_text()
+
+
+def test_no_documented_metric_has_a_label_that_prometheus_writes() -> None:
+    labels = {label for cell in DOCUMENTED.values() for label in cell.split(", ") if label}
+    assert {"policy", "webhook", "watch"} <= labels
+    assert labels & TARGET_LABELS == set()

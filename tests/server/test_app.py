@@ -38,20 +38,10 @@ from webhook.server.request import HttpRequest, Overload, parse_head
 from webhook.settings.model import InstancetypeSettings
 
 
-async def test_a_review_is_answered(server: ServedApp) -> None:
-    status, text = await server.post(PODS + "?timeout=3s", BODY)
-    response = json.loads(text)["response"]
-    assert (status, response["allowed"], response["patchType"]) == (200, True, "JSONPatch")
-    assert (server.counted.requests, server.app.in_flight) == ([(PODS, 200)], 0)
-
-
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        (b"", 400),
-        (b"nonsense", 400),
-        (b"\xff", 400),
-        (BODY[:-9], 400),
+        *((b"", 400), (b"nonsense", 400), (b"\xff", 400), (BODY[:-9], 400)),
         (b'{"request": {"object": ' + b'{"a":' * 1_000_000 + b"1" + b"}" * 1_000_002, 400),
         (msgspec.json.encode(review(launcher_pod(), uid="")), 400),
         (msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})), 400),
@@ -61,18 +51,16 @@ async def test_a_review_is_answered(server: ServedApp) -> None:
     ids=["empty", "text", "utf-8", "truncated", "deep", "uid", "kind", "object", "8MiB"],
 )
 async def test_bad_bodies_get_one_sentence(server: ServedApp, body: bytes, status: int, golden: Golden) -> None:
-    answer = await server.post(PODS, body)
-    assert answer[0] == status
-    golden(answer[1])
-    assert (answer[1].count("\n"), server.counted.crashes) == (1, [])
+    answered, sentence = await server.post(PODS, body)
+    golden(sentence)
+    assert (answered, sentence.count("\n"), server.counted.crashes) == (status, 1, [])
     assert (await server.post(PODS, BODY))[0] == 200, "the next request is served"
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "", "application/json2"])
 async def test_wrong_content_type(server: ServedApp, content_type: str) -> None:
     status, text = await server.post(PODS, BODY, **{"Content-Type": content_type})
-    assert status == 415
-    assert "send application/json" in text
+    assert (status, "send application/json" in text) == (415, True)
     assert (await server.post(PODS, BODY, **{"Content-Type": "application/json; charset=utf-8"}))[0] == 200
 
 
@@ -80,8 +68,7 @@ async def test_wrong_method_and_path(server: ServedApp) -> None:
     async with server.client.get(f"https://{server.address}{PODS}") as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     status, text = await server.post("/mutate/nothing", BODY)
-    assert status == 404
-    assert "manifests webhooks" in text
+    assert (status, "manifests webhooks" in text) == (404, True)
     assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
 
 
@@ -170,8 +157,7 @@ async def test_no_exception_escapes(server: ServedApp, monkeypatch: pytest.Monke
     monkeypatch.setattr(type(BY_PATH[PODS].codec), "decode", broken)
     status, text = await server.post(PODS, BODY)
 
-    assert status == 500
-    assert "ZeroDivision" not in text
+    assert (status, "ZeroDivision" in text) == (500, False)
     assert [type(error) for error in server.counted.crashes] == [ZeroDivisionError]
 
 
@@ -216,8 +202,7 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
 
     await (await start(Noting(known(vmi()), peeked=set()))).post(PODS + "?timeout=20s", BODY)
 
-    assert deadlines
-    assert all(10 < left <= 18 for left in deadlines)
+    assert 10 < min(deadlines) <= max(deadlines) <= 18
 
 
 async def test_pipelined_requests_are_answered_in_order(server: ServedApp) -> None:
@@ -231,12 +216,10 @@ async def test_pipelined_requests_are_answered_in_order(server: ServedApp) -> No
 
 
 async def test_chunked_body(server: ServedApp) -> None:
-    chunked = head(0, extra="Transfer-Encoding: chunked\r\nConnection: close\r\n").replace(
-        b"Content-Length: 0\r\n", b""
-    )
+    extra = "Transfer-Encoding: chunked\r\nConnection: close\r\n"
+    chunked = head(0, extra=extra).replace(b"Content-Length: 0\r\n", b"")
     said = await everything(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
-    assert said.count(b" 200 OK\r\n") == 1
-    assert b'"patchType":"JSONPatch"' in said
+    assert (said.count(b" 200 OK\r\n"), b'"patchType":"JSONPatch"' in said) == (1, True)
 
 
 # -- overload ----------------------------------------------------------------------------------------------------------
@@ -308,11 +291,7 @@ async def test_clients_that_announce_and_trickle_let_no_forbidden_vm_pass(listed
     assert [answer["allowed"] for answer in answers] == [False] * 6
     reasons = {answer["auditAnnotations"]["reason"] for answer in answers}
     # Another client has room of its own.
-    assert (
-        reasons == {instancetypes.NOT_ALLOWED}
-        if source != "127.0.0.1"
-        else reasons <= {instancetypes.NOT_ALLOWED, common.OVERLOADED}
-    )
+    assert reasons <= {instancetypes.NOT_ALLOWED} | ({common.OVERLOADED} if source == "127.0.0.1" else set())
 
 
 async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> None:
@@ -320,9 +299,7 @@ async def test_large_dry_runs_let_no_forbidden_vm_pass(listed: ServedApp) -> Non
         return bool((await response(listed, VMS + "?timeout=3s", forbidden(size, **request)))["allowed"])
 
     dry_runs, others = (allowed(1_400_000, dryRun=True) for _ in range(16)), (allowed(300_000) for _ in range(16))
-    results = await asyncio.gather(*dry_runs, *others)
-
-    assert results == [False] * 32
+    assert await asyncio.gather(*dry_runs, *others) == [False] * 32
 
 
 def overloaded(endpoint: Endpoint, labels: dict[str, str], why: str, status: int) -> tuple[Any, list[Record]]:
@@ -393,8 +370,8 @@ async def test_what_waits_for_a_client_that_does_not_read_denies_no_other(
     monkeypatch.setattr(listed.server, "limits", limits)
 
     def connection(client: str) -> tuple[Connection, PieceTransport]:
-        made, transport = Connection(listed.server, client), PieceTransport()
-        made.connection_made(transport)
+        made = Connection(listed.server, client)
+        made.connection_made(transport := PieceTransport())
         return made, transport
 
     waiting = [connection("192.0.2.1") for _ in range(2)]
@@ -443,9 +420,9 @@ AS_GO_WRITES_IT = (
 def test_what_the_beginning_of_a_review_says() -> None:
     found = begun_request(AS_GO_WRITES_IT)
     assert found
-    version, request = found
-    assert version == "admission.k8s.io/v1"
-    assert (request.uid, request.name, request.namespace, request.operation) == ("u1", "web", "demo", "CREATE")
+    version, asked = found
+    said = (version, asked.uid, asked.name, asked.namespace, asked.operation)
+    assert said == ("admission.k8s.io/v1", "u1", "web", "demo", "CREATE")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
-from tests.server.clients import LAST, REQUEST, ask, connect, everything, status, unharmed
+from tests.server.clients import LAST, REQUEST, Stream, ask, connect, everything, status, unharmed
 from tests.server.conftest import PieceCase, PieceTransport, ServedApp, Start
 from tests.server.listening import Unanswering
 from tests.server.raw_requests import BODY, PODS, head
@@ -218,6 +218,30 @@ async def test_clients_are_verified_across_swaps(start: Start, clients: Connecte
         with pytest.raises(ssl.SSLError):
             clients.tls.trust(bad)
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200, "what was refused changed nothing"
+
+
+@pytest.mark.parametrize("name", ["localhost", None])
+async def test_another_certificate_is_for_new_handshakes_and_a_bad_one_for_none(start: Start, name: str | None) -> None:
+    first, second = self_signed(["localhost"]), self_signed(["localhost"])
+    swappable = ReloadableTLSContext(first.certificate, first.key)
+    server = await start(swappable=swappable)
+
+    async def connected(pair: Pair) -> Stream:
+        context = ssl.create_default_context(cadata=pair.authority.decode())
+        context.check_hostname = name is not None
+        return await asyncio.open_connection(*split_address(server.address), ssl=context, server_hostname=name or "")
+
+    streams = [await connected(first)]
+    with pytest.raises(ssl.SSLError):
+        swappable.swap(first.certificate, second.key)
+    streams.append(await connected(first))
+    swappable.swap(second.certificate, second.key)
+    streams.append(await connected(second))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await connected(first)
+    for stream in streams:
+        assert (await ask(stream)).status == 200
+        stream[1].close()
 
 
 async def test_without_a_certificate_no_handshake_succeeds() -> None:

@@ -5,42 +5,45 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import builders
-from tests.cli.clusters import put
-from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
-from tests.policies.migration.world import facts
+from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.review.memory import MemoryCluster
 from tests.server.listening import Crashes, Visitor, visited
-from tests.waiting import break_off, until
-from webhook.cluster.live import LiveCluster
+from tests.waiting import break_off
+from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import AccessKey, Key, NodesKey, TokenKey
-from webhook.k8s.client.transport import connect
-from webhook.k8s.resources import NAMESPACES
+from webhook.facts import AccessKey, Key, NodesKey, ObjectKey, TokenKey, VmiKey
 from webhook.k8s.types.selectors import find_malformed, is_name
+from webhook.placement.machines import CLAIMS, VOLUMES
+from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SCHEMA
 from webhook.server import explain
 from webhook.server.explain import MAX_QUERY, PATH, Explainer, question
 from webhook.settings.model import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
-TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
-RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TOKEN = "SECRET-TOKEN"
-DEMO = {"namespace": "demo"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-IDENTITY = {"uid": "7", "groups": ["devs", "ops"], "extra": {"scopes": ["x"]}}
+# What RBAC of impersonated users depends on goes along.
+ALICE = UserInfo("alice", "7", ["devs", "ops"], {"scopes": ["x"]})
+RIGHTS = {
+    "VMIs": [
+        access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", name) for name in ("web01", "nope")
+    ],
+    "nodes": [access(ALICE, "list", "", "nodes")],
+    "claims": [access(ALICE, "get", "", "persistentvolumeclaims", "demo")],
+    "volumes": [access(ALICE, "get", "", "persistentvolumes")],
+}
+# An address that others may reach.
+GUARDED = "0.0.0.0:0"
 
 
 class CountedExplanations(Crashes):
@@ -149,9 +152,7 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [
-        ("/", "GET", 404),
-        (f"{PATH}/x", "GET", 404),
-        (ASKED, "POST", 405),
+        *(("/", "GET", 404), (f"{PATH}/x", "GET", 404), (ASKED, "POST", 405)),
         (f"{PATH}?namespace=demo&name=web01&node=n9", "GET", 404),
     ],
     ids=["root", "below", "POST", "node"],
@@ -192,123 +193,80 @@ async def test_a_page_that_lets_its_own_name_point_here(listening: Open, host: s
     golden(answer["error"])
 
 
-class Behind:
-    """A guarded listener in front of a real look-up at a fake API server."""
-
-    def __init__(self, server: FakeApiServer, asking: FacedExplain) -> None:
-        self.server = server
-        self.asking = asking
-
-    def knows(self, user: str | None, *, may: tuple[str, ...] = ("nodes", "virtualmachineinstances")) -> None:
-        """Sets the user of the token; None: the token is not valid."""
-        status = {"authenticated": user is not None, "user": {"username": user or ""} | IDENTITY}
-        self.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201), times=99)
-
-        async def allowed(request: web.Request) -> web.Response:
-            asked = (await request.json())["spec"]["resourceAttributes"]["resource"]
-            return web.json_response({"status": {"allowed": asked in may}}, status=201)
-
-        self.server.answer(RIGHTS, allowed, times=99)
+def signed_in(*may: str, user: UserInfo | None = ALICE) -> MemoryCluster:
+    """A cluster with a VM whose disks only some nodes reach; it knows whose the token is, and what Alice may see."""
+    known = facts(vmi(volumes=CLAIMED)) | stored("a") | {TokenKey(TOKEN): user}
+    return MemoryCluster(known | {right: what in may for what, rights in RIGHTS.items() for right in rights}, set())
 
 
-@pytest.fixture
-async def behind(listening: Open, tmp_path: Path) -> AsyncIterator[Behind]:
-    server = FakeApiServer()
-    server.serve(NAMESPACES)
-    put(server)
-    async with running(server):
-        transport = await connect(server.kubeconfig(tmp_path / "config"))
-        cluster = LiveCluster(transport, builders.settings(schedulers={}))
-        cluster.start()
-        try:
-            await until(lambda: not cluster.waiting_for())
-            yield Behind(server, await listening(cluster, "0.0.0.0:0"))
-        finally:
-            await cluster.close()
+async def test_who_may_see_it_gets_it(listening: Open, golden: Golden) -> None:
+    cluster = signed_in("VMIs", "nodes")
+    asking = await listening(cluster, GUARDED)
+    status, answer = await asking.get(**BEARER)
 
-
-async def test_who_may_see_it_gets_it(behind: Behind, golden: Golden) -> None:
-    behind.knows("alice")
-    status, answer = await behind.asking.get(**BEARER)
-
-    assert behind.asking.visitor.url.startswith("https://")
-    assert (status, answer["total"], answer["eligible"]["names"]) == (200, 3, ["node-a2"])
+    assert asking.visitor.url.startswith("https://")
+    assert (status, answer["total"], answer["eligible"]["names"]) == (200, 4, ["node-a2"])
     golden("\n".join(answer["gaps"]))
-    assert json.loads(behind.server.requests(TOKENS)[0].body)["spec"] == {"token": TOKEN}
-    specs = [json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS)]
-    # What RBAC of impersonated users depends on goes along.
-    assert all({key: spec[key] for key in ("user", *IDENTITY)} == {"user": "alice"} | IDENTITY for spec in specs)
-    assert sorted((spec["resourceAttributes"] for spec in specs), key=str) == [
-        {"verb": "get", "group": "", "resource": "persistentvolumeclaims"} | DEMO,
-        {"verb": "get", "group": "", "resource": "persistentvolumes"},
-        {"verb": "get", "group": "kubevirt.io", "resource": "virtualmachineinstances"} | DEMO | {"name": "web01"},
-        {"verb": "list", "group": "", "resource": "nodes"},
+    # No claim of the VM is read, which the user may not see.
+    asked = {TokenKey(TOKEN), *(rights[0] for rights in RIGHTS.values())}
+    assert {key for key in cluster.reads if isinstance(key, TokenKey | AccessKey)} == asked
+    assert not any(isinstance(key, ObjectKey) and key.resource in (CLAIMS, VOLUMES) for key in cluster.reads)
+
+
+async def test_who_may_see_volumes_is_sent_only_where_they_are_reached(listening: Open) -> None:
+    _, answer = await (await listening(signed_in(*RIGHTS), GUARDED)).get(**BEARER)
+    assert ["node-b1", "node-b2"] in [
+        each["nodes"]["names"] for each in answer["reasons"] if each["origin"] == "volumes"
     ]
-    assert behind.server.requests("/api/v1/namespaces/demo/persistentvolumeclaims/data") == []
 
 
-async def test_who_may_see_volumes_is_sent_only_where_they_are_reached(behind: Behind) -> None:
-    behind.knows("alice", may=("nodes", "virtualmachineinstances", "persistentvolumeclaims", "persistentvolumes"))
-    _, answer = await behind.asking.get(**BEARER)
-    assert ["node-b1"] in [each["nodes"]["names"] for each in answer["reasons"] if each["origin"] == "volumes"]
+async def test_a_token_is_asked_about_every_time(listening: Open) -> None:
+    cluster = signed_in(*RIGHTS)
+    asking = await listening(cluster, GUARDED)
+    assert (await asking.get(**BEARER))[0] == 200
+    cluster.facts[TokenKey(TOKEN)] = None
+    assert (await asking.get(**BEARER))[0] == 401
 
 
-async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
-    behind.knows("alice")
-    assert (await behind.asking.get(**BEARER))[0] == 200
-    behind.server.heal()
-    behind.knows(None)
-    assert (await behind.asking.get(**BEARER))[0] == 401
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": ""},
-        {"Authorization": "Basic eDp5"},
-        {"Authorization": "Bearer "},
-        {"Authorization": "Bearer é"},
-    ],
-)
-async def test_no_token(behind: Behind, headers: dict[str, str], golden: Golden) -> None:
-    behind.knows("alice")
-    status, answer = await behind.asking.get(**headers)
+@pytest.mark.parametrize("header", [None, "", "Basic eDp5", "Bearer ", "Bearer é"])
+async def test_no_token(listening: Open, header: str | None, golden: Golden) -> None:
+    cluster = signed_in(*RIGHTS)
+    asking = await listening(cluster, GUARDED)
+    status, answer = await asking.get(**{} if header is None else {"Authorization": header})
     assert (status, list(answer)) == (401, ["error"])
     golden(answer["error"])
-    assert (behind.asking.headers["WWW-Authenticate"], behind.server.requests(TOKENS)) == ("Bearer", [])
+    assert (asking.headers["WWW-Authenticate"], cluster.reads) == ("Bearer", [])
 
 
-async def test_a_token_of_nobody(behind: Behind, golden: Golden) -> None:
-    behind.knows(None)
-    status, answer = await behind.asking.get(f"{PATH}?nonsense", **BEARER)
-    assert status == 401
+async def test_a_token_of_nobody(listening: Open, golden: Golden) -> None:
+    cluster = signed_in(user=None)
+    status, answer = await (await listening(cluster, GUARDED)).get(f"{PATH}?nonsense", **BEARER)
+    assert (status, cluster.reads) == (401, [TokenKey(TOKEN)])
     golden(answer["error"])
-    assert behind.server.requests(RIGHTS) == []
 
 
-@pytest.mark.parametrize("may", [("nodes",), ("virtualmachineinstances",), ()], ids=["nodes", "VMIs", "nothing"])
-async def test_who_may_not_see_it_learns_nothing(behind: Behind, may: tuple[str, ...], golden: Golden) -> None:
-    behind.knows("alice", may=may)
+@pytest.mark.parametrize("may", [("nodes",), ("VMIs",), ()], ids=["nodes", "VMIs", "nothing"])
+async def test_who_may_not_see_it_learns_nothing(listening: Open, may: tuple[str, ...], golden: Golden) -> None:
+    cluster = signed_in(*may)
+    asking = await listening(cluster, GUARDED)
     for name in ("web01", "nope"):
-        status, answer = await behind.asking.get(f"{PATH}?namespace=demo&name={name}", **BEARER)
+        status, answer = await asking.get(f"{PATH}?namespace=demo&name={name}", **BEARER)
         assert status == 403
         golden(answer["error"])
-    vmis = "/apis/kubevirt.io/v1/namespaces/demo/virtualmachineinstances"
-    assert not any(asked.path.startswith(vmis) for asked in behind.server.asked)
+    assert not any(isinstance(key, ObjectKey | VmiKey) for key in cluster.reads)
 
 
-async def test_the_token_shows_nowhere(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_token_shows_nowhere(listening: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in an answer, nor in the traceback of a bug on the way."""
 
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    behind.knows("alice")
-    answers = [await behind.asking.get(**BEARER), await behind.asking.get("/x", **BEARER)]
+    asking = await listening(signed_in(*RIGHTS), GUARDED)
+    answers = [await asking.get(**BEARER), await asking.get("/x", **BEARER)]
     monkeypatch.setattr(explain, "access", broken)
-    answers.append(await behind.asking.get(**BEARER))
+    answers.append(await asking.get(**BEARER))
 
     assert [status for status, _ in answers] == [200, 404, 500]
     assert TOKEN not in json.dumps(answers)
-    assert TOKEN not in "".join(map(repr, behind.asking.counted.errors))
+    assert TOKEN not in "".join(map(repr, asking.counted.errors))

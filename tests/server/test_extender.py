@@ -170,11 +170,8 @@ class TestHttp:
     @pytest.mark.parametrize(
         ("method", "path", "data", "status"),
         [
-            ("POST", "/", body(), 404),
-            ("POST", "/v1/layers/filter", body(), 404),
-            ("GET", PATH, b"", 405),
-            ("POST", PATH, b"{}", 400),
-            ("POST", PATH, body(nodes=None), 400),
+            *(("POST", "/", body(), 404), ("POST", "/v1/layers/filter", body(), 404), ("GET", PATH, b"", 405)),
+            *(("POST", PATH, b"{}", 400), ("POST", PATH, body(nodes=None), 400)),
             ("POST", PATH, b" " * (MAX_BODY_BYTES + 1), 413),
         ],
     )

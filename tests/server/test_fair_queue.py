@@ -176,9 +176,7 @@ def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tup
 @pytest.mark.parametrize(
     ("request_", "found"),
     [
-        ({"namespace": "shop"}, "shop"),
-        ({"namespace": "a" * 63}, "a" * 63),
-        ({"namespace": "a" * 64}, ""),
+        *(({"namespace": "shop"}, "shop"), ({"namespace": "a" * 63}, "a" * 63), ({"namespace": "a" * 64}, "")),
         ({"name": '"namespace":"forged"', "namespace": "shop"}, "shop"),
         ({"namespace": "ü"}, "\ufffd\ufffd"),
     ],

@@ -125,14 +125,17 @@ def _read_value(value: Any) -> Any:
     return {key: _read_value(part) for key, part in value.items()} if isinstance(value, dict) else value
 
 
-def _settings_of(struct: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Setting, list[Any]]]:
+@cache
+def _settings_of(struct: type[msgspec.Struct]) -> list[tuple[str, Any, Setting, list[Any]]]:
     """Name, type, setting, and limits of the fields that the file has."""
+    found = []
     # With the module's names as globals, which functions within annotations need.
     for name, hint in get_type_hints(struct, vars(sys.modules[struct.__module__]), include_extras=True).items():
         base, *parts = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if DERIVED not in parts:
             setting = next((part for part in parts if isinstance(part, Setting)), _PLAIN)
-            yield name, base, setting, list(chain.from_iterable(map(_annotations, parts)))
+            found.append((name, base, setting, list(chain.from_iterable(map(_annotations, parts)))))
+    return found
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:

@@ -51,20 +51,6 @@ def test_what_the_demo_expects_is_what_the_cases_expect() -> None:
     assert all(EXPECTED[name]["reason"] in each["reasons"] for name, each in expected.items())
 
 
-def holds(value: Any, fragment: Any) -> bool:
-    if isinstance(fragment, dict):
-        return isinstance(value, dict) and all(holds(value.get(key), item) for key, item in fragment.items())
-    return bool(value == fragment)
-
-
-def test_every_opt_out_that_the_page_for_owners_shows_is_a_case() -> None:
-    page = (ROOT / "docs" / "vm-owners.md").read_text()
-    fragments = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
-    objects = [each["object"] for each in yaml.safe_load((EXAMPLES / "opt-outs-test.yaml").read_text())["cases"]]
-    assert len(fragments) == 3
-    assert all(any(holds(obj, fragment) for obj in objects) for fragment in fragments)
-
-
 def test_every_object_in_the_docs_is_a_case() -> None:
     """Manifests that pages show whole; the page on tests shows a test, which is run below."""
     shown = []

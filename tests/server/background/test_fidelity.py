@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+import re
 from typing import Any
 
 import pytest
@@ -63,11 +63,14 @@ def case(api: ServedApi) -> FidelityCase:
     return FidelityCase(api)
 
 
-async def test_a_vmi_that_is_as_it_should_be(case: FidelityCase) -> None:
+async def test_a_vmi_that_is_as_it_should_be_whatever_its_instancetype_is_now(case: FidelityCase) -> None:
     case.put()
+    its = samples.instancetype(cpu={"guest": 64})
+    case.server.put(UNSTRUCTURED[its["kind"]], "u1", **its)
     await case.watch.compare(5)
     assert case.watch.checked == {"same": 1, "different": 0, "skipped": 0}
     assert (case.watch.differing, case.records) == (0, [])
+    assert not [asked for asked in case.server.asked if "instancetype.kubevirt.io" in asked.path]
 
 
 async def test_a_vmi_that_differs_gets_a_record_without_values(case: FidelityCase) -> None:
@@ -96,15 +99,6 @@ async def test_what_differs_everywhere_is_cut_short(case: FidelityCase) -> None:
     case.put(nodeSelector={f"key-{number}": "x" for number in range(60)})
     await case.watch.compare(5)
     assert (len(case.records[0].differences), case.records[0].count) == (50, 60)
-
-
-async def test_what_an_instancetype_is_now_does_not_count(case: FidelityCase) -> None:
-    case.put()
-    its = samples.instancetype(cpu={"guest": 64})
-    case.server.put(UNSTRUCTURED[its["kind"]], "u1", **its)
-    await case.watch.compare(5)
-    assert case.watch.checked["same"] == 1
-    assert not [asked for asked in case.server.asked if "instancetype.kubevirt.io" in asked.path]
 
 
 @pytest.mark.parametrize(
@@ -141,20 +135,17 @@ async def test_no_kubevirt_means_nothing_to_do(case: FidelityCase) -> None:
 async def test_a_sample_is_taken_over_all_pages_and_of_started_vms_only(case: FidelityCase) -> None:
     for number in range(230):
         case.server.put(STORED_VMS, f"vm-{number:03}", "demo", status={"created": number % 2 == 0})
-    drawn: Counter[str] = Counter()
     for _ in range(10):
         await case.watch.compare(5)
-    drawn.update(asked.path.rsplit("/", 1)[1] for asked in case.server.asked if asked.path.startswith("/apis/kubevirt"))
-    names = {name: count for name, count in drawn.items() if name.startswith("vm-")}
-    assert all(int(name[3:]) % 2 == 0 for name in names)
-    assert case.watch.checked["skipped"] == 50
-    assert any(int(name[3:]) >= 200 for name in names)
+    drawn = {int(found[1]) for asked in case.server.asked if (found := re.search(r"/vm-(\d+)$", asked.path))}
+    assert all(number % 2 == 0 for number in drawn)
+    assert (case.watch.checked["skipped"], max(drawn) >= 200) == (50, True)
     assert [asked.query.get("limit") for asked in case.server.requests(VMS)] == ["100"] * 30
 
 
 async def test_a_round_takes_its_time(case: FidelityCase) -> None:
-    case.put("one")
-    case.put("two")
+    for name in ("one", "two"):
+        case.put(name)
     await case.watch.compare(5)
     assert case.clock.slept == [0.25] * 3
 
@@ -176,10 +167,7 @@ async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        (VMS, 403),
-        (VMS, 410),
-        (STORED_VMS.path("demo", "vm"), 403),
-        (STORED_VMIS.path("demo", "vm"), 500),
+        *((VMS, 403), (VMS, 410), (STORED_VMS.path("demo", "vm"), 403), (STORED_VMIS.path("demo", "vm"), 500)),
         (REVISIONS.path("demo", "it-1"), 403),
     ],
 )
@@ -211,29 +199,17 @@ async def test_settings_of_kubevirt_that_can_not_be_read_and_bugs_end_a_round(
         await until(lambda: case.watch.failed > failed)
 
 
-async def test_an_answer_that_is_no_list_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Golden
+@pytest.mark.parametrize("trouble", ["no list", "the server is gone", "the list never comes"])
+async def test_what_ends_a_round(
+    case: FidelityCase, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
-    case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
-    async with working(case.watch.run()):
-        await until(lambda: case.watch.failed)
-    golden(caplog.messages[0])
-
-
-async def test_a_server_that_is_gone_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, golden: Golden
-) -> None:
-    await case.watch.transport.close()
-    async with working(case.watch.run()):
-        await until(lambda: case.watch.failed)
-    golden(caplog.messages[0])
-
-
-async def test_a_list_that_never_comes_ends_a_round(
-    case: FidelityCase, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Golden
-) -> None:
-    monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
-    case.server.hang(VMS, asyncio.Event(), times=1000)
+    if trouble == "no list":
+        case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
+    elif trouble == "the server is gone":
+        await case.watch.transport.close()
+    else:
+        monkeypatch.setattr("webhook.server.background.fidelity._LIST_SECONDS", 0.01)
+        case.server.hang(VMS, asyncio.Event(), times=1000)
     async with working(case.watch.run()):
         await until(lambda: case.watch.failed)
     golden(caplog.messages[0])

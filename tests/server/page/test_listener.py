@@ -16,7 +16,7 @@ from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
+from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
@@ -60,13 +60,6 @@ async def test_who_gets_nothing_has_a_pace_too(
     assert (await opened.get("/page/style.css"))[0] == 200
 
 
-async def test_on_a_loopback_address_nobody_is_asked_who_it_is(page: Opened) -> None:
-    opened = await page()
-    assert opened.url.startswith("http://127.0.0.1:")
-    assert (await opened.get())[0] == 200
-    assert not any(isinstance(key, TokenKey | AccessKey) for key in opened.cluster.reads)
-
-
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8091", ""])
 async def test_another_name_of_this_host_is_refused(page: Opened, host: str) -> None:
     opened = await page()
@@ -77,12 +70,8 @@ async def test_another_name_of_this_host_is_refused(page: Opened, host: str) -> 
 @pytest.mark.parametrize(
     ("token", "answers", "status"),
     [
-        ("GOOD", {}, 200),
-        ("", {}, 401),
-        ("BAD", {}, 401),
-        ("GOOD", {"may": False}, 403),
-        ("GOOD", {"may": Unavailable("no answer")}, 503),
-        ("GOOD", {"token": Unavailable("no answer")}, 503),
+        *(("GOOD", {}, 200), ("", {}, 401), ("BAD", {}, 401), ("GOOD", {"may": False}, 403)),
+        *(("GOOD", {"may": Unavailable("no answer")}, 503), ("GOOD", {"token": Unavailable("no answer")}, 503)),
     ],
 )
 async def test_elsewhere_a_token_is_needed(page: Opened, token: str, answers: dict[str, Any], status: int) -> None:
@@ -171,12 +160,9 @@ async def test_only_reading(page: Opened, method: str) -> None:
         *((f"/page/decisions/{number}", 404) for number in ("2", "-1", "9" * 5000)),
         *((f"/page/reasons/{code}", 404) for code in ("x", "../../etc/passwd")),
         *((f"/page?{query}", 400) for query in ("x=1", "refresh=1", "first=x")),
-        ("/page/decisions?policy=x", 400),
-        ("/page/placement?namespace=demo", 400),
-        ("/page/placement?namespace=demo&name=..%2F..", 400),
-        (f"{MATRIX}&to=nonsense", 400),
-        ("/page/placement?namespace=demo&name=nobody", 404),
-        (f"{MATRIX}&node=nobody", 404),
+        *(("/page/decisions?policy=x", 400), ("/page/placement?namespace=demo", 400)),
+        *(("/page/placement?namespace=demo&name=..%2F..", 400), (f"{MATRIX}&to=nonsense", 400)),
+        *(("/page/placement?namespace=demo&name=nobody", 404), (f"{MATRIX}&node=nobody", 404)),
     ],
 )
 async def test_what_is_not_there_is_said_in_a_page(page: Opened, path: str, status: int) -> None:

@@ -12,28 +12,34 @@ import ssl
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from certs.authority import Authority
 from certs.pem import Pair
 from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation, WebhookConfiguration
 from certs.source import self_signed
 from tests import builders
 from tests.certs.memory import TERMS, CertsClock, KeptObject
+from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
+from tests.server.listening import Unanswering
 from tests.waiting import until
-from webhook import names
+from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
 from webhook.k8s.client.api import ApiConnectionError
+from webhook.server.edge import serving
 from webhook.server.runtime import certificates as module
-from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan
+from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
 from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
+from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings
 
 
@@ -84,13 +90,19 @@ def der(pair: Pair) -> bytes:
 
 
 @pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are made and checked in this process."""
+    monkeypatch.setattr(apart, "_run", call_here)
+
+
+@pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
     monkeypatch.setattr(module, "_RESTART_SECONDS", 0.01)
 
 
-async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None:
+async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
     log = CertificatesLog()
@@ -159,7 +171,7 @@ async def test_a_change_that_cannot_be_checked_is_tried_again(
     assert await served(certificates) == der(second)
 
 
-async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:
+async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
     write(tmp_path, self_signed(["a"]))
     first, second = Pki(tmp_path / "first"), Pki(tmp_path / "second")
     ca = tmp_path / "ca"
@@ -206,7 +218,7 @@ class Told:
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
-    tmp_path: Path, quickly: None, golden: Golden
+    tmp_path: Path, quickly: None, here: None, golden: Golden
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
@@ -231,7 +243,32 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     assert certificates.matches() == {"one": 1.0}
 
 
-async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None) -> None:
+HOST = "kubevirt-webhook.kubevirt-webhook.svc"
+
+
+async def test_every_configuration_is_judged_by_its_own_bundles(golden: Golden) -> None:
+    life = (datetime.now(UTC), timedelta(days=1))
+    pair, other = Authority.new([HOST], *life).issue([HOST], *life), Authority.new([HOST], *life).pem
+    bundles: dict[str, Any] = {
+        "good": {"a": pair.authority, "b": other + pair.authority},
+        "pinned": {"a": pair.certificate},
+        "old": {"a": pair.authority, "b": other},
+        "bare": {"a": b""},
+        "broken": {"a": b"\xff"},
+        "gone": None,
+        "empty": {},
+    }
+    context = ReloadableTLSContext(pair.certificate, pair.key).listener
+    # As it listens in a pod: the probe has to find a way in.
+    async with serving(Unanswering.server(), "0.0.0.0:0", context, "--listen", 0.0) as address:
+        found = await probe(address, HOST, bundles)
+
+    assert found.matches == {name: name in ("good", "pinned", "empty") for name in bundles}
+    golden("\n".join(each.partition(" (")[0] for each in found.why))
+    assert (await probe("127.0.0.1:1", HOST, {"one": {"a": pair.certificate}})).matches == {"one": False}
+
+
+async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None, here: None) -> None:
     log, runs = CertificatesLog(), []
     certificates = Certificates(settings(tmp_path, mode="self-signed").tls, "localhost", log)
 
@@ -368,7 +405,7 @@ def installed() -> ApiOfBundles:
 
 
 async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planned by a process of its own, as a server has it."""
+    """Planned by a process of its own, as a server has it; what follows the first steps, here."""
     api = installed()
     clock, served = CertsClock(), list[Pair]()
     stores = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
@@ -379,7 +416,9 @@ async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch
     assert (rotation.failures, api.objects.keys()) == (1, installed().objects.keys())
     (why,) = rotation.waiting_for()
     assert why.startswith("the serving certificate: the next step was not planned: ")
-    for _ in range(6):
+    await rotation.step()
+    monkeypatch.setattr(apart, "_run", call_here)
+    for _ in range(5):
         await rotation.step()
     assert len(served) == 1
     first = api.objects[SECRET]["data"][CA_CRT]

@@ -14,10 +14,12 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry, generate_latest
 
 from certs.source import pair_of
+from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.listening import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import body
+from webhook import apart
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.certificates import Certificates
@@ -35,7 +37,8 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-def certificates(tmp_path: Path, authority: trustme.CA) -> Certificates:
+def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> Certificates:
+    monkeypatch.setattr(apart, "_run", call_here)
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())

@@ -1,32 +1,45 @@
+"""What runs beside reviews, and traces: one span a review, below the API server's own, without secrets."""
+
 from __future__ import annotations
 
 import asyncio
+import gzip
+import http.server
 import json
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests import builders
 from tests.admission.audit_schema import STRICT
 from tests.builders import installed, known, launcher_pod, review, vm, vmi
+from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.review.memory import VMS, MemoryCluster
 from tests.server.background.conftest import DENIED, NAMESPACE_LABELS, stored
 from tests.server.background.conftest import settings as drift_settings
+from tests.server.conftest import ServedApp, SlowCluster, Start
+from tests.server.raw_requests import BODY
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, RotatedFile
 from webhook.errors import InputError
-from webhook.facts import KubeVirtKey
+from webhook.facts import KubeVirtKey, VmiKey
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import EVENTS, NAMESPACES, UNSTRUCTURED_PODS
 from webhook.kubevirt.config import ClusterConfig
@@ -252,3 +265,149 @@ def test_no_read_asks_the_kernel_for_memory() -> None:
     # A process of its own: the thresholds of malloc stay set.
     printed = subprocess.run([sys.executable, "-c", _READS], capture_output=True, check=True, text=True).stdout
     assert int(printed) < 100
+
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+@asynccontextmanager
+async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:
+    """A server whose spans can be read once it has ended."""
+    exporter = InMemorySpanExporter()
+    async with serve.with_tracing(exporter) as (observer, kind):
+        yield await start(cluster, observer=observer, kind=kind), exporter
+
+
+async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:
+    async with traced(start) as (server, exporter):
+        await server.post(PODS, BODY, traceparent=TRACEPARENT, tracestate="a=b")
+    (span,) = exporter.get_finished_spans()
+
+    assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
+    assert (span.context.trace_state.get("a"), span.name, span.kind) == ("b", "mutate scheduling pods", SpanKind.SERVER)
+    assert span.start_time <= span.end_time
+    assert dict(span.attributes) == {
+        "url.path": PODS,
+        "k8s.namespace.name": "demo",
+        "kubevirt_webhook.policy": "scheduling",
+        "kubevirt_webhook.mode": "enforce",
+        "kubevirt_webhook.decision": "patched",
+        "kubevirt_webhook.reasons": ("scheduler-injected",),
+        "kubevirt_webhook.changes": 2,
+        "kubevirt_webhook.operation": "CREATE",
+        "kubevirt_webhook.object.kind": "Pod",
+        "kubevirt_webhook.object.name": span.attributes["kubevirt_webhook.object.name"],
+        "kubevirt_webhook.request.uid": span.attributes["kubevirt_webhook.request.uid"],
+        "kubevirt_webhook.dry_run": False,
+    }
+    assert span.resource.attributes["service.name"] == "kubevirt-webhook"
+
+
+@pytest.mark.parametrize("header", [None, "nonsense", "00-0-0-01", f"00-{'0' * 32}-{PARENT}-01"])
+async def test_without_a_valid_parent_a_review_is_a_trace_of_its_own(start: Start, header: str | None) -> None:
+    async with traced(start) as (server, exporter):
+        headers = {"traceparent": header} if header else {}
+        assert (await server.post(PODS, BODY, **headers))[0] == 200
+    (span,) = exporter.get_finished_spans()
+    assert span.parent is None
+
+
+async def test_the_sender_decides_whether_a_trace_is_kept(start: Start) -> None:
+    async with traced(start) as (server, exporter):
+        await server.post(PODS, BODY, traceparent=f"00-{TRACE}-{PARENT}-00")
+    assert exporter.get_finished_spans() == ()
+
+
+async def test_reviews_that_wait_for_lookups_keep_their_parents(start: Start) -> None:
+    """Several at once, of which each has a parent of its own."""
+    facts = known(vmi())
+    slow = SlowCluster(facts, {key for key in facts if not isinstance(key, VmiKey)})
+    parents = [f"{number:016x}" for number in range(1, 9)]
+    async with traced(start, slow) as (server, exporter):
+        posts = [server.post(PODS, BODY, traceparent=f"00-{TRACE}-{parent}-01") for parent in parents]
+        waiting = asyncio.gather(*posts)
+        while slow.waiting < len(parents):
+            await asyncio.sleep(0)
+        slow.release.set()
+        await waiting
+    assert sorted(f"{span.parent.span_id:016x}" for span in exporter.get_finished_spans()) == parents
+
+
+async def test_what_cannot_be_evaluated_is_an_error(start: Start) -> None:
+    async with traced(start, MemoryCluster({})) as (server, exporter):
+        await server.post(PODS, BODY)
+    spans: tuple[ReadableSpan, ...] = exporter.get_finished_spans()
+    assert [span.status.status_code for span in spans] == [StatusCode.ERROR]
+
+
+async def test_attributes_are_bounded_and_hold_no_secrets(start: Start) -> None:
+    pod = launcher_pod()
+    pod["metadata"]["name"] = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary" + "x" * 5000
+    body = msgspec.json.encode(review(pod, uid="u" * 5000))
+    async with traced(start) as (server, exporter):
+        await server.post(PODS, body)
+    (span,) = exporter.get_finished_spans()
+    assert "hunter2canary" not in str(span.attributes)
+    assert all(len(value) <= 300 for value in span.attributes.values() if isinstance(value, str))
+
+
+async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("opentelemetry.exporter")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
+    with pytest.raises(InputError) as caught:
+        async with serve.with_tracing():
+            pass
+    assert caught.value.where == "traces"
+    assert "kubevirt-webhook[otel]" in caught.value.fix
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, list[Any]]]:
+    """A receiver of OTLP over HTTP."""
+    received: list[Any] = []
+
+    class CollectorHandler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            received.append((self.path, ExportTraceServiceRequest.FromString(body)))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CollectorHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", received
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_server_sends_its_last_spans_before_it_ends(
+    tmp_path: Path,
+    pair: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("traces: on\n")
+    with collector() as (address, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        with serving(*FILES, "--config", str(settings), *tls(tmp_path), pair=pair) as server:
+            server.post(example("01-launcher-pod.yaml"))
+    spans = [
+        span for _, sent in received for by in sent.resource_spans for scope in by.scope_spans for span in scope.spans
+    ]
+
+    assert {path for path, _ in received} == {"/v1/traces"}
+    assert [span.name for span in spans] == ["mutate scheduling pods"]
+    decision = json.loads(json.dumps({each.key: each.value.string_value for each in spans[0].attributes}))
+    assert decision["kubevirt_webhook.decision"] == "patched"
