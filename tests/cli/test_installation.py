@@ -451,14 +451,12 @@ SUGGESTED = "kube-scheduler:v1.36.3\n"
         ("--with=scheduler --prometheus=http://p", "", None, "Error: --prometheus: "),
         ("--scheduler-variant=pack", "", None, "Error: install: "),
         # Where no scheduler can be seen, its image must be given.
-        *(
-            ("--with=scheduler", "/kube-system/pods", answer, SUGGESTED)
-            for answer in ((403, {"message": "forbidden"}), (200, {"items": []}), (200, b"nonsense"))
-        ),
-        *(
-            ("--with=scheduler", "/version", answer, "Error: ")
-            for answer in ((200, {"gitVersion": "one"}), (500, {}), None)
-        ),
+        ("--with=scheduler", "/kube-system/pods", (403, {"message": "forbidden"}), SUGGESTED),
+        ("--with=scheduler", "/kube-system/pods", (200, {"items": []}), SUGGESTED),
+        ("--with=scheduler", "/kube-system/pods", (200, b"nonsense"), SUGGESTED),
+        ("--with=scheduler", "/version", (200, {"gitVersion": "one"}), "Error: "),
+        ("--with=scheduler", "/version", (500, {}), "Error: "),
+        ("--with=scheduler", "/version", None, "Error: "),
     ],
 )
 def test_what_does_not_fit_changes_nothing(

@@ -451,7 +451,7 @@ class Watched:
         await until(lambda: self.state == state)
 
     async def pods(self, count: int) -> None:
-        await until(lambda: len(self.monitor.pods) == count)
+        await until(lambda: len(self.monitor.pods.contents) == count)
 
     def renew(self) -> None:
         spec = {"holderIdentity": "host_1", "leaseDurationSeconds": 15, "renewTime": stamp(self.clock.wall())}

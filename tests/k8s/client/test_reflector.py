@@ -163,7 +163,7 @@ class TestList:
             assert not copy.reflector.has_synced
             assert math.isinf(copy.reflector.staleness(copy.clock.now()))
             await copy.watched()
-            assert (copy.names, len(copy.reflector)) == (["a", "b", "c", "d", "e"], 5)
+            assert (copy.names, len(copy.reflector.contents)) == (["a", "b", "c", "d", "e"], 5)
             assert copy.reflector.has_synced
             version = copy.server.version
             assert copy.asked("get") == [
@@ -306,7 +306,7 @@ class TestWatch:
         await copy.becomes("a", "big", "small")
         events = [{"type": "ADDED", "object": {"metadata": {"name": f"ns{number}"}}} for number in range(500)]
         copy.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-        await until(lambda: len(copy.reflector) == 503)
+        await until(lambda: len(copy.reflector.contents) == 503)
         assert copy.lists == 1
 
     async def test_needs_no_listener(self, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, why
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook import __version__
-from webhook.errors import InputError, Unavailable
+from webhook.errors import Unavailable
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
 from webhook.k8s.client.transport import KubernetesTransport, connect
