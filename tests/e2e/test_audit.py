@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from .conftest import SCHEDULERS, NewNamespace
+from .support import manifests
 from .support.access import Access
 from .support.kube import Json, KubeObject, denied, eventually
-from .support.manifests import MANIFESTS
 from .support.messages import parse
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.rbac import may
 from .support.tenant import Tenant
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
+from .support.webhook_server import ACCOUNT, MIGRATION, SCHEDULING, WebhookServer, entries, install
 from .support.workloads import vm
 
 EVENTS = "events.k8s.io/v1/events"
@@ -26,7 +26,6 @@ REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
 NAME = "kubevirt-webhook"
 OTHERS = Path(__file__).parent / "policyreports.yaml"
 
-COMPONENTS = ("events", "drift", "policyreports")
 SETTINGS = {"schedulers": SCHEDULERS, "events": True, "driftScan": {"everyMinutes": 1}}
 
 
@@ -37,10 +36,7 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     install(admin)
     admin.apply(yaml.safe_load(OTHERS.read_text()))
     eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
-    files = [MANIFESTS / "components" / name / "rbac.yaml" for name in COMPONENTS]
-    rights = [document for file in files for document in yaml.safe_load_all(file.read_text())]
-    for document in rights:
-        admin.apply(document)
+    manifests.apply(admin, *(f"components/{name}/rbac.yaml" for name in ("events", "drift", "policyreports")))
     reports = partial(may, schedulers.kube(*ACCOUNT), "create", "policyreports", "", "wgpolicyk8s.io")
     eventually(reports, what="the authorizer to know the last role")
     made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
@@ -97,13 +93,7 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         for _ in range(3):
             denied(lambda: mover.ask(WEST))
         events = eventually(lambda: _two(tenant), what="both Events")
-        effects = {
-            entry["sideEffects"]
-            for resource in CONFIGURATIONS
-            for found in server.access.admin.list(resource)
-            if found["metadata"]["name"].endswith(server.name)
-            for entry in found["webhooks"]
-        }
+        effects = {entry["sideEffects"] for entry in entries(server.access.admin, of=server.name)}
         # Counted once the answer has come, which is later than the API server has the Event.
         eventually(lambda: _counted(server)["written"] == 2, what="both Events to be counted")
         counted = _counted(server)

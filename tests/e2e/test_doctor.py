@@ -29,7 +29,7 @@ from .support.pki import ADMIN, Identity
 from .support.processes import ROOT
 from .support.program import command
 from .support.rbac import grant, may
-from .support.webhook_server import CONFIGURATIONS, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import INSTANCETYPES, SCHEDULING, entries
 
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
@@ -95,15 +95,8 @@ class Installed:
         self.replica.start()
         self.replica.wait_ready()
         self._balancer.endpoints[:] = [self.replica.port]
-        eventually(self._trusted, what="every caBundle")
-
-    def _trusted(self) -> bool:
-        return all(
-            entry["clientConfig"].get("caBundle")
-            for resource in CONFIGURATIONS
-            for found in self.admin.list(resource)
-            for entry in found.get("webhooks", ())
-        )
+        trusted = lambda: all(entry["clientConfig"].get("caBundle") for entry in entries(self.admin))
+        eventually(trusted, what="every caBundle")
 
     def findings(self, status: int, *, user: str = "") -> list[Json]:
         """Its findings; it must exit with this status."""

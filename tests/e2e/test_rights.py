@@ -224,7 +224,7 @@ def cluster(module_plane: OwnPlane) -> TakenOver:
         theirs["clientConfig"]["caBundle"] = "eQ=="
         made["webhooks"].append(theirs)
         admin.apply(made)
-    manifests.protect(admin)
+    manifests.apply(admin, "base/account.yaml")
     taken = TakenOver(admin, access.service_account(NAMESPACE, "kubevirt-webhook"))
     work: list[Callable[[], object]] = [partial(taken.rewrite, *where, CHANGES["labels"]) for where in OWN]
     work.append(partial(apply, taken.account, dryRun="All", immutable=True))

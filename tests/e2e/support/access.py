@@ -12,6 +12,7 @@ from pathlib import Path
 from .kube import PATIENCE, Kube
 from .objects import obj
 from .pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
+from .processes import GARBAGE
 
 
 class Access:
@@ -73,6 +74,7 @@ class Access:
             capture_output=True,
             text=True,
             timeout=timeout,
+            env=GARBAGE | os.environ,
             check=False,
         )
         if check and done.returncode:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .kube import PATIENCE, Json
 from .manifests import parse
-from .processes import ROOT
+from .processes import GARBAGE, ROOT
 
 CHART = ROOT / "charts" / "kubevirt-webhook"
 IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
@@ -35,7 +35,7 @@ class Helm:
             file = self._directory / "values.json"
             file.write_text(json.dumps(values))
             command.append(f"--values={file}")
-        home = {"HOME": str(self._directory)} | {
+        home = {"HOME": str(self._directory), **GARBAGE} | {
             f"HELM_{name}_HOME": str(self._directory / name.lower()) for name in ("CACHE", "CONFIG", "DATA")
         }
         if self._kubeconfig:

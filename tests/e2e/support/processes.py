@@ -21,7 +21,7 @@ LOG_TAIL = 20
 # Only what is broken takes so long to be ready.
 PATIENCE_SECONDS = 300.0
 # For Go's programs: a search for garbage only at four times as much of it. An API server then takes a quarter less CPU
-# time in its first seconds, and most have no more of them.
+# time in its first seconds, and most have no more of them; kubectl, Helm and the like take half of it or less.
 GARBAGE = {"GOGC": "400"}
 
 

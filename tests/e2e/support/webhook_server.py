@@ -58,6 +58,12 @@ def may_register(kube: Kube) -> bool:
     return bool(kube.create("authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"])
 
 
+def entries(kube: Kube, *resources: str, of: str = "") -> list[Json]:
+    """The webhooks of all configurations, or of some resources, whose names end so."""
+    found = [one for resource in resources or CONFIGURATIONS for one in kube.list(resource)]
+    return [entry for one in found if one["metadata"]["name"].endswith(of) for entry in one.get("webhooks", ())]
+
+
 class WebhookServer:
     """One server with configurations of its own, which reach only the namespaces that carry `labels`.
 
