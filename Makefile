@@ -68,7 +68,7 @@ binaries: $(READY)
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
 	@$(BIN)/kubevirt-webhook test examples/
-	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
+	@$(BIN)/coverage run -m pytest -n 4 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --fail-under=95 --include='webhook/policies/*,webhook/kubevirt/*,webhook/placement/*,webhook/admission/*,certs/*'

@@ -113,6 +113,7 @@ class Site:
     Attributes:
         requests: the URLs of all that was loaded.
         problems: what the browser complained of.
+        windows: those that are open, by their options.
     """
 
     url: str
@@ -120,15 +121,19 @@ class Site:
     browser: Browser
     requests: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    windows: dict[str, Page] = field(default_factory=dict)
 
-    def open(self, path: str = "", **options: Any) -> Page:
-        """A new window, whose requests and complaints are kept."""
-        size = {"viewport": {"width": _WIDTH, "height": _HEIGHT}}
-        page: Page = self.browser.new_context(**size | options).new_page()
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.problems.append(message.text))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
+    def open(self, path: str = "", *, color_scheme: Any = "light", **options: Any) -> Page:
+        """The window with such options, whose requests and complaints are kept: to open one takes more than a test."""
+        options = {"viewport": {"width": _WIDTH, "height": _HEIGHT}, **options}
+        page = self.windows.get(repr(options))
+        if page is None:
+            page = self.windows[repr(options)] = self.browser.new_context(**options).new_page()
+            page.on("request", lambda request: self.requests.append(request.url))
+            page.on("console", lambda message: self.problems.append(message.text))
+            page.on("pageerror", lambda error: self.problems.append(str(error)))
+            page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
+        page.emulate_media(color_scheme=color_scheme)
         page.goto(self.url + path)
         return page
 
@@ -163,7 +168,9 @@ def window() -> Iterator[Browser]:
         pytest.skip(str(error))
     with sync_playwright() as playwright:
         # Text without the colors of one screen: pictures are smaller, and the same everywhere.
-        browser = playwright.chromium.launch(executable_path=path, args=["--disable-lcd-text"])
+        # With a limit, none is kept in reserve.
+        options = ["--disable-lcd-text", "--renderer-process-limit=1"]
+        browser = playwright.chromium.launch(executable_path=path, args=options)
         yield browser
         browser.close()
 
@@ -193,6 +200,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, window: Browser) -> Iterato
         for value in examples():
             site.review(value)
         yield site
+        for page in site.windows.values():
+            page.context.close()
 
 
 @pytest.fixture
@@ -204,5 +213,3 @@ def site(served: Site) -> Iterator[Site]:
     origin = served.url.removesuffix("/page")
     assert [url for url in served.requests if not url.startswith(origin)] == []
     assert served.problems == []
-    for context in served.browser.contexts:
-        context.close()
