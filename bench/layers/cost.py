@@ -14,6 +14,7 @@ from bench.layers.catalog import SEED, make_images, make_vms, pod
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer, digest_of, parse_reference
 from webhook.images.registry.images import PullScope
+from webhook.server.edge import TrafficObserver
 from webhook.server.extender import Extender
 
 _PLATFORM: Final = "linux/amd64"
@@ -58,7 +59,7 @@ class _KnownLayers:
         return self._layers[reference.repository]
 
 
-class _Nobody:
+class _Nobody(TrafficObserver):
     def on_crash(self, path: str, error: BaseException) -> None:
         raise error
 

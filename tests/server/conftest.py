@@ -27,12 +27,12 @@ from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.app import LIMITS, App
 from webhook.server.authorizer import MAX_QUESTIONS
-from webhook.server.edge import Application, Connection, Server
+from webhook.server.edge import Application, Connection, Server, TrafficObserver
 from webhook.server.request import Answer, HttpRequest
 
 
 @dataclass
-class CountedServer:
+class CountedServer(TrafficObserver):
     """The traffic that the server reported."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)

@@ -12,10 +12,10 @@ import aiohttp
 from certs.source import self_signed
 from webhook.server import tls
 from webhook.server.authorizer import GuardedApplication
-from webhook.server.edge import Application, Limits, Server
+from webhook.server.edge import Application, Limits, Server, TrafficObserver
 
 
-class Crashes:
+class Crashes(TrafficObserver):
     """The exceptions that reached the edge."""
 
     def __init__(self) -> None:

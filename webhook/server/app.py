@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, CrashObserver, Limits, Server, problem_of
+from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, Limits, Server, TrafficObserver, problem_of
 from webhook.server.fair_queue import FairQueue, namespace_of
 from webhook.server.request import Answer, Head, HttpRequest, Overload
 from webhook.server.senders import SenderVerifier
@@ -48,13 +48,6 @@ PATIENCE: Final = 0.8
 LARGE_PATIENCE: Final = 0.5
 
 
-class RequestObserver(CrashObserver, Protocol):
-    """Gets every HTTP request at an endpoint, too."""
-
-    def on_served(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered."""
-
-
 class App(Application):
     """Answers HTTP requests at the endpoints.
 
@@ -76,7 +69,7 @@ class App(Application):
         self,
         reviewer: Reviewer,
         endpoints: Mapping[str, Endpoint],
-        traffic: RequestObserver,
+        traffic: TrafficObserver,
         max_in_flight: int,
         clients: Collection[str] = (),
     ) -> None:

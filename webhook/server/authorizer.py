@@ -26,10 +26,10 @@ from webhook.review.replay import replay
 from webhook.server.edge import (
     PATIENCE_SECONDS,
     Application,
-    CrashObserver,
     Limits,
     RequestDenied,
     Server,
+    TrafficObserver,
     problem_of,
     serving,
 )
@@ -128,7 +128,7 @@ class GuardedApplication(Application):
     checks_host = True
     max_in_flight = MAX_IN_FLIGHT
 
-    def __init__(self, path: str, traffic: CrashObserver, authorizer: Authorizer | None) -> None:
+    def __init__(self, path: str, traffic: TrafficObserver, authorizer: Authorizer | None) -> None:
         self._path: Final = path
         self._traffic: Final = traffic
         self._authorizer: Final = authorizer

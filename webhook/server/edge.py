@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -92,14 +92,20 @@ class RequestDenied(Exception):  # noqa: N818 - an answer
         self.headers: Final = headers or {}
 
 
-class CrashObserver(Protocol):
-    """Gets the exceptions of a listener."""
+class TrafficObserver:
+    """Gets what a listener answers."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """An exception reached the edge of the server: a bug."""
 
+    def on_served(self, path: str, status: int, seconds: float) -> None:
+        """An HTTP request at an endpoint was answered."""
 
-def problem_of(error: Exception, path: str, traffic: CrashObserver) -> tuple[int, str, Mapping[str, str]]:
+    def on_explained(self, status: int) -> None:
+        """A request for an explanation was answered."""
+
+
+def problem_of(error: Exception, path: str, traffic: TrafficObserver) -> tuple[int, str, Mapping[str, str]]:
     """Status, sentence and headers of the answer to a request that ends with an exception, at whatever listener."""
     if isinstance(error, RequestDenied):
         return error.status, error.sentence, error.headers
@@ -197,7 +203,6 @@ class ConnectionLimiter:
         total: connections in all.
 
     Attributes:
-        ended: connections that were ended to make room.
         count: connections now.
     """
 
@@ -206,7 +211,6 @@ class ConnectionLimiter:
         self._total: Final = total
         self._clients: Final[dict[str, Client]] = {}
         self._all: Final = Client(BURST_OF_ALL, PER_SECOND_OF_ALL)
-        self.ended = 0
         self.count = 0
 
     def add(self, connection: Connection) -> None:
@@ -219,7 +223,6 @@ class ConnectionLimiter:
                 return
             client = max(self._clients.values(), key=lambda each: len(each.connections))
         victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
-        self.ended += 1
         # Now, not when the loop comes to it: more may come before.
         self.remove(victim)
         victim.abort()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -27,7 +27,7 @@ from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
-from webhook.server.edge import CrashObserver, RequestDenied
+from webhook.server.edge import RequestDenied, TrafficObserver
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible, visible_json
 
@@ -36,13 +36,6 @@ MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32
 _HEADERS: Final = header_lines({"Content-Type": "application/json", "Cache-Control": "no-store"})
 _ONE: Final = ("namespace", "name", "node")
-
-
-class ExplainObserver(CrashObserver, Protocol):
-    """Gets every request for an explanation, too."""
-
-    def on_explained(self, status: int) -> None:
-        """A request was answered."""
 
 
 class ExplainRequest(NamedTuple):
@@ -103,15 +96,14 @@ class Explainer(GuardedApplication):
 
     methods = ("GET",)
 
-    def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
+    def __init__(self, cluster: Cluster, traffic: TrafficObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
         super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
-        self._observer: Final = traffic
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
         answer = await super().answer(request)
-        self._observer.on_explained(answer.status)
+        self._traffic.on_explained(answer.status)
         return answer
 
     async def open_answer(self, request: HttpRequest) -> None:

@@ -18,7 +18,7 @@ from webhook.images.index import LayerIndex
 from webhook.images.manifests import parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
 from webhook.images.registry.images import Images, PullScope
-from webhook.server.edge import Application, CrashObserver, Limits, RequestDenied, Server, problem_of
+from webhook.server.edge import Application, Limits, RequestDenied, Server, TrafficObserver, problem_of
 from webhook.server.request import Answer, HttpRequest, Overload
 
 PATH: Final = "/v1/layers/prioritize"
@@ -57,7 +57,7 @@ class Extender(Application):
     index: LayerIndex
     images: Images
     schedulers: Collection[str]
-    traffic: CrashObserver
+    traffic: TrafficObserver
     _: KW_ONLY
     clients: Collection[str] = ()
     pull_secrets: bool = False

@@ -25,7 +25,7 @@ from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.authorizer import Authorizer, GuardedApplication
-from webhook.server.edge import CrashObserver, RequestDenied
+from webhook.server.edge import RequestDenied, TrafficObserver
 from webhook.server.request import Answer, HttpRequest, header_lines
 from webhook.text import visible
 
@@ -137,9 +137,6 @@ class Rendering:
 
     Args:
         registry: the metrics.
-
-    Attributes:
-        count: how often it was rendered.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -147,7 +144,6 @@ class Rendering:
         self._text = b""
         self._until = float("-inf")
         self._running: asyncio.Task[bytes] | None = None
-        self.count = 0
 
     async def text(self) -> bytes:
         """The text, at most `KEPT_SECONDS` old."""
@@ -160,7 +156,6 @@ class Rendering:
 
     async def _render(self) -> bytes:
         try:
-            self.count += 1
             parts = []
             for metric in self._registry.collect():
                 parts.append(generate_latest(_Family(metric)))
@@ -173,7 +168,7 @@ class Rendering:
             self._running = None
 
 
-class Metrics(Observer):
+class Metrics(Observer, TrafficObserver):
     """Counts what the server does, as controller-runtime does.
 
     Every label has a closed set of values: paths of the endpoint table, status codes, and the reason codes and modes of
@@ -267,7 +262,7 @@ class Ops(GuardedApplication):
         self,
         rendering: Rendering | None,
         waiting_for: Callable[[], tuple[str, ...]] | None,
-        traffic: CrashObserver,
+        traffic: TrafficObserver,
         authorizer: Authorizer | None = None,
     ) -> None:
         super().__init__(METRICS_PATH, traffic, authorizer)

@@ -105,17 +105,12 @@ async def opened(
 RENDERER = PageRenderer()
 
 
-def shared_renderer() -> PageRenderer:
-    RENDERER.slices = 0
-    return RENDERER
-
-
 @pytest.fixture
 async def page(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     """Opens pages that answer as fast as they are asked."""
     monkeypatch.setattr(edge, "BURST", 1000)
     monkeypatch.setattr(edge, "BURST_OF_ALL", 1000)
-    monkeypatch.setattr("webhook.server.page.listener.PageRenderer", shared_renderer)
+    monkeypatch.setattr("webhook.server.page.listener.PageRenderer", lambda: RENDERER)
     async with AsyncExitStack() as ends:
         yield partial(opened, ends)
     await break_off()

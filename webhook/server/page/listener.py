@@ -17,7 +17,7 @@ from webhook.cluster.source import Cluster
 from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions
 from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
-from webhook.server.edge import CrashObserver, RequestDenied
+from webhook.server.edge import RequestDenied, TrafficObserver
 from webhook.server.explain import ExplainRequest, authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
@@ -58,7 +58,7 @@ class PageHandler(GuardedApplication):
         guarded: require a bearer token; False: any client may look whose ``Host`` is a loopback address.
     """
 
-    def __init__(self, cluster: Cluster, views: PageViews, traffic: CrashObserver, *, guarded: bool) -> None:
+    def __init__(self, cluster: Cluster, views: PageViews, traffic: TrafficObserver, *, guarded: bool) -> None:
         super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
         self._views: Final = views
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}

@@ -42,11 +42,7 @@ def _brief(text: str) -> Markup:
 
 
 class PageRenderer:
-    """The templates of the page.
-
-    Attributes:
-        slices: how many slices there were, of all pages.
-    """
+    """The templates of the page."""
 
     def __init__(self) -> None:
         self._environment: Final = Environment(
@@ -61,7 +57,6 @@ class PageRenderer:
         self._environment.filters["pluralize"] = pluralize
         self._environment.filters["sentence"] = _sentence
         self._environment.filters["brief"] = _brief
-        self.slices = 0
         for name in self._environment.list_templates(extensions=["html"]):
             # Compiled now, not while reviews wait.
             self._environment.get_template(name)
@@ -72,7 +67,6 @@ class PageRenderer:
         for piece in self._environment.get_template(template).generate(values):
             pieces.append(piece)
             if len(pieces) % SLICE == 0:
-                self.slices += 1
                 await asyncio.sleep(0)
         return "".join(pieces).encode()
 

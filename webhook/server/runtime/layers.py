@@ -17,7 +17,7 @@ from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import connect
-from webhook.server.edge import CrashObserver, serving
+from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
 from webhook.server.ops import MetricsState, StateMetric
 from webhook.server.runtime.certificates import Certificates, cancel
@@ -40,7 +40,7 @@ class LayerScores(msgspec.Struct):
 
     @asynccontextmanager
     async def listening(
-        self, settings: LayersSettings, certificates: Certificates, traffic: CrashObserver, seconds: float
+        self, settings: LayersSettings, certificates: Certificates, traffic: TrafficObserver, seconds: float
     ) -> AsyncIterator[str]:
         """A listener for as long as the context lasts; gives its URL.
 
