@@ -30,8 +30,8 @@ from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NotRead
 from webhook.names import Mode
-from webhook.review.endpoints import Endpoint, PolicyEndpoint
-from webhook.review.replay import S, V, replay
+from webhook.review.endpoints import Endpoint
+from webhook.review.replay import replay
 from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 
@@ -102,16 +102,12 @@ class Reviewer:
         *observers: Observer,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._cluster: Final = cluster
+        self.cluster: Final = cluster
         self._settings: Final = settings
         self._audit: Final = audit
         self._observers: Final = observers
         self._wall: Final = wall
         self._scopes: Final = Scopes()
-
-    def is_watched(self, namespace: str) -> bool:
-        """Whether a namespace is known to exist, so that its name is not made up."""
-        return self._cluster.has_namespace(namespace)
 
     async def evaluate(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
         """The evaluation of an AdmissionReview, not encoded.
@@ -140,11 +136,10 @@ class Reviewer:
         """
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
-        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
-        settings = self._settings()
-        pending = PendingReview(endpoint, received, facts, settings, start)
+        facts = Facts(self._wall(), self.cluster.peek, verified=verified)
+        pending = PendingReview(endpoint, received, facts, self._settings(), start)
         try:
-            verdict = facts.budget.run(_decide, endpoint, received, facts, settings, self._scopes)
+            verdict = facts.budget.run(_decide, pending, self._scopes)
         except NotRead as missing:
             pending.missing = missing.keys
             return pending
@@ -154,12 +149,9 @@ class Reviewer:
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
-        endpoint, received, settings = pending.endpoint, pending.received, pending.settings
+        sought = (pending.facts, deadline, pending.endpoint.path, pending.missing)
         try:
-            verdict = await replay(
-                lambda known: _decide(endpoint, received, known, settings, self._scopes),
-                *(self._cluster, pending.facts, deadline, endpoint.path, pending.missing),
-            )
+            verdict = await replay(lambda _: _decide(pending, self._scopes), self.cluster, *sought)
         except Exception as error:  # noqa: BLE001 - the same
             verdict = self._evaluate_bug(pending, error)
         return self._report(pending, verdict)
@@ -182,7 +174,7 @@ class Reviewer:
         head = wire.begun_request(prefix)
         if head is None:
             return None
-        facts = Facts(self._wall(), self._cluster.peek, verified=False)
+        facts = Facts(self._wall(), self.cluster.peek, verified=False)
         pending = PendingReview(endpoint, Received(*head), facts, self._settings(), time.perf_counter())
         mode, request = _assumed_mode(endpoint), pending.received.request
         if request.namespace:
@@ -192,15 +184,12 @@ class Reviewer:
                 unknown = where.reason and where.reason.code == common.NAMESPACE_UNREADABLE
                 mode = mode if unknown else where.mode
         status = status if endpoint.denies else 0
-        verdict = _undecided(endpoint, pending.received, mode, common.overloaded(why), status)
-        return encode(self._report(pending, verdict))
+        return encode(self._report(pending, _undecided(pending, mode, common.overloaded(why), status)))
 
     def _evaluate_bug(self, pending: PendingReview, error: BaseException) -> Evaluation:
-        endpoint, received = pending.endpoint, pending.received
         for observer in self._observers:
-            observer.on_error(endpoint, error)
-        reason = common.internal_error(received.request.uid)
-        return _unknown(endpoint, received, reason, pending.settings)
+            observer.on_error(pending.endpoint, error)
+        return _unknown(pending, common.internal_error(pending.received.request.uid))
 
     def _report(self, pending: PendingReview, verdict: Evaluation) -> Evaluation:
         """Pass an evaluation on to metrics and audit."""
@@ -208,7 +197,7 @@ class Reviewer:
         endpoint, request, decision = pending.endpoint, verdict.request, verdict.decision
         for observer in self._observers:
             observer.on_evaluated(endpoint, verdict, seconds)
-        ages = self._cluster.ages(pending.facts.remembered)
+        ages = self.cluster.ages(pending.facts.remembered)
         namespace, object_name, user = request.namespace or "", wire.object_name(request), request.user_info.username
         record = Record(
             SCHEMA,
@@ -245,35 +234,34 @@ def encode(verdict: Evaluation) -> bytes:
     return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
 
 
-def _decide(
-    endpoint: PolicyEndpoint[V, S], received: Received[V], facts: Facts, settings: Settings, scopes: Scopes
-) -> Evaluation:
+def _decide(pending: PendingReview, scopes: Scopes) -> Evaluation:
     """One round: everything from the scope to the patch, from facts alone; without one, it raises `NotRead`."""
+    endpoint, received, facts = pending.endpoint, pending.received, pending.facts
     request = received.request
-    where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, settings)
+    where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, pending.settings)
     mode = where.mode
     if mode == names.OFF:
         reason = where.reason or common.out_of_scope
         if reason.code == common.NAMESPACE_UNREADABLE:
-            return _unknown(endpoint, received, reason, settings)
-        return _evaluation(endpoint, received, mode, Decision((reason,)), "skipped")
+            return _unknown(pending, reason)
+        return _evaluation(pending, mode, Decision((reason,)), "skipped")
     if received.malformed:
-        return _not_evaluable(endpoint, received, mode, received.malformed)
+        return _not_evaluable(pending, mode, received.malformed)
     view = request.object
     is_other = (request.sub_resource or "") != endpoint.sub_resource
     if is_other or view is None:
         reason = common.other_subresource(request.sub_resource) if is_other else common.no_object(request.operation)
-        return _evaluation(endpoint, received, mode, Decision((reason,)), "skipped")
+        return _evaluation(pending, mode, Decision((reason,)), "skipped")
     try:
         decision = endpoint.handler(view, request, facts, section)
         outcome = decision.under(mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _not_evaluable(endpoint, received, mode, common.too_deep)
+        return _not_evaluable(pending, mode, common.too_deep)
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
-        return _not_evaluable(endpoint, received, mode, str(error), common.TOO_COMPLEX)
+        return _not_evaluable(pending, mode, str(error), common.TOO_COMPLEX)
     return Evaluation(received.api_version, request, mode, decision, outcome, rendered, _label(decision, mode))
 
 
@@ -291,36 +279,33 @@ def _assumed_mode(endpoint: Endpoint) -> Mode:
     return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
 
 
-def _evaluation(
-    endpoint: Endpoint, received: Received[Any], mode: Mode, decision: Decision, label: Label
-) -> Evaluation:
+def _evaluation(pending: PendingReview, mode: Mode, decision: Decision, label: Label) -> Evaluation:
     """An evaluation in which the policy decided nothing, so that there is no patch."""
-    outcome = decision.under(mode, endpoint.policy)
+    received, outcome = pending.received, decision.under(mode, pending.endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)
 
 
-def _unknown(endpoint: Endpoint, received: Received[Any], reason: Reason, settings: Settings) -> Evaluation:
+def _unknown(pending: PendingReview, reason: Reason) -> Evaluation:
     """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
-    status = 503 if endpoint.fails_closed(settings) else 0
-    return _undecided(endpoint, received, _assumed_mode(endpoint), reason, status)
+    status = 503 if pending.endpoint.fails_closed(pending.settings) else 0
+    return _undecided(pending, _assumed_mode(pending.endpoint), reason, status)
 
 
-def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, status: int) -> Evaluation:
+def _undecided(pending: PendingReview, mode: Mode, reason: Reason, status: int) -> Evaluation:
     """The answer to a request that is not evaluated now: in mode ``enforce`` a denial, unless its status is 0."""
     deny = status and mode == names.ENFORCE
     denial = Denial(status, common.not_evaluated_now(reason)) if deny else None
-    warnings = () if deny else (common.allowed_unchanged(endpoint.kind, reason),)
-    return _evaluation(endpoint, received, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
+    warnings = () if deny else (common.allowed_unchanged(pending.endpoint.kind, reason),)
+    return _evaluation(pending, mode, Decision((reason,), denial=denial, warnings=warnings), "error")
 
 
-def _not_evaluable(
-    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = common.INVALID_OBJECT
-) -> Evaluation:
+def _not_evaluable(pending: PendingReview, mode: Mode, why: str, code: str = common.INVALID_OBJECT) -> Evaluation:
     """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
+    endpoint = pending.endpoint
     reason = common.not_evaluable(endpoint.kind, why, code)
     if endpoint.verb == "mutate":
         warning = common.allowed_unchanged(endpoint.kind, reason)
-        return _evaluation(endpoint, received, mode, Decision((reason,), warnings=(warning,)), "error")
+        return _evaluation(pending, mode, Decision((reason,), warnings=(warning,)), "error")
     decision = Decision((reason,), denial=Denial(422, common.correct_the_object(reason)))
     label = "error" if code == common.TOO_COMPLEX else _label(decision, mode)
-    return _evaluation(endpoint, received, mode, decision, label)
+    return _evaluation(pending, mode, decision, label)

@@ -210,7 +210,7 @@ class App(Application):
     def _key(self, body: bytes) -> str:
         """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""
         namespace = namespace_of(body)
-        return namespace if self._reviewer.is_watched(namespace) else ""
+        return namespace if self._reviewer.cluster.has_namespace(namespace) else ""
 
     def _served(self, request: HttpRequest, answer: Answer) -> Answer:
         request.end = time.monotonic()
