@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Final
 
 from webhook.facts import Facts, ListKey, ObjectKey
@@ -39,16 +40,17 @@ class Lookups:
 
     Args:
         facts: the review's facts.
+        namespace: of the VM or VMI.
 
     Attributes:
         passed_over: whether a rule looked up an object that the server does not read, and got the answer that it does
             not exist.
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, namespace: str) -> None:
         self._facts = facts
+        self.namespace: Final = namespace
         self._objects: Final[dict[tuple[str, str, str], Json | None]] = {}
-        self._configuration: ClusterConfig | None = None
         self.passed_over = False
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
@@ -74,17 +76,17 @@ class Lookups:
         self._objects[asked] = found
         return found
 
-    def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
-        """An object from the API server itself, not from a watched copy; None where there is none."""
-        return Lookups(self._facts.fresh()).get(kind, namespace, name)
+    def fresh(self) -> Lookups:
+        """Lookups that get objects from the API server itself, not from watched copies."""
+        return Lookups(self._facts.fresh(), self.namespace)
 
-    def expect(self, references: Iterable[SpecReference], namespace: str, *, presets: bool = False) -> None:
+    def expect(self, references: Iterable[SpecReference], *, presets: bool = False) -> None:
         """Declare which objects, and whether presets, will be looked up, so that all are read concurrently."""
         resources = ((UNSTRUCTURED[reference.kind], reference.name) for reference in references)
-        keys = [ObjectKey(resource, namespace if resource.namespaced else "", name) for resource, name in resources]
-        self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
+        keys = [ObjectKey(each, self.namespace if each.namespaced else "", name) for each, name in resources]
+        self._facts.need(*keys, *([ListKey(PRESETS, self.namespace)] if presets else []))
 
-    def sizing_preset(self, namespace: str, metadata: Any) -> tuple[str, str] | None:
+    def sizing_preset(self, metadata: Any) -> tuple[str, str] | None:
         """The VirtualMachineInstancePreset that gives a VMI its size, by name, with the field; None where none does.
 
         A VM that gets no size because of a preset that no longer exists would not start, so what a copy says of it is
@@ -92,24 +94,23 @@ class Lookups:
         """
         sizing = None
         for facts in (self._facts, self._facts.fresh()):
-            presets = read(facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
+            presets = read(facts, ListKey(PRESETS, self.namespace), "the namespace's VirtualMachineInstancePresets")
             sizing = size.sizing_preset((stored.plain() for stored in presets or ()), metadata)
             if sizing is None:
                 break
         return sizing
 
+    @cached_property
     def configuration(self) -> ClusterConfig:
         """The cluster's settings of KubeVirt; KubeVirt's own defaults where there is no KubeVirt.
 
         Raises:
             UnsupportedReleaseError: the cluster's KubeVirt is too old.
         """
-        if self._configuration is None:
-            configuration = read_configuration(self._facts) or DEFAULTS
-            if not configuration.rules.release.is_supported:
-                raise UnsupportedReleaseError(configuration.rules.release)
-            self._configuration = configuration
-        return self._configuration
+        configuration = read_configuration(self._facts) or DEFAULTS
+        if not configuration.rules.release.is_supported:
+            raise UnsupportedReleaseError(configuration.rules.release)
+        return configuration
 
     @property
     def rules(self) -> Rules:
@@ -118,4 +119,4 @@ class Lookups:
         Raises:
             UnsupportedReleaseError: the cluster's KubeVirt is too old.
         """
-        return self.configuration().rules
+        return self.configuration.rules

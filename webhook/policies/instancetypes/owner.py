@@ -79,14 +79,14 @@ def _kind(matcher: Matcher, given: Json) -> object:
         return kind
 
 
-def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[Reason]) -> str | None:
+def preset_size(metadata: Any, lookups: Lookups, warnings: list[Reason]) -> str | None:
     """A clause about the preset that gives a VMI its size; None if none does.
 
     Presets are rare, so an unreadable one becomes a warning, and does not keep the default away. The metadata is that
     of the VMI, or of its VM's template, as plain JSON.
     """
     try:
-        sizing = lookups.sizing_preset(namespace, metadata)
+        sizing = lookups.sizing_preset(metadata)
     except Unreadable as error:
         warnings.append(reasons.preset_unknown(error.why))
         return None
@@ -134,7 +134,7 @@ def _format_allow_list(settings: InstancetypeSettings) -> str:
     return shorten(", ".join(settings.allowed or ()) or "none", _LISTED)
 
 
-def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
+def reason_forbidden(vm: Json, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
     """The sentence about the instancetype that a decoded VM names, or has pinned, and may not; None if it may.
 
     Raises:
@@ -142,17 +142,17 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
     """
     if settings.allowed is None:
         return None
-    for wanted in _instancetypes(vm, namespace, lookups):
+    for wanted in _instancetypes(vm, lookups):
         if wanted is None:
             # What is there but not KubeVirt's gets the same answer as what is absent, or may come later.
             name = vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"]
-            return reasons.not_captured(name, namespace, _format_allow_list(settings))
+            return reasons.not_captured(name, lookups.namespace, _format_allow_list(settings))
         if not is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
-            return not_allowed(wanted, namespace, settings)
+            return not_allowed(wanted, lookups.namespace, settings)
     return None
 
 
-def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[find.SpecReference | None]:
+def _instancetypes(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference | None]:
     """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
 
     None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
@@ -166,7 +166,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[find.
             yield find.of_matcher(INSTANCETYPE_MATCHER, given)
     if "revisionName" in given:
         # The list must hold: a revision can be replaced by another one of its name.
-        stored = lookups.get_fresh("ControllerRevision", namespace, given["revisionName"])
+        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, given["revisionName"])
         if stored is None:
             yield None
             return
@@ -223,9 +223,11 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 class Findings:
-    """What becomes known on the way to a decision, for its reasons and warnings."""
+    """What becomes known on the way to a decision by lookups and settings, for its reasons and warnings."""
 
-    def __init__(self) -> None:
+    def __init__(self, lookups: Lookups, settings: InstancetypeSettings) -> None:
+        self.lookups: Final = lookups
+        self.settings: Final = settings
         self.reasons: list[Reason] = []
         self.warnings: list[Reason] = []
 
@@ -307,7 +309,7 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
-    configuration = lookups.configuration()
+    configuration = lookups.configuration
     find = webhooks.remember_specs(lookups.get, configuration.rules)
     rejection = webhooks.find_denial(vm, lookups.get, configuration, find)
     if rejection is not None:

@@ -19,21 +19,17 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, skip
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
-from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.rules import Rules, share_vm
-from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import Default, Findings
-from webhook.settings.model import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
 _GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
@@ -66,8 +62,6 @@ class _Update(msgspec.Struct, frozen=True):
     vm: Unstructured
     old: Unstructured
     manifests: Manifests
-    namespace: str
-    lookups: Lookups
     rules: Rules
     findings: Findings
     slots: list[_Slot]
@@ -93,28 +87,25 @@ class _Update(msgspec.Struct, frozen=True):
 
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
-        plain = owner.plain_object(vm, self.namespace, self.old.status or {})
+        plain = owner.plain_object(vm, self.findings.lookups.namespace, self.old.status or {})
         return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
-def evaluate_update(
-    vm: Unstructured, request: Request[UnstructuredVm], lookups: Lookups, settings: InstancetypeSettings
-) -> Decision:
-    """What becomes of defaults in an update.
+def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findings) -> Decision:
+    """What becomes of defaults in an update of a stored VM, if it is known.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
     """
-    old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
         return skip(reasons.spec_unchanged)
-    findings, stored_manifests = Findings(), Manifests(old)
+    lookups, stored_manifests = findings.lookups, Manifests(old)
     # Without KubeVirt's configuration nothing of an update is decided.
-    update = _Update(vm, old, Manifests(vm), namespace, lookups, lookups.rules, findings, [])
+    update = _Update(vm, old, Manifests(vm), lookups.rules, findings, [])
     for matcher in MATCHERS:
         update.slots.append(_slot(matcher, update, owner.default_of(matcher, old, stored_manifests)))
-    outgrown = _outgrown_defaults(update, settings)
-    carried, put_back = _preserved_defaults(update, settings), []
+    outgrown = _outgrown_defaults(update)
+    carried, put_back = _preserved_defaults(update), []
     try:
         fit, unfit = _fit(update, outgrown, carried)
         if fit.crash:
@@ -137,7 +128,7 @@ def evaluate_update(
         findings.reasons.insert(0, reasons.defaults_preserved(given.items()))
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
-        if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
+        if owner.preset_size(metadata, lookups, findings.warnings) is None:
             findings.note(reasons.size_removed, warn=True)
     if not findings.reasons:
         findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
@@ -166,9 +157,9 @@ def _fit(
     standing = update.kept_defaults if any(now.get(field) != before.get(field) for field in _DECISIVE) else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
     tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
-    fit = owner.fit_defaults(update.read(standing), tried, update.lookups)
+    fit = owner.fit_defaults(update.read(standing), tried, update.findings.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
-    if unfit and owner.find_rejection(update.read_old(), update.kept_defaults, update.lookups) is not None:
+    if unfit and owner.find_rejection(update.read_old(), update.kept_defaults, update.findings.lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
     return fit, unfit
@@ -225,7 +216,8 @@ def _owners_part(matcher: Matcher, default: Json, given: Json, update: _Update) 
     usual = find.SpecReference(matcher.kind_of(default["kind"]), name)
     if usual.is_cluster_wide:
         return _OwnPart(own)
-    if update.lookups.get(usual.kind, update.namespace, name) is None:
+    lookups = update.findings.lookups
+    if lookups.get(usual.kind, lookups.namespace, name) is None:
         other = find.SpecReference(matcher.cluster, name)
         return _OwnPart(own, reasons.assumed_cluster_wide(matcher.field, name, other, usual))
     return _OwnPart({"kind": default["kind"], **own}, reasons.assumed_same_kind(matcher.field, name, usual))
@@ -278,22 +270,22 @@ def _remove_annotation(matcher: Matcher, update: _Update) -> Iterator[Change]:
         yield Change(path, injected_value, None, reasons.DEFAULT_WITHDRAWN)
 
 
-def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
+def _outgrown_defaults(update: _Update) -> dict[Matcher, str]:
     """The defaults that stand beside a size which the owner says now, and why a new VM would not get them."""
     field, before = _size(update.vm), _size(update.old)
     if field is None or before is not None:
         return {}
-    matchers = [kept.matcher for kept in update.kept_defaults]
+    matchers, settings = [kept.matcher for kept in update.kept_defaults], update.findings.settings
     return {each: reasons.vm_size(field) for each in matchers if not owner.goes_beside_a_size(each, settings)}
 
 
-def _preserved_defaults(update: _Update, settings: InstancetypeSettings) -> list[Default]:
+def _preserved_defaults(update: _Update) -> list[Default]:
     """The defaults that were lost and are to be put back if they fit."""
     if owner.has_opted_out(update.vm):
         return []
     # A size that stood there before is no news: a preference beside it was given by a wider scope.
     was_sized = _size(update.old) is not None and not _was_expanded(update.old)
-    beside = settings.default_preference_scope == "all" or was_sized
+    beside = update.findings.settings.default_preference_scope == "all" or was_sized
     field = _size(update.vm)
     carried = []
     for slot in update.slots:

@@ -72,14 +72,13 @@ def fill_vmi(
         return skip(instancetypes.owned_by_a_vm)
     if owner.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
-    namespace = request.namespace or ""
     wanted, reasons = _wanted_matchers(vmi, settings)
     if not wanted:
         return Decision(tuple(reasons) or (instancetypes.nothing_requested,))
     # What is written out stays, whatever the objects say later.
-    lookups = Lookups(facts.fresh())
+    lookups = Lookups(facts.fresh(), request.namespace or "")
     try:
-        return _fill(vmi, namespace, wanted, lookups, settings)
+        return _fill(vmi, wanted, lookups, settings)
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except (UnsupportedReleaseError, Unreadable) as error:
@@ -112,14 +111,11 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
     return wanted, reasons
 
 
-def _fill(
-    vmi: Unstructured, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
-) -> Decision:
+def _fill(vmi: Unstructured, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     warnings: list[Reason] = []
     references: dict[Matcher, tuple[_Wanted, SpecReference]] = {}
     for wish in wanted:
-        named = _resolve(wish, namespace, settings, warnings)
-        if named:
+        if named := _resolve(wish, lookups.namespace, settings, warnings):
             references[wish.matcher] = wish, named
     # A preset's size counts like the VMI's own.
     beside_none = [
@@ -127,22 +123,22 @@ def _fill(
         for wish, _ in references.values()
         if not (wish.asked or owner.goes_beside_a_size(wish.matcher, settings))
     ]
-    lookups.expect((named for _, named in references.values()), namespace, presets=bool(beside_none))
+    lookups.expect((named for _, named in references.values()), presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
-    sizing = owner.preset_size(metadata, namespace, lookups, warnings) if beside_none else None
+    sizing = owner.preset_size(metadata, lookups, warnings) if beside_none else None
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
         return Decision((instancetypes.sized("instancetype or preference", sizing),), warnings=tuple(warnings))
     existing: dict[Matcher, _Existing] = {}
     for matcher, (wish, named) in references.items():
-        whole = lookups.get(named.kind, namespace, named.name)
+        whole = lookups.get(named.kind, lookups.namespace, named.name)
         if whole is not None:
             existing[matcher] = _Existing(wish, named, whole)
         else:
             missing = rejection.NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
-    filled, fitting = _fit(vmi, namespace, existing, lookups, warnings)
+    filled, fitting = _fit(vmi, existing, lookups, warnings)
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
     said = {matcher.field: str(existing[matcher].named) for matcher in fitting}
@@ -165,14 +161,14 @@ def _resolve(
 
 
 def _fit(
-    vmi: Unstructured, namespace: str, existing: Mapping[Matcher, _Existing], lookups: Lookups, warnings: list[Reason]
+    vmi: Unstructured, existing: Mapping[Matcher, _Existing], lookups: Lookups, warnings: list[Reason]
 ) -> tuple[Filled | None, list[Matcher]]:
     """The VMI with as much as fits, and the matchers that it was filled with.
 
     Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
     is never left out for the sake of a default.
     """
-    plain = owner.plain_object(vmi, namespace, {})
+    plain = owner.plain_object(vmi, lookups.namespace, {})
     asked = [matcher for matcher, each in existing.items() if each.wish.asked]
     alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
@@ -181,7 +177,7 @@ def _fit(
     for attempt in ([*existing], *alone) if existing else ():
         tried = {matcher: (existing[matcher].named, existing[matcher].whole) for matcher in attempt}
         try:
-            filled, fitting = standalone_vmi.fill(plain, tried, lookups.configuration()), attempt
+            filled, fitting = standalone_vmi.fill(plain, tried, lookups.configuration), attempt
             break
         except Rejection as rejection:
             rejections[tuple(attempt)] = rejection

@@ -43,11 +43,11 @@ def apply_defaults(
     if passed_over := _pass_over(vm, request, settings):
         return passed_over
     # What is written out stays, whatever the objects say later.
-    lookups = Lookups(facts.fresh() if settings.expand else facts)
+    findings = Findings(Lookups(facts.fresh() if settings.expand else facts, request.namespace or ""), settings)
     try:
         if request.operation == "UPDATE":
-            return evaluate_update(vm, request, lookups, settings)
-        return _evaluate_create(vm, request.namespace or "", lookups, settings)
+            return evaluate_update(vm, request.old_object, findings)
+        return _evaluate_create(vm, findings)
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
         return owner.skip_unevaluated(error, "no default instancetype or preference was applied")
 
@@ -63,10 +63,10 @@ def _pass_over(vm: UnstructuredVm, request: Request[UnstructuredVm], settings: I
     return None
 
 
-def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
-    findings = Findings()
+def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
+    lookups, settings = findings.lookups, findings.settings
     # The status of an object to be created is what its sender claims; the API server drops it.
-    candidate = owner.plain_object(vm, namespace, {})
+    candidate = owner.plain_object(vm, lookups.namespace, {})
     read = share_vm(candidate, lookups.rules)
     spec = read["spec"]
     wanted: dict[Matcher, find.SpecReference] = {}
@@ -74,27 +74,24 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         findings.note(common.opted_out(names.INSTANCETYPES))
     else:
         for matcher in MATCHERS:
-            named = _default_for(matcher, vm, spec, namespace, settings, findings)
-            if named:
+            if named := _default_for(matcher, vm, spec, findings):
                 wanted[matcher] = named
     # A preset's size counts like the VM's own.
     beside_none = [matcher for matcher in wanted if not owner.goes_beside_a_size(matcher, settings)]
-    lookups.expect([*wanted.values(), *_named_references(spec)], namespace, presets=bool(beside_none))
+    lookups.expect([*wanted.values(), *_named_references(spec)], presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
-    why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
+    why_not = owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
         findings.note(instancetypes.sized(matcher.field, why_not or ""))
         del wanted[matcher]
-    defaults = list(_existing_defaults(wanted, namespace, lookups, findings))
+    defaults = list(_existing_defaults(wanted, findings))
     fit = owner.fit_defaults(read, defaults, lookups)
     if fit.crash:
         return owner.deny_crash(fit.crash)
     chosen = fit.chosen
     findings.note_unfit(defaults, fit)
-    if settings.expand and not owner.has_opted_out(vm):
-        expanded = _expand(vm, candidate, chosen, lookups, settings, findings)
-        if expanded:
-            return expanded
+    if settings.expand and not owner.has_opted_out(vm) and (expanded := _expand(vm, candidate, chosen, findings)):
+        return expanded
     if chosen:
         given = [(default.matcher.field, default.injected_value) for default in chosen]
         findings.reasons.insert(0, instancetypes.defaults_injected(given))
@@ -104,11 +101,9 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
 
-def _existing_defaults(
-    wanted: Mapping[Matcher, find.SpecReference], namespace: str, lookups: Lookups, findings: Findings
-) -> Iterator[Default]:
+def _existing_defaults(wanted: Mapping[Matcher, find.SpecReference], findings: Findings) -> Iterator[Default]:
     for matcher, named in wanted.items():
-        if lookups.get(named.kind, namespace, named.name) is not None:
+        if findings.lookups.get(named.kind, findings.lookups.namespace, named.name) is not None:
             yield Default.of(matcher, named)
         else:
             findings.note(instancetypes.default_missing(matcher.field, str(named)), warn=True)
@@ -133,10 +128,9 @@ def _named_references(spec: Json) -> Iterator[find.SpecReference]:
                 yield find.of_matcher(matcher, given)
 
 
-def _default_for(
-    matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
-) -> find.SpecReference | None:
+def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findings) -> find.SpecReference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
+    settings = findings.settings
     text = owner.default(matcher, settings)
     if not text:
         return None
@@ -155,34 +149,27 @@ def _default_for(
         else:
             if owner.is_allowed(matcher, wanted, settings):
                 return wanted
-            why_not = owner.not_allowed(wanted, namespace, settings)
+            why_not = owner.not_allowed(wanted, findings.lookups.namespace, settings)
         findings.note(instancetypes.default_unusable(matcher.field, why_not), warn=True)
     return None
 
 
-def _expand(
-    vm: Unstructured,
-    candidate: Json,
-    defaults: Sequence[Default],
-    lookups: Lookups,
-    settings: InstancetypeSettings,
-    findings: Findings,
-) -> Decision | None:
+def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], findings: Findings) -> Decision | None:
     """A VM with what its matchers name written out, the candidate being its JSON without defaults; None: it stays.
 
     A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
     """
-    candidate = owner.with_defaults(candidate, defaults)
+    lookups, candidate = findings.lookups, owner.with_defaults(candidate, defaults)
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
     if not any(given):
         return None
     if any(value.get("inferFromVolume") for value in given if value):
         findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
-    namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
+    read = read_vm(candidate, lookups.rules)
     rejection = owner.find_rejection(share_vm(candidate, lookups.rules), (), lookups)
-    why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
+    why_not = rejection.what if rejection else owner.reason_forbidden(read, lookups, findings.settings)
     if why_not:
         findings.note(instancetypes.not_expanded(why_not))
         return None
@@ -193,7 +180,7 @@ def _expand(
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
     preferences.storage_class(owner.preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
-        after = expand(encode(shape, read), lookups.get, lookups.configuration())
+        after = expand(encode(shape, read), lookups.get, lookups.configuration)
     except Rejection as rejection:
         findings.note(instancetypes.not_expanded(rejection.what), warn=True)
         return None
@@ -231,7 +218,7 @@ def validate_vm(
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
         return skip(instancetypes.unchanged)
-    lookups = Lookups(facts)
+    lookups = Lookups(facts, request.namespace or "")
     try:
         return _evaluate(vm, request, changed, lookups, settings)
     except Rejection as crash:
@@ -250,10 +237,10 @@ def _evaluate(
     lookups: Lookups,
     settings: InstancetypeSettings,
 ) -> Decision:
-    namespace, plain = request.namespace or "", vm.plain()
+    plain = vm.plain()
     # What has just been created has no revisions, whatever status its sender claims.
     status = vm.status if request.operation == "UPDATE" else None
-    candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": status or {}}
+    candidate = {**plain, "metadata": {**plain["metadata"], "namespace": lookups.namespace}, "status": status or {}}
     given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
     if given is not None and INSTANCETYPE_MATCHER in changed:
         # Before the rest is read: a VM that is too large to be evaluated doesn't get past the list.
@@ -262,7 +249,7 @@ def _evaluate(
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
-        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
+        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
@@ -270,7 +257,7 @@ def _evaluate(
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(instancetypes.MISSING, 422, missing)
-    answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration())
+    answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration)
     if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
         return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
@@ -321,7 +308,7 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
         vm = read_vm({**candidate, "spec": spec}, lookups.rules)
-        return webhooks.evaluate_vm(vm, lookups.get, lookups.configuration()).is_allowed
+        return webhooks.evaluate_vm(vm, lookups.get, lookups.configuration).is_allowed
     except Crash:
         return False
 
