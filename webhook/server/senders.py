@@ -13,7 +13,6 @@ import time
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -157,11 +156,11 @@ class SenderVerifier:
             self._wanted.set()
         if key is None:
             return "no-key"
-        import jwt  # noqa: PLC0415 - as it is for the keys, of which this is one
+        from jwt import InvalidTokenError, api_jws  # noqa: PLC0415 - as it is for the keys, of which this is one
 
         try:
-            _jws().decode(token, key, [key.algorithm_name])
-        except (RecursionError, jwt.InvalidTokenError):
+            api_jws.decode(token, key, [key.algorithm_name])
+        except (RecursionError, InvalidTokenError):
             return "invalid-signature"
         return "verified" if issuer == self._issuer else "invalid-signature"
 
@@ -203,13 +202,6 @@ class SenderVerifier:
         self._keys = {str(key.key_id or ""): key for key in usable}
         self._read_at = time.monotonic()
         return ""
-
-
-@cache
-def _jws() -> jwt.PyJWS:
-    import jwt  # noqa: PLC0415 - as above
-
-    return jwt.PyJWS()
 
 
 def _signing_key(key: dict[str, Any]) -> jwt.PyJWK | None:
