@@ -180,7 +180,9 @@ MIGRATION: Final[Examples] = {
     **dict.fromkeys(("validated_elsewhere", "on_sending_side", "ignored_on_sending_side", "by_kubevirt"), NOTHING),
     "lookup_failed": ((NO_ANSWER,),),
     "pinned": (((PINNED,),),),
-    "selector_conflict": (((ZONES,), AVAILABLE), ((ZONES, PINNED), AVAILABLE), ((PINNED,), AVAILABLE)),
+    "selector_conflict": tuple(
+        (each, ["zone"] * (ZONES in each), AVAILABLE) for each in ((ZONES,), (ZONES, PINNED), (PINNED,))
+    ),
     "pending": ((migration.SELECTOR_CONFLICT, migration.describe((ZONES,))),),
     "describe": (((ZONES, PINNED),), ((ZONES,) * 12,)),
     "reserved_name": (("kubevirt-evacuation-1",),),

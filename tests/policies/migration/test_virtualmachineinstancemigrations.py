@@ -132,7 +132,7 @@ class TestCollision:
 
     def test_is_denied_with_both_origins(self) -> None:
         assert refused(migration(B), self.WORLD, reasons.SELECTOR_CONFLICT)
-        reason = reasons.selector_conflict([self.CONFLICT], common.eligible(0, 4).text)
+        reason = reasons.selector_conflict([self.CONFLICT], ["zone"], common.eligible(0, 4).text)
         assert decide(migration(B), self.WORLD).reasons == (reason,)
         # Or it is only warned about.
         decision = decide(migration(B), self.WORLD, collision="warn")

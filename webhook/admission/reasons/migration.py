@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from webhook import names
 from webhook.admission.decision import Reason
@@ -18,14 +18,6 @@ _changed: Final = partial(define, "changed", by=(MIGRATION,))
 _denied: Final = partial(define, "denied", by=(MIGRATION,))
 _allowed: Final = partial(define, "allowed", by=(MIGRATION,))
 _skipped: Final = partial(define, "skipped", by=(MIGRATION,))
-
-
-class Conflict(Protocol):
-    """Requirements that no node can meet together; as a text, a clause."""
-
-    @property
-    def keys(self) -> Iterable[str]:
-        """The keys of the labels that the migration adds."""
 
 
 FIELD = "spec.addedNodeSelector"
@@ -42,9 +34,9 @@ SELECTOR_CONFLICT: Final = _denied(
 )
 
 
-def selector_conflict(conflicts: Sequence[Conflict], availability: str) -> Reason:
-    """The added selector contradicts what the VM requires; the availability is ``0/6 nodes are available``."""
-    keys = ", ".join(sorted({key for conflict in conflicts for key in conflict.keys}))
+def selector_conflict(conflicts: Sequence[object], added: Iterable[str], availability: str) -> Reason:
+    """These added keys contradict what the VM requires; the availability is ``0/6 nodes are available``."""
+    keys = ", ".join(sorted(set(added)))
     removable = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
     text = f"{availability}: {describe(conflicts)}; remove {removable}, or change the VM"
     return Reason(SELECTOR_CONFLICT, text)
@@ -55,8 +47,8 @@ def pending(code: str, why: str) -> Reason:
     return Reason(code, f"the target pod will stay Pending: {why}")
 
 
-def describe(conflicts: Sequence[Conflict]) -> str:
-    """Contradictions as one clause, of many the first."""
+def describe(conflicts: Sequence[object]) -> str:
+    """Contradictions, of which each is a clause as a text, as one clause; of many the first."""
     named = [str(contradiction) for contradiction in conflicts[:_NAMED_CONTRADICTIONS]]
     if more := len(conflicts) - len(named):
         named.append(pluralize(more, "more contradiction"))
@@ -161,7 +153,7 @@ PINNED: Final = _allowed(
 )
 
 
-def pinned(conflicts: Sequence[Conflict]) -> Reason:
+def pinned(conflicts: Sequence[object]) -> Reason:
     """What the VM requires contradicts itself, whatever the migration adds."""
     text = f"this migration cannot succeed: {describe(conflicts)}; remove one of the requirements from the VM"
     return Reason(PINNED, text)

@@ -172,7 +172,8 @@ def _evaluate_placement(
         colliding = [each for each in conflicts if any(one.origin == Origin.ADDED for one in each.requirements)]
     eligibility = target.review(facts)
     if colliding:
-        reason = messages.selector_conflict(colliding, availability(eligibility))
+        added = (key for each in colliding for key in each.keys)
+        reason = messages.selector_conflict(colliding, added, availability(eligibility))
         if settings.collision == "deny":
             return _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, messages.describe(colliding))
