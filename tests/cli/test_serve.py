@@ -36,7 +36,6 @@ from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.yaml_documents import read_documents
-from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
 
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]
@@ -140,7 +139,7 @@ def test_serves_records_explains_shows_and_ends(tmp_path: Path, pair: Pair) -> N
     assert all(".".join(change["path"]) in decision for change in line["changes"])
     assert re.findall(r"<bdi>(batch|kubevirt|serving)</bdi>", health) == ["kubevirt", "batch", "serving"]
     assert "node-3" in placement
-    events = [ServerEvent.FILES_READ, "serving explanations", "serving the page", "serving", "stopping"]
+    events = ["cluster objects read from files", "serving explanations", "serving the page", "serving", "stopping"]
     assert [event["event"] for event in server.said] == events
     assert "google" not in mapped
 
@@ -152,11 +151,11 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair, end=signal.SIGINT) as server:
         before = server.post(other_namespace)
         config.write_text("scheduling: {clusterWid: true}\n")
-        refused = server.until(ServerEvent.SETTINGS_INVALID)
+        refused = server.until("invalid settings; keeping the previous settings")
         assert server.post(other_namespace) == before
         config.write_text("scheduling: {clusterWide: true}\nserver: {maxInFlight: 5}\n")
-        server.until(ServerEvent.SETTINGS_RELOADED)
-        restart = server.until(ServerEvent.RESTART_NEEDED)
+        server.until("settings reloaded")
+        restart = server.until("changed settings take effect after a restart")
         after = server.post(other_namespace)
         metrics = server.get("/metrics")
 

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 
-from webhook.server.runtime.logs import ServerEvent
-
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import eventually
 from .support.objects import crds
@@ -99,4 +97,4 @@ def test_an_update_and_the_way_back_are_followed_under_load(own_plane: OwnPlane,
         # A server that went back to a former step would break the order.
         assert all(answer in order for answer in seen), seen
         assert seen[-1] == SETTLED[-1]
-    assert len(tenant.server.events(ServerEvent.API_SERVER_READ)) == 1, "it was restarted"
+    assert len(tenant.server.events("cluster objects read from the API server")) == 1, "it was restarted"

@@ -37,7 +37,6 @@ from webhook.k8s.client.api import ApiConnectionError
 from webhook.server.edge import serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
-from webhook.server.runtime.logs import ServerEvent
 from webhook.server.runtime.options import Options
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings
@@ -112,7 +111,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: N
 
     (tmp_path / "key").write_bytes(other.key)
     await until(lambda: certificates.reloads["rejected"] == 1)
-    (refused,) = log.said(f"certificate {ServerEvent.CHANGE_INVALID}")
+    (refused,) = log.said("certificate is invalid; keeping the previous one")
     assert str(tmp_path) in refused["why"]
     write(tmp_path, first)
     # One that OpenSSL does not accept.
@@ -160,7 +159,7 @@ async def test_a_change_that_cannot_be_checked_is_tried_again(
         write(tmp_path, second)
         ca.write_bytes(b"nothing")
         for what in ("certificate", "client CA"):
-            event = f"changed {what} {ServerEvent.NOT_CHECKED}"
+            event = f"changed {what} was not checked; keeping the previous one, and retrying"
             while len(log.said(event)) < 2:
                 await asyncio.sleep(0.01)
         assert await served(certificates) == der(first)
@@ -229,15 +228,15 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         bundles.found = NotNow("grant get on this")
         probing = asyncio.create_task(certificates.probe(address, bundles))
-        await until(lambda: log.said(ServerEvent.NOT_CALLABLE))
+        await until(lambda: log.said("the API server cannot call the server by every configuration"))
         bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
-        await until(lambda: len(log.said(ServerEvent.NOT_CALLABLE)) == 2)
+        await until(lambda: len(log.said("the API server cannot call the server by every configuration")) == 2)
         assert certificates.matches() == {"one": 0.0, "two": 0.0}
         bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
-        await until(lambda: log.said(ServerEvent.CALLABLE_AGAIN))
+        await until(lambda: log.said("the API server can call the server again"))
         probing.cancel()
 
-    first, second = log.said(ServerEvent.NOT_CALLABLE)
+    first, second = log.said("the API server cannot call the server by every configuration")
     assert first == {"why": ("grant get on this",)}
     golden("\n".join(second["why"]))
     assert certificates.matches() == {"one": 1.0}
@@ -268,15 +267,14 @@ async def test_every_configuration_is_judged_by_its_own_bundles(golden: Golden) 
     assert (await probe("127.0.0.1:1", HOST, {"one": {"a": pair.certificate}})).matches == {"one": False}
 
 
-async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: None, here: None) -> None:
+async def test_a_bug_is_logged_and_the_work_goes_on(quickly: None) -> None:
     log, runs = CertificatesLog(), []
-    certificates = Certificates(settings(tmp_path, mode="self-signed").tls, "localhost", log)
 
     async def work() -> None:
         runs.append(1)
         raise ZeroDivisionError
 
-    keeping = asyncio.create_task(certificates.keep(work))
+    keeping = asyncio.create_task(module.keep(work, log, "internal error; retrying"))
     await until(lambda: len(runs) >= 2)
     keeping.cancel()
     assert log.said("retrying")

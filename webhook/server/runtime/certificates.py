@@ -34,7 +34,6 @@ from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
 from webhook.server.ops import StateMetric
-from webhook.server.runtime.logs import ServerEvent
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
 
@@ -145,19 +144,42 @@ class Certificates:
             # While the first certificate is missing, /readyz reports it.
             if why != self._reported and not self.waiting_for():
                 self._reported = why
-                tell = self._log.warning if why else self._log.info
-                tell(ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN, why=why)
+                if why:
+                    self._log.warning("the API server cannot call the server by every configuration", why=why)
+                else:
+                    self._log.info("the API server can call the server again", why=why)
             fine = self._probed is not None and self._probed.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
-    async def keep(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a task again and again until cancelled: a bug must not let a certificate expire without notice."""
-        while True:
-            try:
-                await work()
-            except Exception as error:  # noqa: BLE001 - logged, and begun again
-                self._log.error("internal error in certificate rotation; retrying", exc_info=error)
-                await asyncio.sleep(_RESTART_SECONDS)
+    @asynccontextmanager
+    async def keep_fresh(
+        self, settings: Settings, kubeconfig: Kubeconfig | None, url: str, address: str, *, live: bool
+    ) -> AsyncIterator[None]:
+        """Keep the certificate fresh and probe it as long as the context lasts.
+
+        Args:
+            settings: the settings in force.
+            kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
+            url: the URL by which the API server calls the server; empty: the settings' Service.
+            address: the address of the listener, ``HOST:PORT``.
+            live: whether there is an API server, with webhook configurations to read.
+        """
+        from webhook.k8s.client.transport import connect
+
+        async with AsyncExitStack() as ends:
+            works: list[Callable[[], Awaitable[None]]] = [self.follow]
+            if live and settings.tls.mode != "self-signed":
+                transport = await connect(kubeconfig)
+                ends.push_async_callback(transport.close)
+                bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
+                if settings.tls.mode == "managed":
+                    secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
+                    works.append(self.manage(secret, bundles).run)
+                works.append(lambda: self.probe(address, bundles))
+            for work in works:
+                task = asyncio.create_task(keep(work, self._log, "internal error in certificate rotation; retrying"))
+                ends.push_async_callback(cancel, task)
+            yield
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of the certificates."""
@@ -193,12 +215,12 @@ class Certificates:
         try:
             await asyncio.to_thread(take)
         except apart.ProcessFailed as error:
-            self._log.warning(f"changed {what} {ServerEvent.NOT_CHECKED}", why=str(error))
+            self._log.warning(f"changed {what} was not checked; keeping the previous one, and retrying", why=str(error))
             followed.retry()
             return False
         except CertificateError as error:
             self.reloads["rejected"] += 1
-            self._log.error(f"changed {what} {ServerEvent.CHANGE_INVALID}", why=str(error))
+            self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
             return False
         self.reloads["accepted"] += 1
         self._log.info(f"{what} reloaded")
@@ -219,38 +241,6 @@ class Certificates:
             self._tls.trust(_client_authorities(self._client_ca))
         except ssl.SSLError:
             raise CertificateError(f"OpenSSL does not accept {self._client_ca}; use a valid CA certificate") from None
-
-
-@asynccontextmanager
-async def keep_fresh(
-    certificates: Certificates, settings: Settings, kubeconfig: Kubeconfig | None, url: str, address: str, *, live: bool
-) -> AsyncIterator[None]:
-    """Keep the certificate fresh and probe it as long as the context lasts.
-
-    Args:
-        certificates: the certificate of the listener.
-        settings: the settings in force.
-        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
-        url: the URL by which the API server calls the server; empty: the settings' Service.
-        address: the address of the listener, ``HOST:PORT``.
-        live: whether there is an API server, with webhook configurations to read.
-    """
-    from webhook.k8s.client.transport import connect
-
-    async with AsyncExitStack() as ends:
-        works: list[Callable[[], Awaitable[None]]] = [certificates.follow]
-        if live and settings.tls.mode != "self-signed":
-            transport = await connect(kubeconfig)
-            ends.push_async_callback(transport.close)
-            bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
-            if settings.tls.mode == "managed":
-                secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
-                works.append(certificates.manage(secret, bundles).run)
-            works.append(lambda: certificates.probe(address, bundles))
-        for work in works:
-            task = asyncio.create_task(certificates.keep(work))
-            ends.push_async_callback(cancel, task)
-        yield
 
 
 def host_of(url: str | None, settings: Settings) -> str:
@@ -287,6 +277,16 @@ async def make_plan(situation: Situation, now: datetime, later: datetime) -> Pla
     except apart.ProcessFailed as error:
         raise NotNow(f"the next step was not planned: {error}") from error
     return plan
+
+
+async def keep(work: Callable[[], Awaitable[None]], log: Any, event: str) -> None:
+    """Run a task again and again until cancelled: a bug, which is logged, must not end it without notice."""
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            log.error(event, exc_info=error)  # noqa: TRY400 - the same call as for failures without an exception
+            await asyncio.sleep(_RESTART_SECONDS)
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

@@ -17,25 +17,6 @@ from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.text import visible, visible_lines
 
-
-class ServerEvent:
-    """The events in the log, as they are written."""
-
-    FILES_READ: Final = "cluster objects read from files"
-    API_SERVER_READ: Final = "cluster objects read from the API server"
-    ETCD_RESTORED: Final = "etcd restored from an older copy; reading everything again"
-    KEYS_UNREADABLE: Final = "the keys of service account tokens cannot be read; keeping the previous ones"
-    SETTINGS_INVALID: Final = "invalid settings; keeping the previous settings"
-    SETTINGS_RELOADED: Final = "settings reloaded"
-    RESTART_NEEDED: Final = "changed settings take effect after a restart"
-    NOT_DELETED: Final = "configuration not deleted"
-    NOT_CALLABLE: Final = "the API server cannot call the server by every configuration"
-    CALLABLE_AGAIN: Final = "the API server can call the server again"
-    # After the name of what has changed on disk.
-    CHANGE_INVALID: Final = "is invalid; keeping the previous one"
-    NOT_CHECKED: Final = "was not checked; keeping the previous one, and retrying"
-
-
 # A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).
 _PIECE: Final = 4096
 # The attribute of a record that holds an event's fields.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.server.runtime.logs import ServerEvent
 from webhook.settings.file import SettingsFile, default_settings, parse_apart
 from webhook.settings.model import PageSettings, Settings, TlsMode, is_address, is_loopback
 
@@ -102,9 +100,6 @@ class Options:
         return msgspec.structs.replace(settings, tls=tls, page=PageSettings(page))
 
 
-_RESTART_SECONDS: Final = 10.0
-
-
 class SettingsFollower:
     """The settings in force, and what happens when they change.
 
@@ -131,7 +126,7 @@ class SettingsFollower:
                 path,
                 on_rejected=self._log_rejection,
                 on_reloaded=self._log_reload,
-                on_restart_needed=lambda keys: log.warning(ServerEvent.RESTART_NEEDED, keys=keys),
+                on_restart_needed=lambda keys: log.warning("changed settings take effect after a restart", keys=keys),
                 parse=parse_apart,
                 first=at_start,
             )
@@ -147,18 +142,9 @@ class SettingsFollower:
         assert settings
         return settings
 
-    async def follow(self) -> None:
-        """Follow the file until cancelled: a bug must not leave outdated settings without notice."""
-        while self.file:
-            try:
-                await self.file.watch()
-            except Exception as error:  # noqa: BLE001 - logged, and begun again
-                self._log.error("internal error while following the settings file; retrying", exc_info=error)
-                await asyncio.sleep(_RESTART_SECONDS)
-
     def _log_reload(self, old: Settings, new: Settings) -> None:
         self.reloads["accepted"] += 1
-        self._log.info(ServerEvent.SETTINGS_RELOADED, digest=new.digest[:12])
+        self._log.info("settings reloaded", digest=new.digest[:12])
         if configurations(old) != configurations(new):
             self._log.warning(
                 "the settings change the webhook configurations; run `kubevirt-webhook install`, or register again"
@@ -168,4 +154,4 @@ class SettingsFollower:
 
     def _log_rejection(self, error: InputError) -> None:
         self.reloads["rejected"] += 1
-        self._log.error(ServerEvent.SETTINGS_INVALID, mistakes=str(error).splitlines())
+        self._log.error("invalid settings; keeping the previous settings", mistakes=str(error).splitlines())

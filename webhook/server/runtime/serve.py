@@ -40,8 +40,7 @@ from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
-from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep_fresh
-from webhook.server.runtime.logs import ServerEvent
+from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep
 from webhook.server.runtime.options import Options, SettingsFollower
 from webhook.server.senders import SenderVerifier
 from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
@@ -116,14 +115,15 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         address = await enter(serving(reviews, listen, tls, "--listen", _SHUTDOWN_SECONDS))
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
-        await enter(keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live))
+        await enter(certificates.keep_fresh(at_start, options.kubeconfig, options.url or "", address, live=live))
         for event, place in _others(at_start, cluster, metrics, certificates, rendering, layers):
             log.info(event, address=await enter(place))
         if recorder:
             page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
             log.info("serving the page", address=await enter(page))
         if settings.file:
-            ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
+            following = keep(settings.file.watch, log, "internal error while following the settings file; retrying")
+            ends.push_async_callback(cancel, asyncio.create_task(following, name="settings"))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
@@ -223,7 +223,7 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
             yield
         finally:
             for problem in await registration.unregister():
-                log.error(ServerEvent.NOT_DELETED, problem=problem)
+                log.error("configuration not deleted", problem=problem)
     finally:
         await transport.close()
 
@@ -289,7 +289,7 @@ async def cluster_source(
 
         files = FilesCluster.load(options.cluster_from, settings.current())
         settings.subscribers.append(files.use)
-        log.info(ServerEvent.FILES_READ, summary=files.summary())
+        log.info("cluster objects read from files", summary=files.summary())
         yield files
         return
     from webhook.cluster.live import LiveCluster
@@ -303,10 +303,10 @@ async def cluster_source(
         what = "no cluster to read from: this process does not run in a pod"
         raise InputError(what, "serve", "use --kubeconfig FILE or --cluster-from DIR")
     transport = await connect(options.kubeconfig)
-    log.info(ServerEvent.API_SERVER_READ, server=transport.server)
+    log.info("cluster objects read from the API server", server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
-    live.on_restore(lambda why: log.warning(ServerEvent.ETCD_RESTORED, why=why))
+    live.on_restore(lambda why: log.warning("etcd restored from an older copy; reading everything again", why=why))
     live.start()
     try:
         yield live
@@ -334,7 +334,8 @@ async def senders(options: Options, settings: Settings, log: Any) -> AsyncIterat
     async with AsyncExitStack() as ends:
         transport = await connect(options.kubeconfig)
         ends.push_async_callback(transport.close)
-        following = verifier.follow(transport, lambda why: log.warning(ServerEvent.KEYS_UNREADABLE, why=why))
+        event = "the keys of service account tokens cannot be read; keeping the previous ones"
+        following = verifier.follow(transport, lambda why: log.warning(event, why=why))
         ends.push_async_callback(cancel, asyncio.create_task(following, name="senders"))
         yield verifier
 
