@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +32,7 @@ from webhook.text import visible
 KEPT_SECONDS: Final = 1.0
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BOUNDS: Final = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
 METRICS_PATH: Final = "/metrics"
 # Between two answers about health on one connection: probes ask once on each.
 SETTLE_SECONDS: Final = 0.1
@@ -96,28 +96,20 @@ class _Latencies(msgspec.Struct):
     total: float = 0.0
 
 
-class _Histogram(Collector):
-    """A histogram with one label; callers add to ``latencies`` directly, as for a counter.
+class _LatencyHistogram(Collector):
+    """How long requests take, by the path of the endpoint; callers add to ``latencies`` directly, as for a counter."""
 
-    The upper bounds of the buckets are in seconds, ascending.
-    """
-
-    def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:
-        self._label: Final = label
-        self._family: Final = partial(HistogramMetricFamily, name, text, labels=(label,))
+    def __init__(self, paths: Iterable[str]) -> None:
         self._created: Final = time.time()
-        self._bounds: Final = [
-            floatToGoString(bound)  # type: ignore[no-untyped-call]
-            for bound in (*bounds, float("inf"))
-        ]
-        self.latencies: Final = {value: _Latencies([0] * len(self._bounds)) for value in values}
+        self.latencies: Final = {path: _Latencies([0] * len(_BOUNDS)) for path in paths}
 
     def collect(self) -> Iterable[Metric]:
-        family = self._family()
-        for value, latencies in self.latencies.items():
-            buckets = zip(self._bounds, map(float, accumulate(latencies.counts)), strict=True)
-            family.add_metric((value,), [*buckets], latencies.total)
-            family.add_sample(f"{family.name}_created", {self._label: value}, self._created)
+        name, text = "kubevirt_webhook_latency_seconds", "Time from a request's headers to its answer."
+        family = HistogramMetricFamily(name, text, labels=("webhook",))
+        for path, latencies in self.latencies.items():
+            buckets = zip(_BOUNDS, map(float, accumulate(latencies.counts)), strict=True)
+            family.add_metric((path,), [*buckets], latencies.total)
+            family.add_sample(f"{name}_created", {"webhook": path}, self._created)
         yield family
 
 
@@ -183,10 +175,7 @@ class Metrics(Observer, TrafficObserver):
         self.registry: Final = CollectorRegistry(auto_describe=True)
         self._log: Final = log
         paths = tuple(paths)
-        latency = _Histogram(
-            "kubevirt_webhook_latency_seconds",
-            *("Time from a request's headers to its answer.", "webhook", paths, BUCKETS),
-        )
+        latency = _LatencyHistogram(paths)
         self._latencies: Final = latency.latencies
         self._requests: Final = self._counter(
             *("kubevirt_webhook_requests", "HTTP requests at an endpoint by status code.", ("webhook", "code")),
