@@ -86,7 +86,7 @@ def test_a_short_outage_is_seen() -> None:
     assert [bar.state for bar in row.bars] == ["good", "bad", "good"]
     assert all(bar.width >= 2 for bar in row.bars)
     assert [word for _, word, _ in row.changes] == ["available", "unavailable", "available"]
-    assert (row.state, row.word) == ("good", "available")
+    assert (row.condition.state, row.condition.word) == ("good", "available")
 
 
 def test_what_was_before_the_window_is_not_drawn() -> None:

@@ -157,19 +157,16 @@ class HealthRow(msgspec.Struct, frozen=True):
 
     Attributes:
         title: what kind of thing it is.
-        word: the state now.
+        condition: how it is now.
         since: when that began.
         summary: the timeline in words.
         changes: the latest states, the latest first: when, which, and why.
     """
 
-    kind: Kind
+    subject: HealthSubject
     title: str
-    name: str
-    state: HealthState
-    word: str
+    condition: HealthCondition
     since: str
-    why: str
     summary: str
     bars: tuple[Bar, ...]
     changes: tuple[tuple[str, str, str], ...]
@@ -182,34 +179,24 @@ def window(since: float, now: float) -> float:
 
 def health_rows(history: Mapping[HealthSubject, tuple[HealthSpan, ...]], since: float, now: float) -> list[HealthRow]:
     """The rows of all subjects, of which there are spans, the oldest first, since a Unix time in seconds."""
-    seconds = window(since, now)
-    return [_row(subject, spans, now, seconds) for subject, spans in history.items()]
+    seconds, rows = window(since, now), []
+    for subject, spans in history.items():
+        last = spans[-1]
+        bars = tuple(_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds)
+        good = sum(bar.width for bar in bars if bar.state == "good")
+        covered = sum(bar.width for bar in bars) or 1
+        summary = f"{last.condition.word} now; good for {100 * good // covered} % of the time shown"
+        latest = ((span.begin, span.condition) for span in reversed(spans[-_SHOWN_CHANGES:]))
+        changes = tuple((moment(begin, now), condition.word, condition.why) for begin, condition in latest)
+        begun = moment(last.begin, now)
+        rows.append(HealthRow(subject, TITLES[subject.kind], last.condition, begun, summary, bars, changes))
+    return rows
 
 
 def moment(wall: float, now: float) -> str:
     """Unix time in seconds for people: the time of the day, with the date where it was another day."""
     then, today = time.gmtime(wall), time.gmtime(now)
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%b %d %H:%M:%S", then)
-
-
-def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seconds: float) -> HealthRow:
-    last = spans[-1]
-    bars = tuple(_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds)
-    good = sum(bar.width for bar in bars if bar.state == "good")
-    covered = sum(bar.width for bar in bars) or 1
-    latest = reversed(spans[-_SHOWN_CHANGES:])
-    return HealthRow(
-        kind=subject.kind,
-        title=TITLES[subject.kind],
-        name=subject.name,
-        state=last.condition.state,
-        word=last.condition.word,
-        since=moment(last.begin, now),
-        why=last.condition.why,
-        summary=f"{last.condition.word} now; good for {100 * good // covered} % of the time shown",
-        bars=bars,
-        changes=tuple((moment(span.begin, now), span.condition.word, span.condition.why) for span in latest),
-    )
 
 
 def _bar(span: HealthSpan, now: float, seconds: float) -> Bar:

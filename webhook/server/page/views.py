@@ -372,8 +372,8 @@ class PageViews(msgspec.Struct, frozen=True):
     def _health(self, query: PageQuery) -> PageAnswer:
         rows = self._health_rows()
         sections = [
-            ("Schedulers", [row for row in rows if row.kind == "scheduler"]),
-            ("Certificates", [row for row in rows if row.kind != "scheduler"]),
+            ("Schedulers", [row for row in rows if row.subject.kind == "scheduler"]),
+            ("Certificates", [row for row in rows if row.subject.kind != "scheduler"]),
         ]
         minutes = round(window(self.history.since, time.time()) / 60)
         text = f"{minutes // 60} hours" if minutes >= 120 else f"{minutes} minutes"
