@@ -47,7 +47,7 @@ from webhook.placement.nodes import MEMORY, format_amount
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES, RUNTIME_CLASSES
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import MigrationExplanation, few
+from webhook.policies.migration.explanation import MigrationExplanation, Question, few
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.review.replay import replay
 from webhook.text import pluralize
@@ -159,7 +159,7 @@ def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, s
     added = parse_selector(selector, "--to")
 
     def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
-        answer = explain_migration(*machine, added, facts, node=node or "")
+        answer = explain_migration(Question(*machine, added, node or ""), facts)
         vmi = facts.get(ObjectKey(VMIS, *machine))
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)

@@ -46,7 +46,7 @@ from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import target_pod_requirements
 from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
-from webhook.policies.migration.explanation import MigrationExplanation, Nodes
+from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope
@@ -453,11 +453,10 @@ class _VmExplainer:
         return reports
 
     async def _migration(self) -> MigrationExplanation | None:
-        namespace, name = self._place
         once = self._sources.once
         facts = Facts(peek=once.peek)
         try:
-            explain = partial(explain_migration, namespace, name, {})
+            explain = partial(explain_migration, Question(*self._place, {}))
             return await replay(explain, once, facts, self._deadline, "explain vm")
         except InputError:
             return None  # it has ended meanwhile

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,7 +25,7 @@ from webhook.facts import Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
-from webhook.policies.migration.explanation import SERVER, FactPermissions, MigrationExplanation, NotThere, explain
+from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, Question, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
 from webhook.server.edge import RequestDenied, TrafficObserver
@@ -36,15 +37,6 @@ MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32
 _HEADERS: Final = header_lines({"Content-Type": "application/json", "Cache-Control": "no-store"})
 _ONE: Final = ("namespace", "name", "node")
-
-
-class ExplainRequest(NamedTuple):
-    """The question of a request, after its syntax has been checked."""
-
-    namespace: str
-    name: str
-    added: dict[str, str]
-    node: str
 
 
 def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
@@ -61,7 +53,7 @@ def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
         raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
 
 
-def question(query: str) -> ExplainRequest:
+def question(query: str) -> Question:
     """The question in a query string.
 
     Raises:
@@ -82,7 +74,8 @@ def question(query: str) -> ExplainRequest:
             raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
         if value and not is_name(value):
             raise InputError(f"{quote(value)} is no name", parameter, "use names as Kubernetes has them")
-    return ExplainRequest(given["namespace"], given["name"], parse_selector(selector, "to"), given.get("node", ""))
+    added = parse_selector(selector, "to")
+    return Question(given["namespace"], given["name"], added, given.get("node", ""), SERVER)
 
 
 class Explainer(GuardedApplication):
@@ -111,38 +104,33 @@ class Explainer(GuardedApplication):
         if request.head.path != PATH:
             raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
 
-    async def authorize(self, request: HttpRequest, token: str) -> tuple[ExplainRequest, FactPermissions]:
-        """The question, and how the facts are to be read for the user of the token."""
+    async def authorize(self, request: HttpRequest, token: str) -> Question:
+        """The question, with how the facts are to be read for the user of the token."""
         if (authorizer := self._authorizer) is None:
-            return question(request.head.query), SERVER
+            return question(request.head.query)
         client = request.connection.client
         # Who has no valid token learns nothing about questions.
         user = await authorizer.evaluate(lambda facts: user_of(token, facts), client)
         asked = question(request.head.query)
         reader = await authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
-        return asked, reader
+        return asked._replace(reader=reader)
 
-    async def serve(self, request: HttpRequest, permission: tuple[ExplainRequest, FactPermissions]) -> Answer:
+    async def serve(self, request: HttpRequest, permission: Question) -> Answer:
         """The explanation."""
-        asked, reader = permission
-
-        def decide(facts: Facts) -> MigrationExplanation:
-            return explain(*asked[:3], facts, node=asked.node, reader=reader)
-
         try:
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             facts = Facts(time.time(), self._cluster.peek)
-            answer = msgspec.to_builtins(await replay(decide, self._cluster, facts, deadline, PATH))
+            answer = await replay(partial(explain, permission), self._cluster, facts, deadline, PATH)
         except NotThere as error:
             raise RequestDenied(404, str(error)) from None
-        return Answer(200, visible_json(msgspec.json.encode(redact(answer))), _HEADERS)
+        return Answer(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), _HEADERS)
 
     async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
         """The sentence as JSON."""
         return Answer(status, msgspec.json.encode({"error": visible(sentence)}), _HEADERS + header_lines(headers))
 
 
-def authorize_question(user: UserInfo, asked: ExplainRequest, facts: Facts) -> FactPermissions:
+def authorize_question(user: UserInfo, asked: Question, facts: Facts) -> FactPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
     Returns:

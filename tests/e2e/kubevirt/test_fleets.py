@@ -27,7 +27,7 @@ from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import DrainPlan, VmPlan
 from webhook.k8s.quantity import parse
-from webhook.policies.migration.explanation import MigrationExplanation, explain
+from webhook.policies.migration.explanation import MigrationExplanation, Question, explain
 
 from .control_plane import ZONES, RunningKubeVirt
 from .nodes import LOCAL
@@ -234,10 +234,10 @@ def _foretell(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, Migratio
     async def read() -> tuple[DrainPlan, dict[str, MigrationExplanation]]:
         found = plan(await from_cluster(kubeconfig), fleet.drained)
         names = [vm.name for vm in found.steps[0].vms if vm.namespace == place.namespace]
-        answers = {
-            name: await read_answer(partial(explain, place.namespace, name, {}), "explain migration", None, kubeconfig)
-            for name in names
-        }
+        answers = {}
+        for name in names:
+            explainer = partial(explain, Question(place.namespace, name, {}))
+            answers[name] = await read_answer(explainer, "explain migration", None, kubeconfig)
         return found, answers
 
     return asyncio.run(read())

@@ -36,6 +36,7 @@ from webhook.placement.requirements import Kvm, Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
+from webhook.policies.migration.explanation import Question
 
 
 def test_where_a_vm_may_go(golden: Golden) -> None:
@@ -209,7 +210,7 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None:
     long = "v" * 64
     world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
-    answer = explanation.explain("demo", long, {}, Facts.of(world))
+    answer = explanation.explain(Question("demo", long, {}), Facts.of(world))
     assert (answer.eligible.count, answer.favourable) == (2, False)
     assert answer.obstacles == (migration_targets.name_problem(long),)
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
@@ -250,7 +251,7 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
 
 def test_the_vm_is_left_alone_as_well(golden: Golden) -> None:
     with pytest.raises(explanation.NotThere) as refused:
-        explanation.explain("demo", "web01", {}, Facts.of({VMI: None}), reader=explanation.SERVER)
+        explanation.explain(Question("demo", "web01", {}, reader=explanation.SERVER), Facts.of({VMI: None}))
     golden(str(refused.value))
 
 
@@ -260,7 +261,7 @@ def test_facts_are_asked_for_together() -> None:
     known, rounds = Facts(), 0
     while True:
         try:
-            explanation.explain("demo", "web01", {"zone": "a"}, known)
+            explanation.explain(Question("demo", "web01", {"zone": "a"}), known)
         except NotRead as missing:
             rounds += 1
             for key in missing.keys:
@@ -347,7 +348,8 @@ def test_a_vm_with_thousands_of_volumes_has_some_read_and_the_rest_reported() ->
 def shown(
     added: dict[str, str] | None = None, first: int = 0, count: int = 50, name: str = ""
 ) -> explanation.PlacementMatrix:
-    return explanation.matrix("demo", "web01", added or {}, Facts.of(facts()), first=first, count=count, node=name)
+    question = Question("demo", "web01", added or {}, name, explanation.SERVER)
+    return explanation.matrix(question, Facts.of(facts()), first=first, count=count)
 
 
 def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
@@ -365,7 +367,7 @@ def test_eligible_nodes_come_first_and_cells_say_what_a_node_has() -> None:
 @pytest.mark.parametrize("added", [{}, {"zone": "b"}, {"zone": "nowhere"}, {"kubernetes.io/arch": "arm64"}])
 def test_the_matrix_and_the_explanation_agree(added: dict[str, str]) -> None:
     found = shown(added)
-    answer = explanation.explain("demo", "web01", added, Facts.of(facts()), reader=explanation.SERVER)
+    answer = explanation.explain(Question("demo", "web01", added, reader=explanation.SERVER), Facts.of(facts()))
     assert found.explanation == answer
     assert sorted(row.node for row in found.rows if not row.unmet) == answer.eligible.names
     lacking = {reason.text: set(reason.nodes.names) for reason in answer.reasons}
@@ -382,10 +384,9 @@ def test_parts_are_parts_of_the_whole(first: int, count: int) -> None:
 def test_volumes_are_requirements_as_in_the_explanation() -> None:
     """Those of the command: both say of every node the same, and no selector leads away from the disks."""
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
-    found = explanation.matrix("demo", "web01", {"zone": "b"}, Facts.of(world))
-    assert found.explanation == explanation.explain(
-        "demo", "web01", {"zone": "b"}, Facts.of(world), reader=explanation.SERVER
-    )
+    question = Question("demo", "web01", {"zone": "b"}, reader=explanation.SERVER)
+    found = explanation.matrix(question, Facts.of(world))
+    assert found.explanation == explanation.explain(question, Facts.of(world))
     place = [column.origin for column in found.columns].index("volumes")
     assert {row.node for row in found.rows if row.cells[place]} == {"node-b1", "node-b2"}
     assert not any(row.unmet == 0 for row in found.rows)
@@ -396,7 +397,8 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
     steps = []
     for count in (100, 5000):
         known = Facts.of(facts(nodes=[node(f"n{number:05}", "abc"[number % 3]) for number in range(count)]))
-        assert len(known.budget.run(explanation.matrix, "demo", "web01", {"zone": "b"}, known, first=50).rows) == 50
+        question = Question("demo", "web01", {"zone": "b"}, reader=explanation.SERVER)
+        assert len(known.budget.run(explanation.matrix, question, known, first=50).rows) == 50
         steps.append(known.budget.spent)
     assert steps[0] == steps[1] < 1000
 
@@ -404,7 +406,7 @@ def test_the_work_of_one_part_does_not_grow_with_the_cluster() -> None:
 def test_five_thousand_nodes_with_a_taint_each_have_a_few_columns() -> None:
     taints = [{"taints": [{"key": f"t{number}", "effect": "NoSchedule"}]} for number in range(5000)]
     nodes = [node(f"n{number:05}", "a") | {"spec": spec} for number, spec in enumerate(taints)]
-    found = explanation.matrix("demo", "web01", {}, Facts.of(facts(nodes=nodes)))
+    found = explanation.matrix(Question("demo", "web01", {}, reader=explanation.SERVER), Facts.of(facts(nodes=nodes)))
     assert (len(found.columns), len(found.rows), found.more_columns) == (
         explanation.MAX_COLUMNS,
         50,

@@ -17,7 +17,7 @@ from webhook.placement import machines
 from webhook.placement.index import NodeIndex
 from webhook.placement.quota import QUOTAS
 from webhook.placement.target_pods import DEVICE_CLASSES
-from webhook.policies.migration.explanation import MigrationExplanation, explain
+from webhook.policies.migration.explanation import MigrationExplanation, Question, explain
 from webhook.settings.model import MigrationSettings
 
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
@@ -144,7 +144,7 @@ def explained(
     **options: Any,
 ) -> MigrationExplanation:
     world = {**facts(found, nodes), **(more or {})}
-    return explain("demo", "web01", added or {}, Facts.of(world), **options)
+    return explain(Question("demo", "web01", added or {}, **options), Facts.of(world))
 
 
 CLAIMED: list[Json] = [

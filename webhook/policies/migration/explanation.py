@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -196,8 +196,24 @@ REQUESTER: Final = FactPermissions()
 SERVER: Final = FactPermissions(own=False)
 
 
+class Question(NamedTuple):
+    """What would become of a migration of a VM now.
+
+    Attributes:
+        added: the selector that the migration adds, whose syntax has been checked.
+        node: the node that is explained in full; empty: none.
+        reader: with whose permissions facts are read.
+    """
+
+    namespace: str
+    name: str
+    added: Mapping[str, str]
+    node: str = ""
+    reader: FactPermissions = REQUESTER
+
+
 class _Subject(msgspec.Struct, frozen=True):
-    """What an explanation is about: a VMI with its migration, and the nodes; see `explain` for the first five.
+    """What an explanation is about: a VMI with its migration, and the nodes.
 
     Attributes:
         target: what the target pod requires of nodes.
@@ -205,39 +221,27 @@ class _Subject(msgspec.Struct, frozen=True):
         strays: how many more nodes kube-scheduler may choose, which do not reach hotplugged volumes.
     """
 
-    namespace: str
-    name: str
-    added: Mapping[str, str]
+    question: Question
     facts: Facts
-    reader: FactPermissions
     target: Target
     nodes: NodeIndex
     eligibility: Eligibility
     strays: int
 
 
-def explain(
-    namespace: str,
-    name: str,
-    added: Mapping[str, str],
-    facts: Facts,
-    *,
-    node: str = "",
-    reader: FactPermissions = REQUESTER,
-) -> MigrationExplanation:
-    """What a migration of a VM with an added selector, whose syntax has been checked, would come to now.
-
-    A ``node`` is explained in full; ``reader`` is with whose permissions facts are read.
+def explain(question: Question, facts: Facts) -> MigrationExplanation:
+    """The answer to a question.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    return _explain(_subject(namespace, name, added, facts, reader), node)
+    return _explain(_subject(question, facts))
 
 
-def _explain(asked: _Subject, node: str) -> MigrationExplanation:
+def _explain(asked: _Subject) -> MigrationExplanation:
+    namespace, name, added, node, reader = asked.question
     target, nodes, eligibility, vmi = asked.target, asked.nodes, asked.eligibility, asked.target.vmi
     conflicts = tuple(
         ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
@@ -245,14 +249,14 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
     )
     configuration = read_configuration(asked.facts)
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
-    if asked.reader.own:
-        quota = migration_targets.review_quota(target, asked.namespace, asked.facts)
+    if reader.own:
+        quota = migration_targets.review_quota(target, namespace, asked.facts)
     return MigrationExplanation(
         schema=SCHEMA,
-        namespace=asked.namespace,
-        name=asked.name,
+        namespace=namespace,
+        name=name,
         running_on=vmi.node_name,
-        added_node_selector=dict(asked.added),
+        added_node_selector=dict(added),
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes.of(eligibility),
@@ -272,8 +276,9 @@ def _explain(asked: _Subject, node: str) -> MigrationExplanation:
     )
 
 
-def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, reader: FactPermissions) -> _Subject:
-    vmi = _running_vmi(namespace, name, facts, reader)
+def _subject(question: Question, facts: Facts) -> _Subject:
+    namespace, _, added, _, reader = question
+    vmi = _running_vmi(question, facts)
     facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.own else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
@@ -282,7 +287,7 @@ def _subject(namespace: str, name: str, added: Mapping[str, str], facts: Facts, 
     target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
     eligibility = nodes.review(target.requirements)
     strays = nodes.review(scheduled.requirements).count - eligibility.count if attached else 0
-    return _Subject(namespace, name, added, facts, reader, target, nodes, eligibility, strays)
+    return _Subject(question, facts, target, nodes, eligibility, strays)
 
 
 def _notes(asked: _Subject) -> Iterator[str]:
@@ -291,7 +296,7 @@ def _notes(asked: _Subject) -> Iterator[str]:
     Of hotplugged volumes: pkg/virt-controller/watch/migration, ``createAttachmentPod``.
     """
     vmi, strays = asked.target.vmi, asked.strays
-    if keys := reserved_keys(asked.added):
+    if keys := reserved_keys(asked.question.added):
         reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
         yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
     for each in vmi.cpu.decided_by_kubelet:
@@ -318,12 +323,13 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running_vmi(namespace: str, name: str, facts: Facts, reader: FactPermissions) -> Vmi:
+def _running_vmi(question: Question, facts: Facts) -> Vmi:
+    namespace, name, *_ = question
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
     vm: Unstructured | Unavailable | None = Unavailable("not looked at")
-    if reader.own:
+    if question.reader.own:
         vm = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
     if isinstance(vm, Unstructured):
         state = (vm.status or {}).get("printableStatus")
@@ -353,7 +359,7 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
 def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
     """What stands in the migration's way: KubeVirt cannot make it, or the API server denies a pod, now or already."""
     vmi = asked.target.vmi
-    if why := migration_targets.name_problem(asked.name):
+    if why := migration_targets.name_problem(asked.question.name):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
@@ -363,7 +369,7 @@ def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
-    for key in _quota_keys(vmi, asked.namespace) if asked.reader.own else ():
+    for key in _quota_keys(vmi, asked.question.namespace) if asked.question.reader.own else ():
         found = asked.facts.get(key)
         for each in found if key.resource is MIGRATIONS and isinstance(found, tuple) else ():
             if each.vmi_name == vmi.meta.name and each.is_denied_by_quota:
@@ -553,25 +559,15 @@ class PlacementMatrix(msgspec.Struct, frozen=True):
     selectors: tuple[SuggestedSelector, ...]
 
 
-def matrix(  # noqa: PLR0913 - a question, and which part of the answer
-    namespace: str,
-    name: str,
-    added: Mapping[str, str],
-    facts: Facts,
-    *,
-    node: str = "",
-    first: int = 0,
-    count: int = 50,
-    reader: FactPermissions = SERVER,
-) -> PlacementMatrix:
+def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50) -> PlacementMatrix:
     """The matrix of a VM's migration, ``count`` rows from the place ``first`` on; all else is as for `explain`."""
-    asked = _subject(namespace, name, added, facts, reader)
+    asked = _subject(question, facts)
     failures = sorted(asked.eligibility.failures, key=lambda failure: -failure.count)
     shown = tuple(failures[:MAX_COLUMNS])
     unmet = {failure.requirement for failure in failures}
     met = [each.clause for each in asked.target.requirements if each not in unmet]
     return PlacementMatrix(
-        explanation=_explain(asked, node),
+        explanation=_explain(asked),
         columns=tuple(
             MatrixColumn(
                 failure.requirement.origin,

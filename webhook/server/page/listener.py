@@ -15,10 +15,10 @@ from typing import Any, Final
 from webhook import __version__
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts
-from webhook.policies.migration.explanation import SERVER, FactPermissions
+from webhook.policies.migration.explanation import SERVER, FactPermissions, Question
 from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
 from webhook.server.edge import RequestDenied, TrafficObserver
-from webhook.server.explain import ExplainRequest, authorize_question
+from webhook.server.explain import authorize_question
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
 from webhook.server.request import Answer, HttpRequest, header_lines
@@ -81,7 +81,7 @@ class PageHandler(GuardedApplication):
         if path == "/":
             return Answer(302, b"", header_lines(HEADERS | {"Location": PATH}))
 
-        async def permit(asked: ExplainRequest) -> FactPermissions:
+        async def permit(asked: Question) -> FactPermissions:
             def check(facts: Facts) -> FactPermissions:
                 return authorize_question(user_of(token, facts), asked, facts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
@@ -20,11 +21,11 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.names import Policy
-from webhook.policies.migration.explanation import FactPermissions, NotThere, PlacementMatrix, few, matrix
+from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, Question, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
-from webhook.server.explain import ExplainRequest, parameters
+from webhook.server.explain import parameters
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
 from webhook.server.page.recorder import (
     CAPACITY,
@@ -172,14 +173,14 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         return UNKNOWN
 
 
-def _question(query: PageQuery) -> ExplainRequest:
+def _question(query: PageQuery) -> Question:
     given = {name: query.text(name) for name in ("namespace", "name", "node")}
     for name, value in given.items():
         if not value and name != "node":
             raise InputError("is missing", name, "name a running VM and its namespace")
         if value and not is_name(value):
             raise InputError("is not a valid name", name, "use names as Kubernetes has them")
-    return ExplainRequest(given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"])
+    return Question(given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"], SERVER)
 
 
 PATH: Final = "/page"
@@ -207,7 +208,7 @@ _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
 _BAD: Final = ("denied", "error", "would-deny")
 
 # Checks that the sender may ask; raises what the listener answers.
-Permit = Callable[[ExplainRequest], Awaitable[FactPermissions]]
+Permit = Callable[[Question], Awaitable[FactPermissions]]
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
@@ -272,13 +273,10 @@ class PageViews(msgspec.Struct, frozen=True):
         if not any(asked.values()):
             return PageAnswer(template, values)
         try:
-            question = _question(query)
-            first, reader = query.number("first"), await permit(question)
+            question, first = _question(query), query.number("first")
+            question = question._replace(reader=await permit(question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-
-            def decide(facts: Facts) -> PlacementMatrix:
-                return matrix(*question[:3], facts, node=question.node, first=first, count=ROWS, reader=reader)
-
+            decide = partial(matrix, question, first=first, count=ROWS)
             it = await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
         except InputError as error:
             return PageAnswer(template, {**values, "problem": str(error)}, 404 if isinstance(error, NotThere) else 400)
