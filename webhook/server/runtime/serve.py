@@ -74,8 +74,7 @@ async def run(options: Options, settings: Callable[[], Settings] | None = None) 
     _many_connections()
     _return_large_blocks()
     stop = Stop()
-    with suppress(Stopped):
-        await stop.run(_serve(options, stop, log, settings))
+    await stop.run(_serve(options, stop, log, settings))
 
 
 async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Settings] | None) -> None:
@@ -410,10 +409,6 @@ async def background(
         yield Background(events, drift_scan, fidelity)
 
 
-class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """A signal ended the process before it had started, or a second signal came."""
-
-
 class Stop:
     """SIGTERM, SIGINT and SIGHUP: the first ends the server in order, a second ends it at once.
 
@@ -429,12 +424,10 @@ class Stop:
             loop.add_signal_handler(number, self._on_signal)
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` so that a signal can end it, with the exception `Stopped`."""
+        """Run ``work`` so that a signal can end it at once."""
         self._running = asyncio.create_task(work)
-        try:
+        with suppress(asyncio.CancelledError):
             await self._running
-        except asyncio.CancelledError:
-            raise Stopped from None
 
     def end_start(self) -> None:
         """From now on the first signal is for `event`."""
