@@ -144,18 +144,14 @@ def redact_changes(changes: tuple[Change, ...]) -> Sequence[Change]:
         return changes.redacted
     nested = [change for change in changes if type(change.new) in _NESTED or type(change.old) in _NESTED]
     looked_at = {id(change) for change in nested if is_plain_place(change.path)}
-    if looked_at and _are_harmless([(change.old, change.new) for change in nested if id(change) in looked_at]):
-        return tuple([change if id(change) in looked_at else change.redact() for change in changes])
-    return tuple(map(Change.redact, changes))
-
-
-def _are_harmless(values: list[tuple[object, object]]) -> bool:
-    """Whether one look at all values shows that none holds a secret, instead of a walk over each."""
+    values = [(change.old, change.new) for change in nested if id(change) in looked_at]
     try:
-        return is_harmless(_encode(values).decode())
+        # One look at all values shows that none holds a secret, instead of a walk over each.
+        if values and is_harmless(_encode(values).decode()):
+            return tuple([change if id(change) in looked_at else change.redact() for change in changes])
     except RecursionError:
-        # What is nested too deeply is cut where secrets are looked for.
-        return False
+        pass  # what is nested too deeply is cut where secrets are looked for
+    return tuple(map(Change.redact, changes))
 
 
 class FieldCause(msgspec.Struct, frozen=True):
