@@ -146,7 +146,10 @@ INSTANCETYPES: Final[Examples] = {
     "assumed_same_kind": (("instancetype", "u1.large", "VirtualMachineInstancetype/u1.large"),),
     "expanded": (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
     "applied": (({"instancetype": SMALL, "preference": FEDORA},), ({"instancetype": SMALL},)),
-    "default_conflicts": (("instancetype", SMALL, CONFLICT), ("preference", FEDORA, instancetypes.inferred_conflict)),
+    "default_conflicts": (
+        (f"instancetype {SMALL}", CONFLICT),
+        (f"preference {FEDORA}", instancetypes.inferred_conflict),
+    ),
     "default_unusable": (("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),),
     "default_missing": (("instancetype", SMALL),),
     "vmi_default_unusable": (
@@ -161,7 +164,7 @@ INSTANCETYPES: Final[Examples] = {
     "kubevirt_too_old": (
         ("the VM's instancetype was not validated", "KubeVirt 1.5.0 is older than 1.6, the oldest known release"),
     ),
-    "missing": ((((GONE, True), ("got unexpected kind in InstancetypeMatcher: Foo", False)),),),
+    "missing": ((GONE, True), ("got unexpected kind in InstancetypeMatcher: Foo", False)),
     "valid": NOTHING,
     "names_nothing": (("instancetype", "instancetype.kubevirt.io/default-instancetype"),),
     "not_allowed": ((SMALL, "shop", "cx1.*, u1.large"),),

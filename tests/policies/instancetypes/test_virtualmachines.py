@@ -66,7 +66,7 @@ UNSIZED = (
 )
 SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
 ASKING = (preference(requirements={"cpu": {"guest": 1}}), SPREADING, CRASHING)
-UNCHECKED = reasons.default_conflicts("preference", FEDORA_MARK, reasons.inferred_conflict).text
+UNCHECKED = reasons.default_conflicts(f"preference {FEDORA_MARK}", reasons.inferred_conflict).text
 ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
 NOT_LISTED = Unavailable("not listed")
@@ -176,7 +176,7 @@ class TestCreate:
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
         decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), world, **BOTH)
         assert set(changes(decision)) == SIZE_ALONE
-        why = reasons.default_conflicts("preference", FEDORA_MARK, reasons.architecture_conflict)
+        why = reasons.default_conflicts(f"preference {FEDORA_MARK}", reasons.architecture_conflict)
         assert (decision.warnings, changes(decide(vm(), world, **BOTH))) == ((why,), INJECTED)
         # One that requires none goes with any.
         for likes in (preference(), preference(requirements={"cpu": {"guest": 1}})):
@@ -397,7 +397,7 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
         cause = FieldCause("FieldValueNotFound" if found_later else "FieldValueInvalid", said, "spec.instancetype")
         assert decision.denial == Denial(422, said, (cause,))
     else:
-        assert (decision.denial, decision.warnings) == (None, reasons.missing([(said, found_later)]))
+        assert (decision.denial, decision.warnings) == (None, (reasons.missing(said, found_later),))
         assert said in decision.warnings[0].text
 
 

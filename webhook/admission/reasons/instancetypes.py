@@ -5,7 +5,7 @@ Where KubeVirt itself has a sentence for a denial, that sentence stands word for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -170,15 +170,10 @@ MISSING: Final = _denied(
 )
 
 
-def missing(texts: Sequence[tuple[str, bool]]) -> tuple[Reason, ...]:
-    """What the VM names does not exist: KubeVirt's or the API server's sentences, and whether it may still come."""
-    return tuple(
-        Reason(
-            MISSING,
-            f"{text}: KubeVirt allows the VM but cannot start it{' until the object exists' if may_come else ''}",
-        )
-        for text, may_come in texts
-    )
+def missing(text: str, may_come: bool) -> Reason:
+    """What the VM names does not exist: KubeVirt's or the API server's sentence, and whether it may still come."""
+    until = " until the object exists" if may_come else ""
+    return Reason(MISSING, f"{text}: KubeVirt allows the VM but cannot start it{until}")
 
 
 UNSIZED: Final = _allowed(
@@ -255,12 +250,7 @@ DEFAULT_CONFLICTS: Final = _skipped(
     "Remove what conflicts from the VM if it should have the default.",
 )
 
-
-def default_conflicts(field: str, injected_value: str, why: str) -> Reason:
-    """KubeVirt would deny the VM with the default."""
-    return Reason(DEFAULT_CONFLICTS, f"default {field} {injected_value} not applied: {why}")
-
-
+default_conflicts: Final = about_two(DEFAULT_CONFLICTS, "default %s not applied: %s")
 NOT_INFERRED: Final = _skipped(
     "not-inferred",
     "The VM infers its instancetype, preference or architecture from a volume. kubevirt-webhook cannot read volumes, so"

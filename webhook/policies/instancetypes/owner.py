@@ -241,8 +241,8 @@ class Findings:
         """Warns of the defaults that the VM stays without."""
         for default in defaults:
             if default not in fit.chosen:
-                field, named = default.matcher.field, default.injected_value
-                self.note(reasons.default_conflicts(field, named, fit.why_not), warn=True)
+                named = f"{default.matcher.field} {default.injected_value}"
+                self.note(reasons.default_conflicts(named, fit.why_not), warn=True)
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""

@@ -262,7 +262,7 @@ def _evaluate(
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
         return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
-        reasons = instancetypes.missing([(cause.what, cause.reason == "FieldValueNotFound") for cause in missing])
+        reasons = tuple(instancetypes.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
         return Decision(reasons, warnings=reasons)
     return Decision((instancetypes.valid,))
 
