@@ -8,7 +8,7 @@ import logging
 import os
 import select
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -54,24 +54,14 @@ class Lossy:
         """Do nothing: no text is buffered."""
 
 
-class StructuredLogger:
+class StructuredLogger(logging.LoggerAdapter[logging.Logger]):
     """Logs events with fields, each of which is a member of its JSON line; the warnings of libraries have none."""
 
-    def info(self, event: str, **fields: Any) -> None:
-        """Log an expected event."""
-        self._log(logging.INFO, event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        """Log an event that an admin should examine."""
-        self._log(logging.WARNING, event, fields)
-
-    def error(self, event: str, *, exc_info: Any = None, **fields: Any) -> None:
-        """Log a failure, with an exception's traceback where one is given."""
-        self._log(logging.ERROR, event, fields, exc_info)
-
-    def _log(self, level: int, event: str, fields: Mapping[str, Any], exc_info: Any = None) -> None:
-        # An event is text, in which a percent sign stands for itself.
-        _SERVER.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=exc_info)
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """The event, and its fields, which are all keywords but an exception."""
+        exc_info = kwargs.pop("exc_info", None)
+        # An event has no arguments, so that a percent sign in it stands for itself.
+        return msg, {"exc_info": exc_info, "extra": {_FIELDS: kwargs}}
 
 
 class Lines(logging.Formatter):
@@ -135,7 +125,7 @@ def configured() -> Iterator[None]:
 def follow_loop() -> StructuredLogger:
     """The server's logger, which also gets the exceptions that are not caught in the running loop."""
     asyncio.get_running_loop().set_exception_handler(_log_unhandled)
-    return StructuredLogger()
+    return StructuredLogger(_SERVER)
 
 
 def _sanitize_value(value: Any) -> Any:
@@ -164,4 +154,4 @@ def _log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     """Log an exception that was not caught, except for broken connections, which are their clients' concern."""
     error = context.get("exception")
     if not isinstance(error, OSError):
-        StructuredLogger().error("unhandled", what=context.get("message"), exc_info=error)
+        StructuredLogger(_SERVER).error("unhandled", what=context.get("message"), exc_info=error)
