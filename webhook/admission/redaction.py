@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import inf
+from operator import is_
 from typing import Any, Final
 
 from webhook import names
@@ -142,22 +143,22 @@ class _Walk:
             return TOO_MUCH
         if depth >= MAX_DEPTH:
             return TOO_DEEP
-        return (
-            self._redact_dict(value, depth, headers)
-            if isinstance(value, dict)
-            else self._redact_list(value, depth, headers)
-        )
+        if isinstance(value, dict):
+            return self._redact_dict(value, depth, headers)
+        return self._redact_list(value, depth, headers)
 
     def free(self, entries: dict[str, Any], depth: int) -> Any:
         """Entries whose keys people choose."""
         self._values -= len(entries)
         if self._values < 0:
             return TOO_MUCH
-        shown = {
-            self.key(key): REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
-            for key, item in entries.items()
-        }
-        return _keep_if_same(entries, shown)
+        shown = {}
+        for key, item in entries.items():
+            # An object that is not as its kind has it may have anything as a key.
+            shown_key = key if len(key) < _SHORT_KEY else self.text(key)
+            shown[shown_key] = REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
+        is_same = shown.keys() == entries.keys() and all(map(is_, shown.values(), entries.values()))
+        return entries if is_same else shown
 
     def text(self, text: str) -> str:
         """A text without what looks like a secret; itself where there is none."""
@@ -167,10 +168,6 @@ class _Walk:
             self._searched[text] = None if shown == text else REDACTED if shown == HIDDEN else shown
         replacement = self._searched[text]
         return text if replacement is None else replacement
-
-    def key(self, key: str) -> str:
-        """A key that people chose: an object that is not as its kind has it may have anything there."""
-        return key if len(key) < _SHORT_KEY else self.text(key)
 
     def _redact_list(self, items: Sequence[Any], depth: int, headers: bool) -> Sequence[Any]:
         shown, flag = [], False
@@ -202,15 +199,6 @@ class _Walk:
             is_same = is_same and shown_item is item and shown_key is key
             shown[shown_key] = shown_item
         return entries if is_same else shown
-
-
-def _keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    if old.keys() != new.keys():
-        return new
-    for key, item in old.items():
-        if new[key] is not item:
-            return new
-    return old
 
 
 def _logs_in(entries: dict[str, Any], header: bool) -> bool:
