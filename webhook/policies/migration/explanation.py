@@ -565,7 +565,11 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
     failures = sorted(asked.eligibility.failures, key=lambda failure: -failure.count)
     shown = tuple(failures[:MAX_COLUMNS])
     unmet = {failure.requirement for failure in failures}
-    met = [each.clause for each in asked.target.requirements if each not in unmet]
+    requirements = asked.target.requirements
+    met = [each.clause for each in requirements if each not in unmet]
+    # The labels to try are those instead of what is added now.
+    others = tuple(each for each in requirements if each.origin != Origin.ADDED)
+    alone = asked.eligibility if len(others) == len(requirements) else asked.nodes.review(others)
     return PlacementMatrix(
         explanation=_explain(asked),
         columns=tuple(
@@ -580,7 +584,7 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
         rows=_rows(asked, shown, first, count),
-        selectors=_selectors(asked),
+        selectors=asked.nodes.suggest_selectors(alone.bitset),
     )
 
 
@@ -611,12 +615,3 @@ def _has(failure: Failure, node: Node | None) -> str:
         return "has this taint"
     reasons = failure.requirement.reasons(node) if node else ()
     return reasons[0].has if reasons else failure.lacking
-
-
-def _selectors(asked: _Subject) -> tuple[SuggestedSelector, ...]:
-    """Labels to try instead of those that are added now."""
-    alone = tuple(each for each in asked.target.requirements if each.origin != Origin.ADDED)
-    eligibility = asked.eligibility
-    if len(alone) != len(asked.target.requirements):
-        eligibility = asked.nodes.review(alone)
-    return asked.nodes.suggest_selectors(eligibility.bitset)
