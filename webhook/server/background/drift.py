@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -80,14 +80,13 @@ LOOKS: Final = (
 )
 
 
-def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
+def looks(policies: Collection[Policy], settings: Settings) -> list[Look]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
-    enforced, chosen = frozenset(policies), []
-    for look in LOOKS:
-        evaluates = tuple(each for each in look.endpoints if each.policy in enforced and each.is_on(settings))
-        if evaluates:
-            chosen.append(msgspec.structs.replace(look, endpoints=evaluates))
-    return chosen
+    chosen = (
+        Look(look.resource, look.query, tuple(e for e in look.endpoints if e.policy in policies and e.is_on(settings)))
+        for look in LOOKS
+    )
+    return [look for look in chosen if look.endpoints]
 
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:

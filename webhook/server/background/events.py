@@ -76,9 +76,6 @@ def restore_event(namespace: str, why: str) -> Event:
     return Event(namespace, "v1", "Namespace", namespace, "", "EtcdRestored", "etcd-restored", note)
 
 
-_Key = tuple[str, ...]
-
-
 class _Series(msgspec.Struct):
     """One Event in the cluster, or about to be there."""
 
@@ -108,7 +105,7 @@ class EventWriter(Observer):
         self._wanted: Final = wanted
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
         self._clock: Final = clock
-        self._series: Final[dict[_Key, _Series]] = {}
+        self._series: Final[dict[tuple[str, ...], _Series]] = {}
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
