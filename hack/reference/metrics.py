@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from hack.reference.markdown import cell, code, table
 from webhook.review.endpoints import BY_PATH
-from webhook.server.ops import Metrics
+from webhook.server.ops import Metrics, MetricsState
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.layers import LayerScores
 from webhook.server.runtime.serve import Background, metrics_state
@@ -40,9 +40,9 @@ def _families() -> Iterable[Metric]:
     absent: Any = SimpleNamespace(index=None, staleness=None)
     server = Metrics(BY_PATH, lambda *_: None)
     certificates = Certificates(default_settings().tls, "localhost", logging.getLogger())
-    state = metrics_state(absent, absent, absent, absent, Background(), certificates, tuple)
+    state = metrics_state(absent, absent, absent, absent, tuple)
     yield from server.registry.collect()
-    yield from state.describe()
+    yield from MetricsState([*state, *certificates.metrics(), *Background().metrics()]).describe()
     yield from LayerScores(absent, absent, None).metrics().describe()
 
 

@@ -91,7 +91,8 @@ def scraped(audit: LineWriter, settings: Any, beside: Background, cluster: Any =
     registry = CollectorRegistry()
     app: Any = Idle()
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
-    registry.register(serve.metrics_state(app, audit, settings, cluster, beside, certificates, cluster.waiting_for))
+    state = serve.metrics_state(app, audit, settings, cluster, cluster.waiting_for)
+    registry.register(MetricsState([*state, *certificates.metrics(), *beside.metrics()]))
     return generate_latest(registry).decode()
 
 

@@ -12,8 +12,8 @@ import asyncio
 import binascii
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,13 +27,14 @@ from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, Sto
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
-from webhook.k8s.client.api import ApiConnectionError, Requests, explain
+from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
 from webhook.server.ops import StateMetric
+from webhook.server.runtime.options import Options
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
 
@@ -151,35 +152,29 @@ class Certificates:
             fine = self._probed is not None and self._probed.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
-    @asynccontextmanager
     async def keep_fresh(
-        self, settings: Settings, kubeconfig: Kubeconfig | None, url: str, address: str, *, live: bool
-    ) -> AsyncIterator[None]:
-        """Keep the certificate fresh and probe it as long as the context lasts.
+        self, options: Options, settings: Settings, address: str, ends: AsyncExitStack, *, live: bool
+    ) -> None:
+        """Keep the certificate fresh and probe it until the end.
 
         Args:
+            options: the command line; without a URL, the API server calls the settings' Service.
             settings: the settings in force.
-            kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
-            url: the URL by which the API server calls the server; empty: the settings' Service.
             address: the address of the listener, ``HOST:PORT``.
+            ends: ends it.
             live: whether there is an API server, with webhook configurations to read.
         """
-        from webhook.k8s.client.transport import connect
-
-        async with AsyncExitStack() as ends:
-            works: list[Callable[[], Awaitable[None]]] = [self.follow]
-            if live and settings.tls.mode != "self-signed":
-                transport = await connect(kubeconfig)
-                ends.push_async_callback(transport.close)
-                bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
-                if settings.tls.mode == "managed":
-                    secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
-                    works.append(self.manage(secret, bundles).run)
-                works.append(lambda: self.probe(address, bundles))
-            for work in works:
-                task = asyncio.create_task(keep(work, self._log, "internal error in certificate rotation; retrying"))
-                ends.push_async_callback(cancel, task)
-            yield
+        works: list[Callable[[], Awaitable[None]]] = [self.follow]
+        if live and settings.tls.mode != "self-signed":
+            transport = await connected(options.kubeconfig, ends)
+            bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=options.url or "")))
+            if settings.tls.mode == "managed":
+                secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
+                works.append(self.manage(secret, bundles).run)
+            works.append(lambda: self.probe(address, bundles))
+        for work in works:
+            task = asyncio.create_task(keep(work, self._log, "internal error in certificate rotation; retrying"))
+            ends.push_async_callback(cancel, task)
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of the certificates."""
@@ -287,6 +282,18 @@ async def keep(work: Callable[[], Awaitable[None]], log: Any, event: str) -> Non
         except Exception as error:
             log.error(event, exc_info=error)  # noqa: TRY400 - the same call as for failures without an exception
             await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def connected(kubeconfig: Kubeconfig | None, ends: AsyncExitStack) -> Transport:
+    """A connection to the API server until the end; an `InputError` where the kubeconfig cannot be used.
+
+    Without a kubeconfig, it is that of the pod's service account, else kubectl's default.
+    """
+    from webhook.k8s.client.transport import connect
+
+    transport = await connect(kubeconfig)
+    ends.push_async_callback(transport.close)
+    return transport
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

@@ -16,11 +16,10 @@ from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.k8s.client.transport import connect
 from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
 from webhook.server.ops import MetricsState, StateMetric
-from webhook.server.runtime.certificates import Certificates, cancel
+from webhook.server.runtime.certificates import Certificates, cancel, connected
 from webhook.settings.model import LayersSettings, RegistrySettings
 
 
@@ -110,9 +109,7 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
     async with AsyncExitStack() as ends:
         secrets = None
         if settings.pull_secrets:
-            transport = await connect(kubeconfig)
-            ends.push_async_callback(transport.close)
-            secrets = PullSecrets(transport)
+            secrets = PullSecrets(await connected(kubeconfig, ends))
         clients = {}
         for name, registry in settings.registries.items():
             client = clients[name] = RegistryClient(name, registry, tls=contexts[name], own=nodes.own)

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -40,7 +40,7 @@ from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
-from webhook.server.runtime.certificates import Certificates, cancel, host_of, keep
+from webhook.server.runtime.certificates import Certificates, cancel, connected, host_of, keep
 from webhook.server.runtime.options import Options, SettingsFollower
 from webhook.server.senders import SenderVerifier
 from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
@@ -84,7 +84,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         server, enter = at_start.server, ends.enter_async_context
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
         layers = await enter(layer_scores(options, at_start.layers))
-        cluster = await enter(cluster_source(options, settings, log, layers.nodes if layers else None))
+        cluster = await cluster_source(options, settings, log, ends, layers.nodes if layers else None)
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
@@ -98,13 +98,14 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         observers = filter(None, (metrics, beside.events, spans))
         reviewer = Reviewer(cluster, settings.current, recorder or audit, *observers)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
-        app.senders = await enter(senders(options, at_start, log))
+        app.senders = await senders(options, at_start, log, ends)
 
         def waiting_for() -> tuple[str, ...]:
             ending = ("the server: it is stopping",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
-        metrics.registry.register(metrics_state(app, audit, settings, cluster, beside, certificates, waiting_for))
+        state = metrics_state(app, audit, settings, cluster, waiting_for)
+        metrics.registry.register(MetricsState([*state, *certificates.metrics(), *beside.metrics()]))
         rendering = Rendering(metrics.registry)
         ops = Ops(None if at_start.metrics.listen else rendering, waiting_for, metrics).server()
         ops_address = await enter(serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0))
@@ -114,7 +115,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         address = await enter(serving(reviews, listen, tls, "--listen", _SHUTDOWN_SECONDS))
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
-        await enter(certificates.keep_fresh(at_start, options.kubeconfig, options.url or "", address, live=live))
+        await certificates.keep_fresh(options, at_start, address, ends, live=live)
         for event, place in _others(at_start, cluster, metrics, certificates, rendering, layers):
             log.info(event, address=await enter(place))
         if recorder:
@@ -129,7 +130,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
         stop.end_start()
         if options.register and await _ready(cluster, stop.event, log):
-            await enter(_register(options, settings.current(), certificates.authority, log))
+            await _register(options, settings.current(), certificates.authority, log, ends)
         await stop.event.wait()
         log.info("stopping")
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
@@ -200,31 +201,25 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
     return True
 
 
-@asynccontextmanager
-async def _register(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
-    """Webhook configurations for as long as the process runs."""
-    from webhook.k8s.client.transport import connect
-
+async def _register(options: Options, settings: Settings, authority: bytes, log: Any, ends: AsyncExitStack) -> None:
+    """Create webhook configurations, which are deleted at the end."""
     suffix = f"-{options.register_as}"
     target = RegistrationTarget(url=options.url or "", ca_bundle=authority, suffix=suffix, only_ignore=True)
-    transport = await connect(options.kubeconfig)
-    try:
-        registration = Registration(transport)
-        manifests = configurations(settings, target)
-        await registration.register(manifests)
-        log.info(
-            "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
-            " labels of namespaces with invalid values"
-        )
-        created = [f"{each['kind']}/{each['metadata']['name']}" for each in manifests]
-        log.info("webhook configurations created", configurations=created)
-        try:
-            yield
-        finally:
-            for problem in await registration.unregister():
-                log.error("configuration not deleted", problem=problem)
-    finally:
-        await transport.close()
+    registration = Registration(await connected(options.kubeconfig, ends))
+    manifests = configurations(settings, target)
+
+    async def unregister() -> None:
+        for problem in await registration.unregister():
+            log.error("configuration not deleted", problem=problem)
+
+    await registration.register(manifests)
+    ends.push_async_callback(unregister)
+    log.info(
+        "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
+        " labels of namespaces with invalid values"
+    )
+    created = [f"{each['kind']}/{each['metadata']['name']}" for each in manifests]
+    log.info("webhook configurations created", configurations=created)
 
 
 @asynccontextmanager
@@ -275,11 +270,10 @@ async def layer_scores(options: Options, settings: LayersSettings) -> AsyncItera
         yield scores
 
 
-@asynccontextmanager
 async def cluster_source(
-    options: Options, settings: SettingsFollower, log: Any, reports: NodeLayers | None = None
-) -> AsyncIterator[Cluster]:
-    """The source of facts, following the settings; not necessarily ready.
+    options: Options, settings: SettingsFollower, log: Any, ends: AsyncExitStack, reports: NodeLayers | None
+) -> Cluster:
+    """The source of facts until the end, following the settings; not necessarily ready.
 
     ``reports`` gets more of each node than reviews need, if it is given; an `InputError` where the source is unusable.
     """
@@ -289,8 +283,7 @@ async def cluster_source(
         files = FilesCluster.load(options.cluster_from, settings.current())
         settings.subscribers.append(files.use)
         log.info("cluster objects read from files", summary=files.summary())
-        yield files
-        return
+        return files
     from webhook.cluster.live import LiveCluster
     from webhook.k8s.client.transport import connect
 
@@ -307,36 +300,28 @@ async def cluster_source(
     settings.subscribers.append(live.use)
     live.on_restore(lambda why: log.warning("etcd restored from an older copy; reading everything again", why=why))
     live.start()
-    try:
-        yield live
-    finally:
-        await live.close()
+    ends.push_async_callback(live.close)
+    return live
 
 
-@asynccontextmanager
-async def senders(options: Options, settings: Settings, log: Any) -> AsyncIterator[SenderVerifier | None]:
-    """What verifies the tokens of API servers, for as long as the context lasts; None where facts come from files.
+async def senders(options: Options, settings: Settings, log: Any, ends: AsyncExitStack) -> SenderVerifier | None:
+    """What verifies the tokens of API servers, until the end; None where facts come from files.
 
     Raises:
         InputError: the kubeconfig cannot be used.
     """
     if options.cluster_from:
-        yield None
-        return
-    from webhook.k8s.client.transport import connect
-
+        return None
     service = settings.webhooks.service
     url = options.url or f"https://{service.name}.{service.namespace}.svc:{service.port}"
     target = RegistrationTarget(url=url, suffix=f"-{options.register_as}" if options.register else "")
     own = [(each["kind"], each["metadata"]["name"]) for each in configurations(settings, target)]
     verifier = SenderVerifier(url, own)
-    async with AsyncExitStack() as ends:
-        transport = await connect(options.kubeconfig)
-        ends.push_async_callback(transport.close)
-        event = "the keys of service account tokens cannot be read; keeping the previous ones"
-        following = verifier.follow(transport, lambda why: log.warning(event, why=why))
-        ends.push_async_callback(cancel, asyncio.create_task(following, name="senders"))
-        yield verifier
+    event = "the keys of service account tokens cannot be read; keeping the previous ones"
+    transport = await connected(options.kubeconfig, ends)
+    following = verifier.follow(transport, lambda why: log.warning(event, why=why))
+    ends.push_async_callback(cancel, asyncio.create_task(following, name="senders"))
+    return verifier
 
 
 class Background(msgspec.Struct, frozen=True):
@@ -381,7 +366,6 @@ async def background(
     if options.cluster_from:
         yield Background()
         return
-    from webhook.k8s.client.transport import connect
     from webhook.server.background.drift import DriftScanner, Reports
     from webhook.server.background.events import EventWriter, restore_event
     from webhook.server.background.fidelity import FidelityCheck
@@ -394,10 +378,8 @@ async def background(
         return known if known is None or isinstance(known, Unavailable) else known.configuration
 
     async with AsyncExitStack() as ends:
-        transport = await connect(options.kubeconfig)
-        ends.push_async_callback(transport.close)
-        other = await connect(options.kubeconfig)
-        ends.push_async_callback(other.close)
+        transport = await connected(options.kubeconfig, ends)
+        other = await connected(options.kubeconfig, ends)
         instance = os.environ.get("HOSTNAME") or socket.gethostname()
         events = EventWriter(transport, instance, lambda: settings().events)
         if place := settings().webhooks.service.namespace:
@@ -439,15 +421,9 @@ class Stop:
         self.event.set()
 
 
-def metrics_state(  # noqa: PLR0913 - one for each part of the server
-    app: App,
-    audit: LineWriter,
-    settings: SettingsFollower,
-    cluster: Cluster,
-    beside: Background,
-    certificates: Certificates,
-    waiting_for: Callable[[], tuple[str, ...]],
-) -> MetricsState:
+def metrics_state(
+    app: App, audit: LineWriter, settings: SettingsFollower, cluster: Cluster, waiting_for: Callable[[], Sequence[str]]
+) -> list[StateMetric]:
     """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
@@ -475,7 +451,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
     lost = "Audit lines that could not be written, or that were not read in time."
     tokens = "Verifications of bearer tokens of senders by result."
     restored = "Times that etcd was found to have been restored from an older copy."
-    own = [
+    return [
         StateMetric("kubevirt_webhook_build_info", version, lambda: {__version__: 1.0}, ("version",)),
         StateMetric("kubevirt_webhook_requests_in_flight", "Requests in progress.", lambda: app.in_flight),
         StateMetric("kubevirt_webhook_request_bytes", taken, lambda: app.taken_bytes),
@@ -488,7 +464,6 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         StateMetric("kubevirt_webhook_sender_tokens_total", tokens, sender_tokens, ("result",)),
         StateMetric("kubevirt_webhook_settings_reloads_total", changes, lambda: dict(settings.reloads), ("result",)),
     ]
-    return MetricsState([*own, *certificates.metrics(), *beside.metrics()])
 
 
 _NAME: Final = "kubevirt-webhook"
