@@ -291,7 +291,7 @@ class EquivalenceClasses:
         own = self.snapshot.index.get(name)
         elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
         required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
-        return migration_targets.Target(vmi, required, target.gaps, pod, target.requests), requests
+        return migration_targets.Target(vmi, target.nodes, required, target.gaps, pod, target.requests), requests
 
     def target_pod(self, vmi: Vmi) -> PodInfo:
         """The target pod of a VM, by its labels and rules, which no migration changes."""

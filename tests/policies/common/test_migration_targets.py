@@ -92,7 +92,7 @@ def test_what_the_last_migration_added_was_for_once_and_all_else_is_kubevirts_ow
     del first["metadata"]["annotations"]
     assert required(world(first)) == [WISH, RULE]
     target = target_of(world(pod(), last=a_migration()))
-    assert target.review(Facts.of(facts())).count == 0  # no node has the rule's label
+    assert target.review().count == 0  # no node has the rule's label
 
 
 @pytest.mark.parametrize("last", [None, a_migration("another")], ids=["gone", "another of its name"])
@@ -192,7 +192,7 @@ def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classe
     assert (FOO in {each.resource for each in asked(known, Allocatable)}) is is_required
     assert (FOO in str(target.gaps)) is not is_required
     assert target.requests[FOO] == 1, "a quota counts it"
-    assert bool(target.review(Facts.of(known)).count) is not is_required
+    assert bool(target.review().count) is not is_required
     assert [made.provides for made in dra(None)] == [{"deviceclass.resource.kubernetes.io/fast"}]
 
 

@@ -50,7 +50,6 @@ from webhook.policies.common.required_facts import read, read_configuration
 # One of the terms for which KubeVirt holds migrations back.
 DURING_BACKUP: Final = "while its backup runs"
 
-_NODES: Final = NodesKey()
 _CREATED_BY: Final = "kubevirt.io/created-by"
 
 
@@ -58,6 +57,7 @@ class Target(msgspec.Struct, frozen=True):
     """The target of a migration of one VMI.
 
     Attributes:
+        nodes: all nodes.
         requirements: what a node must have, each with its origin.
         gaps: what could not be taken into account, clauses.
         pod: the pod that the VM runs in; None: it is not known.
@@ -65,21 +65,15 @@ class Target(msgspec.Struct, frozen=True):
     """
 
     vmi: Vmi
+    nodes: NodeIndex
     requirements: Requirements
     gaps: tuple[str, ...]
     pod: LauncherPod | None = None
     requests: Mapping[str, int] = {}
 
-    def review(self, facts: Facts) -> Eligibility:
-        """Which nodes meet the target's requirements.
-
-        Raises:
-            Unreadable: the nodes cannot be read.
-            NotRead: the nodes have not been read yet; for the Reviewer.
-        """
-        nodes = read(facts, _NODES, "the nodes")
-        assert nodes is not None
-        return nodes.review(self.requirements)
+    def review(self) -> Eligibility:
+        """Which nodes meet the target's requirements."""
+        return self.nodes.review(self.requirements)
 
 
 def name_problem(name: str) -> str | None:
@@ -119,7 +113,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         Unreadable: a fact that the target depends on cannot be read.
         NotRead: a fact has not been read yet; for the Reviewer.
     """
-    nodes = read(facts, _NODES, "the nodes")
+    nodes = read(facts, NodesKey(), "the nodes")
     configuration = read_configuration(facts) or DEFAULTS
     assert nodes is not None
     here = vmi.node_name
@@ -132,6 +126,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     by_drivers = _provided_by_drivers(requested.requests, facts)
     return Target(
         vmi,
+        nodes,
         target_pod_requirements(
             vmi,
             migration,

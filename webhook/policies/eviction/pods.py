@@ -167,7 +167,7 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
     target = migration_targets.of(vmi, namespace, facts)
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
-    eligibility = replace(target, requirements=staying).review(facts)
+    eligibility = replace(target, requirements=staying).review()
     if not eligibility.count:
         return replace(_deny(no_node(eligibility)), details=details(eligibility))
     # Read last: only an eviction that all else allows needs it.

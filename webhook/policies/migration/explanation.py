@@ -19,7 +19,7 @@ from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
-from webhook.placement.index import NodeIndex, SuggestedSelector
+from webhook.placement.index import SuggestedSelector
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
@@ -213,7 +213,7 @@ class Question(NamedTuple):
 
 
 class _Subject(msgspec.Struct, frozen=True):
-    """What an explanation is about: a VMI with its migration, and the nodes.
+    """What an explanation is about: a VMI with its migration, and the nodes that are eligible.
 
     Attributes:
         target: what the target pod requires of nodes.
@@ -224,7 +224,6 @@ class _Subject(msgspec.Struct, frozen=True):
     question: Question
     facts: Facts
     target: Target
-    nodes: NodeIndex
     eligibility: Eligibility
     strays: int
 
@@ -242,7 +241,7 @@ def explain(question: Question, facts: Facts) -> MigrationExplanation:
 
 def _explain(asked: _Subject) -> MigrationExplanation:
     namespace, name, added, node, reader = asked.question
-    target, nodes, eligibility, vmi = asked.target, asked.nodes, asked.eligibility, asked.target.vmi
+    target, eligibility, vmi = asked.target, asked.eligibility, asked.target.vmi
     conflicts = tuple(
         ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
@@ -262,7 +261,7 @@ def _explain(asked: _Subject) -> MigrationExplanation:
         eligible=Nodes.of(eligibility),
         obstacles=tuple(_obstacles(asked, quota)),
         contradictions=conflicts,
-        kubevirt=_evaluate_alone(target, nodes, eligibility),
+        kubevirt=_evaluate_alone(target, eligibility),
         reasons=_reasons(eligibility),
         openings=_openings(eligibility, configuration.owner if configuration else None),
         groups=tuple(
@@ -272,7 +271,7 @@ def _explain(asked: _Subject) -> MigrationExplanation:
         ),
         gaps=(*target.gaps, *quota.gaps),
         notes=tuple(_notes(asked)),
-        node=_explain_node(node, target, nodes) if node else None,
+        node=_explain_node(node, target) if node else None,
     )
 
 
@@ -281,13 +280,11 @@ def _subject(question: Question, facts: Facts) -> _Subject:
     vmi = _running_vmi(question, facts)
     facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.own else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
-    nodes = read(facts, NodesKey(), "the nodes")
-    assert nodes is not None
     scheduled, attached = _with_volumes(target, namespace, facts, reader)
     target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
-    eligibility = nodes.review(target.requirements)
-    strays = nodes.review(scheduled.requirements).count - eligibility.count if attached else 0
-    return _Subject(question, facts, target, nodes, eligibility, strays)
+    eligibility = target.review()
+    strays = scheduled.review().count - eligibility.count if attached else 0
+    return _Subject(question, facts, target, eligibility, strays)
 
 
 def _notes(asked: _Subject) -> Iterator[str]:
@@ -301,7 +298,7 @@ def _notes(asked: _Subject) -> Iterator[str]:
         yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
     for each in vmi.cpu.decided_by_kubelet:
         yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
-    if eligible := [node for name in asked.eligibility.names() if (node := asked.nodes.get(name))]:
+    if eligible := [node for name in asked.eligibility.names() if (node := asked.target.nodes.get(name))]:
         yield from eligibility_notes(vmi, eligible, now=asked.facts.now)
     if volumes := sorted(filter(None, vmi.attached_volumes)):
         yield (
@@ -387,9 +384,9 @@ def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
         yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
 
 
-def _evaluate_alone(target: Target, nodes: NodeIndex, eligibility: Eligibility) -> Alone:
+def _evaluate_alone(target: Target, eligibility: Eligibility) -> Alone:
     kept = kept_by_kubevirt(target.requirements)
-    alone = nodes.review(kept)
+    alone = target.nodes.review(kept)
     remaining = {each for each in kept if isinstance(each, Label)}
     dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
     drops = tuple(str(each.expression) for each in dropped if each.origin == Origin.ADDED)
@@ -454,8 +451,8 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
     }.get(required.origin)
 
 
-def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
-    node = nodes.get(name)
+def _explain_node(name: str, target: Target) -> OneNode:
+    node = target.nodes.get(name)
     if node is None:
         raise NotThere(f"node {name} does not exist", fix="kubectl get nodes lists them")
     against = unmet_requirements(target.requirements, node)
@@ -569,7 +566,7 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
     met = [each.clause for each in requirements if each not in unmet]
     # The labels to try are those instead of what is added now.
     others = tuple(each for each in requirements if each.origin != Origin.ADDED)
-    alone = asked.eligibility if len(others) == len(requirements) else asked.nodes.review(others)
+    alone = asked.eligibility if len(others) == len(requirements) else asked.target.nodes.review(others)
     return PlacementMatrix(
         explanation=_explain(asked),
         columns=tuple(
@@ -584,7 +581,7 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
         rows=_rows(asked, shown, first, count),
-        selectors=asked.nodes.suggest_selectors(alone.bitset),
+        selectors=asked.target.nodes.suggest_selectors(alone.bitset),
     )
 
 
@@ -604,7 +601,7 @@ def _rows(asked: _Subject, columns: tuple[Failure, ...], first: int, count: int)
         spend(len(names) * (1 + len(columns)), "nodes")
         failing = {id(failure) for failure in group.failures}
         for name in names:
-            node = asked.nodes.get(name)
+            node = asked.target.nodes.get(name)
             cells = (_has(failure, node) if id(failure) in failing else "" for failure in columns)
             rows.append(MatrixRow(name, len(group.failures), tuple(cells)))
     return tuple(rows)

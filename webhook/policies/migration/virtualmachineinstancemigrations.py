@@ -84,7 +84,7 @@ def warn_of_migration(
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
         if target is None:
             return skip(common.vmi_not_found(namespace, migration.vmi_name))
-        eligibility = target.review(facts)
+        eligibility = target.review()
     except Unreadable as error:
         return skip(messages.lookup_failed(error.why))
     conflicts = contradictions(target.requirements)
@@ -170,7 +170,7 @@ def _evaluate_placement(
         # What contradicts itself without the migration is not its fault.
         conflicts = contradictions(target.requirements)
         colliding = [each for each in conflicts if any(one.origin == Origin.ADDED for one in each.requirements)]
-    eligibility = target.review(facts)
+    eligibility = target.review()
     if colliding:
         added = (key for each in colliding for key in each.keys)
         reason = messages.selector_conflict(colliding, added, availability(eligibility))
