@@ -46,11 +46,10 @@ def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.Monk
 
 
 async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
-    async with layer_scores(Options(), LayersSettings()) as scores:
-        assert scores is None, "it is off"
-    with pytest.raises(InputError):
-        async with layer_scores(Options(cluster_from=tmp_path), LOOPBACK):
-            pass
+    async with AsyncExitStack() as ends:
+        assert await layer_scores(Options(), LayersSettings(), ends) is None, "it is off"
+        with pytest.raises(InputError):
+            await layer_scores(Options(cluster_from=tmp_path), LOOPBACK, ends)
 
 
 @pytest.mark.parametrize(

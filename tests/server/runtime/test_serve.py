@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,8 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
         server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
         server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
-        async with background(options, lambda: made, cluster, audit) as beside:
+        async with AsyncExitStack() as ends:
+            beside = await background(options, lambda: made, cluster, audit, ends)
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
             assert beside.events
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), beside.events)
@@ -150,7 +151,8 @@ async def test_a_live_cluster_is_watched_until_the_end(
     async with running(FakeApiServer()) as server:
         server.put(STORED_VMS, "vm", "demo", status={"created": True})
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
-        async with background(options, settings.current, CLUSTER, audit) as beside:
+        async with AsyncExitStack() as ends:
+            beside = await background(options, settings.current, CLUSTER, audit, ends)
             watch = beside.fidelity
             assert watch
             await until(lambda: watch.checked["skipped"])
@@ -169,7 +171,8 @@ async def test_a_live_cluster_is_watched_until_the_end(
 
 async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
     settings: Any = Following(sample=3)
-    async with background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit) as beside:
+    async with AsyncExitStack() as ends:
+        beside = await background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit, ends)
         assert beside == Background()
         metrics = scraped(audit, settings, beside)
     assert "kubevirt_webhook_fidelity_checked_total{" not in metrics
@@ -211,8 +214,8 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
     monkeypatch.setattr("webhook.k8s.client.transport.connect", connect)
     settings: Any = Following(sample=3)
     with pytest.raises(InputError):
-        async with background(Options(), settings.current, CLUSTER, audit):
-            pass
+        async with AsyncExitStack() as ends:
+            await background(Options(), settings.current, CLUSTER, audit, ends)
 
     assert [each.closed for each in made] == [True]
 

@@ -83,12 +83,12 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         at_start = options.apply_to(settings.current())
         server, enter = at_start.server, ends.enter_async_context
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
-        layers = await enter(layer_scores(options, at_start.layers))
+        layers = await layer_scores(options, at_start.layers, ends)
         cluster = await cluster_source(options, settings, log, ends, layers.nodes if layers else None)
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
-        beside = await enter(background(options, settings.current, cluster, audit))
+        beside = await background(options, settings.current, cluster, audit, ends)
         spans, kind = await enter(with_tracing()) if at_start.traces else (None, App)
         recorder = None
         if at_start.page.listen:
@@ -252,22 +252,19 @@ async def _page(  # noqa: PLR0913 - what the page shows
         await cancel(task)
 
 
-@asynccontextmanager
-async def layer_scores(options: Options, settings: LayersSettings) -> AsyncIterator[LayerScores | None]:
-    """The scores of layers for as long as the context lasts; None where they are off.
+async def layer_scores(options: Options, settings: LayersSettings, ends: AsyncExitStack) -> LayerScores | None:
+    """The scores of layers until the end; None where they are off.
 
     Raises:
         InputError: the settings cannot be used.
     """
     if not settings.listen:
-        yield None
-        return
+        return None
     if options.cluster_from:
         raise InputError("layers are scored for the nodes of a cluster", "layers.listen", "use --kubeconfig FILE")
     from webhook.server.runtime.layers import open_layer_scores
 
-    async with open_layer_scores(options.kubeconfig, settings) as scores:
-        yield scores
+    return await ends.enter_async_context(open_layer_scores(options.kubeconfig, settings))
 
 
 async def cluster_source(
@@ -354,18 +351,16 @@ class Background(msgspec.Struct, frozen=True):
         ]
 
 
-@asynccontextmanager
 async def background(
-    options: Options, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
-) -> AsyncIterator[Background]:
+    options: Options, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter, ends: AsyncExitStack
+) -> Background:
     """Events, drift scan and fidelity check until the end; the fidelity check has a connection of its own.
 
     Raises:
         InputError: the kubeconfig cannot be used.
     """
     if options.cluster_from:
-        yield Background()
-        return
+        return Background()
     from webhook.server.background.drift import DriftScanner, Reports
     from webhook.server.background.events import EventWriter, restore_event
     from webhook.server.background.fidelity import FidelityCheck
@@ -377,18 +372,17 @@ async def background(
         known = cast("KubeVirtInstall | Unavailable | None", install)
         return known if known is None or isinstance(known, Unavailable) else known.configuration
 
-    async with AsyncExitStack() as ends:
-        transport = await connected(options.kubeconfig, ends)
-        other = await connected(options.kubeconfig, ends)
-        instance = os.environ.get("HOSTNAME") or socket.gethostname()
-        events = EventWriter(transport, instance, lambda: settings().events)
-        if place := settings().webhooks.service.namespace:
-            cluster.on_restore(lambda why: events.add(restore_event(place, why)) if settings().events else None)
-        drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
-        fidelity = FidelityCheck(other, configuration, lambda: settings().instancetypes.fidelity_check, audit.write)
-        for work in (events, drift_scan, fidelity):
-            ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
-        yield Background(events, drift_scan, fidelity)
+    transport = await connected(options.kubeconfig, ends)
+    other = await connected(options.kubeconfig, ends)
+    instance = os.environ.get("HOSTNAME") or socket.gethostname()
+    events = EventWriter(transport, instance, lambda: settings().events)
+    if place := settings().webhooks.service.namespace:
+        cluster.on_restore(lambda why: events.add(restore_event(place, why)) if settings().events else None)
+    drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
+    fidelity = FidelityCheck(other, configuration, lambda: settings().instancetypes.fidelity_check, audit.write)
+    for work in (events, drift_scan, fidelity):
+        ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
+    return Background(events, drift_scan, fidelity)
 
 
 class Stop:
