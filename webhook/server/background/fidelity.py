@@ -90,19 +90,17 @@ class FidelityCheck:
                 await self._round(settings.sample)
 
     async def _round(self, size: int) -> None:
-        why = ""
         try:
             await self.compare(size)
-        except _RoundGivenUp as given_up:
-            why = str(given_up)
-        except READ_ERRORS as error:
-            why = list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
-        except Exception:
-            self.failed += 1
-            logger.exception("fidelity check: internal error")
-        if why:
-            self.failed += 1
+        except (_RoundGivenUp, *READ_ERRORS) as error:
+            is_known = isinstance(error, _RoundGivenUp)
+            why = str(error) if is_known else list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
             logger.warning("fidelity check: round skipped: %s", why)
+        except Exception:
+            logger.exception("fidelity check: internal error")
+        else:
+            return
+        self.failed += 1
 
     async def compare(self, size: int) -> None:
         """One round over a sample of so many VMs; it raises whatever ends it early."""

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from webhook import __version__
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts
 from webhook.policies.migration.explanation import SERVER, FactPermissions, Question
 from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
 from webhook.server.edge import RequestDenied, TrafficObserver
@@ -82,12 +81,12 @@ class PageHandler(GuardedApplication):
             return Answer(302, b"", header_lines(HEADERS | {"Location": PATH}))
 
         async def permit(asked: Question) -> FactPermissions:
-            def check(facts: Facts) -> FactPermissions:
-                return authorize_question(user_of(token, facts), asked, facts)
-
             if self._authorizer is None:
                 return SERVER
-            return await self._authorizer.evaluate(check, request.connection.client)
+            client = request.connection.client
+            return await self._authorizer.evaluate(
+                lambda facts: authorize_question(user_of(token, facts), asked, facts), client
+            )
 
         is_below = path == PATH or path.startswith(f"{PATH}/")
         answer = await self._views.show(path, request.head.query, permit) if is_below else None
