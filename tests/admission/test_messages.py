@@ -153,7 +153,7 @@ INSTANCETYPES: Final[Examples] = {
     "default_unusable": (("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),),
     "default_missing": (("instancetype", SMALL),),
     "vmi_default_unusable": (
-        ("instancetype", "u1.small", "VMI conflicts with instancetype spec in fields: [spec.domain.cpu.cores]"),
+        ('instancetype "u1.small"', "VMI conflicts with instancetype spec in fields: [spec.domain.cpu.cores]"),
     ),
     "not_expanded_inferred": NOTHING,
     "not_expanded_architecture": NOTHING,

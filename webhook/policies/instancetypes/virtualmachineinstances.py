@@ -17,7 +17,7 @@ from webhook.admission.decision import Change, Decision, Denial, FieldCause, Rea
 from webhook.admission.patch import changes
 from webhook.admission.reasons import common, instancetypes
 from webhook.admission.wire import Request
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt import rejection
@@ -197,7 +197,8 @@ def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -
     """
     if wish.asked:
         raise _Denied(code, denial)
-    warnings.append(instancetypes.vmi_default_unusable(wish.matcher.field, wish.text, denial.message))
+    default = f"{wish.matcher.field} {quote(wish.text)}"
+    warnings.append(instancetypes.vmi_default_unusable(default, denial.message))
 
 
 def _place(wish: _Wanted) -> str:
