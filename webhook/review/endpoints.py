@@ -39,13 +39,10 @@ def combine(first: Handler[V, S], second: Callable[[V, Request[V], Facts, S], De
         if addition is None:
             return decision
         # The most important reason comes first, and one that changes something is more important.
-        reasons = (
-            (*addition.reasons, *decision.reasons)
-            if addition.changes and not decision.changes
-            else (*decision.reasons, *addition.reasons)
-        )
+        is_first = addition.changes and not decision.changes
+        one, other = (addition, decision) if is_first else (decision, addition)
         return Decision(
-            reasons,
+            (*one.reasons, *other.reasons),
             (*decision.changes, *addition.changes),
             decision.denial,
             (*decision.warnings, *addition.warnings),

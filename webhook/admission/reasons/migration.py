@@ -170,10 +170,8 @@ ALREADY_CONSTRAINED: Final = _skipped(
 
 def already_constrained(labels: str) -> Reason:
     """There is nothing to change in the pod."""
-    text = (
-        f"the target pod already requires {labels}" if labels else "addedNodeSelector has no key that can be required"
-    )
-    return Reason(ALREADY_CONSTRAINED, text)
+    nothing = "addedNodeSelector has no key that can be required"
+    return Reason(ALREADY_CONSTRAINED, f"the target pod already requires {labels}" if labels else nothing)
 
 
 NO_ADDED_SELECTOR: Final = _skipped("no-added-selector", "The migration has no addedNodeSelector.")
