@@ -79,13 +79,10 @@ class _Update(msgspec.Struct, frozen=True):
     def read(self, without: Sequence[Default] = ()) -> Json:
         """The VM as it is to be, as `share_vm` returns it, without some defaults."""
         left_out = [default.matcher.field for default in without]
-        return self._read(self.vm, {field: value for field, value in self.spec.items() if field not in left_out})
+        return self.share(self.vm, {field: value for field, value in self.spec.items() if field not in left_out})
 
-    def read_old(self) -> Json:
-        """The VM as it is stored, as `share_vm` returns it."""
-        return self._read(self.old, self.old.spec or {})
-
-    def _read(self, vm: Unstructured, spec: Json) -> Json:
+    def share(self, vm: Unstructured, spec: Json) -> Json:
+        """The VM as it is to be, or as it is stored, with its spec or a part of it, as `share_vm` returns it."""
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = owner.plain_object(vm, self.findings.lookups.namespace, self.old.status or {})
         return share_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
@@ -159,9 +156,11 @@ def _fit(
     tried = sorted([*evaluated, *carried], key=lambda default: MATCHERS.index(default.matcher))
     fit = owner.fit_defaults(update.read(standing), tried, update.findings.lookups)
     unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
-    if unfit and owner.find_rejection(update.read_old(), update.kept_defaults, update.findings.lookups) is not None:
-        # It didn't fit before either, so that is not the owner's doing.
-        unfit = {}
+    if unfit:
+        stored = update.share(update.old, before)
+        if owner.find_rejection(stored, update.kept_defaults, update.findings.lookups) is not None:
+            # It didn't fit before either, so that is not the owner's doing.
+            unfit = {}
     return fit, unfit
 
 
