@@ -280,7 +280,7 @@ def _subject(question: Question, facts: Facts) -> _Subject:
     vmi = _running_vmi(question, facts)
     facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.own else ()))
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
-    scheduled, attached = _with_volumes(target, namespace, facts, reader)
+    scheduled, attached = _with_volumes(target, question, facts)
     target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
     eligibility = target.review()
     strays = scheduled.review().count - eligibility.count if attached else 0
@@ -460,9 +460,7 @@ def _explain_node(name: str, target: Target) -> OneNode:
     return OneNode(name, not against, told)
 
 
-def _with_volumes(
-    target: Target, namespace: str, facts: Facts, reader: FactPermissions
-) -> tuple[Target, tuple[Reachable, ...]]:
+def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Target, tuple[Reachable, ...]]:
     """The target with what its volumes require of nodes, and what hotplugged ones require, which others attach.
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
@@ -473,14 +471,14 @@ def _with_volumes(
     claims = {each.name or "": each.claim for each in (spec.volumes if spec else None) or () if each and each.claim}
     if not claims:
         return target, ()
-    if reader.without_volumes:
-        gaps.append(f"which nodes reach the VM's volumes was not looked up: {reader.without_volumes}")
+    if why := question.reader.without_volumes:
+        gaps.append(f"which nodes reach the VM's volumes was not looked up: {why}")
     else:
         if (more := len(claims) - MAX_CLAIMS) > 0:
             volumes = pluralize(more, "more volume")
             gaps.append(f"which nodes reach {volumes} of the VM was not looked up: {MAX_CLAIMS} is the limit")
         try:
-            bound = _bound_volumes(dict(islice(claims.items(), MAX_CLAIMS)), namespace, facts)
+            bound = _bound_volumes(dict(islice(claims.items(), MAX_CLAIMS)), question.namespace, facts)
         except Unreadable as error:
             gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
     required = {name: Reachable(Origin.VOLUMES, each.terms, name) for name, each in bound.items() if each.terms}
