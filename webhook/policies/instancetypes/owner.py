@@ -61,10 +61,9 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
     if not injected_value or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
     name = given.get("name")
-    is_injected = injected_value == f"{_kind(matcher, given)}/{name}" and not manifests.declare(
-        ("spec", matcher.field, "name"), name
-    )
-    return injected_value if is_injected else None
+    if injected_value != f"{_kind(matcher, given)}/{name}":
+        return None
+    return None if manifests.declare(("spec", matcher.field, "name"), name) else injected_value
 
 
 def _kind(matcher: Matcher, given: Json) -> object:

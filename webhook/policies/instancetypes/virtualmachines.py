@@ -220,7 +220,7 @@ def validate_vm(
         return skip(instancetypes.unchanged)
     lookups = Lookups(facts, request.namespace or "")
     try:
-        return _evaluate(vm, request, changed, lookups, settings)
+        return _evaluate(vm, request.operation, changed, lookups, settings)
     except Rejection as crash:
         return _deny(instancetypes.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except (UnsupportedReleaseError, Unreadable, InputError) as error:
@@ -231,15 +231,11 @@ def validate_vm(
 
 
 def _evaluate(
-    vm: Unstructured,
-    request: Request[UnstructuredVm],
-    changed: list[Matcher],
-    lookups: Lookups,
-    settings: InstancetypeSettings,
+    vm: Unstructured, operation: str, changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     plain = vm.plain()
     # What has just been created has no revisions, whatever status its sender claims.
-    status = vm.status if request.operation == "UPDATE" else None
+    status = vm.status if operation == "UPDATE" else None
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": lookups.namespace}, "status": status or {}}
     given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
     if given is not None and INSTANCETYPE_MATCHER in changed:
@@ -259,7 +255,7 @@ def _evaluate(
         return _deny(instancetypes.MISSING, 422, missing)
     answer = webhooks.evaluate_vm(decoded, lookups.get, lookups.configuration)
     if not answer.is_allowed:
-        ways_out = _ways_out(vm, request.operation, candidate, lookups)
+        ways_out = _ways_out(vm, operation, candidate, lookups)
         return _deny(instancetypes.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
         reasons = tuple(instancetypes.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
