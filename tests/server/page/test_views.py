@@ -81,7 +81,7 @@ def cluster() -> PageCluster:
 
 async def test_modes_are_those_that_reviews_have() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(), DayCounts())
-    modes = {row.name: {cell.policy: cell.mode for cell in row.cells} for row in rows}
+    modes = {name: {cell.policy: cell.mode for cell in cells} for name, cells in rows.items()}
     assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", "instancetypes": "off", "eviction": "off"}
     assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "off")
     assert "plain" not in modes
@@ -89,7 +89,7 @@ async def test_modes_are_those_that_reviews_have() -> None:
 
 async def test_where_a_policy_counts_everywhere_all_namespaces_are_shown() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(cluster_wide=True), DayCounts())
-    modes = {row.name: row.cells[POLICIES.index("scheduling")].mode for row in rows}
+    modes = {name: cells[POLICIES.index("scheduling")].mode for name, cells in rows.items()}
     assert modes == {"lab": "audit", "odd": "off", "plain": "enforce", "shop": "enforce"}
 
 
@@ -99,9 +99,9 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
         counts.add(record(namespace="gone", decision=decision))
     counts.add(record(namespace=OTHERS))
     rows, _ = await namespace_table(cluster(), builders.settings(), counts, prefix="g")
-    (row,) = rows
-    cell = row.cells[POLICIES.index("scheduling")]
-    assert (row.name, cell.mode, cell.counts) == ("gone", "unknown", (("patched", 2), ("denied", 1)))
+    ((name, cells),) = rows.items()
+    cell = cells[POLICIES.index("scheduling")]
+    assert (name, cell.mode, cell.counts) == ("gone", "unknown", (("patched", 2), ("denied", 1)))
 
 
 async def test_ten_thousand_namespaces_come_in_parts_and_reviews_come_between() -> None:

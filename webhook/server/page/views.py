@@ -125,19 +125,12 @@ class PolicyCell(msgspec.Struct, frozen=True):
     counts: tuple[tuple[Label, int], ...]
 
 
-class NamespaceRow(msgspec.Struct, frozen=True):
-    """One namespace, with a cell for each of `POLICIES`."""
-
-    name: str
-    cells: tuple[PolicyCell, ...]
-
-
 async def namespace_table(
     cluster: Cluster, settings: Settings, counts: DayCounts, *, prefix: str = "", first: int = 0
-) -> tuple[list[NamespaceRow], int]:
+) -> tuple[dict[str, tuple[PolicyCell, ...]], int]:
     """The namespaces with a prefix that have opted in to a policy, or in which one did something today.
 
-    At most `ROWS` of them are returned, from the ``first`` on, and how many there are in all.
+    At most `ROWS` of them are returned, from the ``first`` on, with cells for all `POLICIES`, and how many there are.
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
     opt_ins = [names.policy_label(policy) for policy in POLICIES]
@@ -155,7 +148,7 @@ async def namespace_table(
         return PolicyCell(policy, _mode(name, policy, cluster, settings), shown)
 
     part = sorted(found)[first : first + ROWS]
-    return [NamespaceRow(name, tuple(cell(name, policy) for policy in POLICIES)) for name in part], len(found)
+    return {name: tuple(cell(name, policy) for policy in POLICIES) for name in part}, len(found)
 
 
 def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
