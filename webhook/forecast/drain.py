@@ -17,7 +17,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, place_of
+from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, group, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -331,11 +331,10 @@ class Planner:
                     leaving.setdefault(place[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
+        others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
+        usages = ((place[0], usage_of(pod, self._classes.requests_of(pod), ()).negated) for place, pod in others)
+        evicted = {namespace: add_usages(gone) for namespace, gone in group(usages).items()}
         movers = []
-        others: dict[str, list[PodUsage]] = {}
-        for (namespace, _), pod in self._evicted_others(nodes) if self._snapshot.quotas and migrating else ():
-            others.setdefault(namespace, []).append(usage_of(pod, self._classes.requests_of(pod), ()).negated)
-        evicted = {namespace: add_usages(usages) for namespace, usages in others.items()}
         for vmi in migrating:
             mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
             namespace = mover.place[0]
@@ -760,11 +759,8 @@ def _fits_beside(blocked: Blocked) -> bool:
 
 def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]]:
     """A further, empty node like each of those that are drained, and the VMs that it would hold."""
-    by_node: dict[str, list[Blocked]] = {}
-    for each in blocked:
-        if each.code == report.NO_ROOM and _fits_beside(each):
-            by_node.setdefault(each.vmi.node_name, []).append(each)
-    for node, vms in by_node.items():
+    fitting = (each for each in blocked if each.code == report.NO_ROOM and _fits_beside(each))
+    for node, vms in group((each.vmi.node_name, each) for each in fitting).items():
         free = Counter(vms[0].offers or {})
         held = set()
         for each in vms:
