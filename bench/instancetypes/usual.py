@@ -27,7 +27,7 @@ from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.apply import apply_instancetype
-from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause, Conflicts
 from webhook.kubevirt.vm.size import size_field
 
 Json = dict[str, Any]
@@ -115,14 +115,16 @@ class Usual:
 
 def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str, *, keep: bool = False) -> bool:
     """Whether KubeVirt would deny a spec, to which both are applied."""
-    if preferences.check_divisible(size["cpu"]["guest"], wishes):
+    try:
+        preferences.check_divisible(size["cpu"]["guest"], wishes)
+        apply_instancetype(size, wishes, spec, annotations, base)
+        # What KubeVirt checks has its defaults; what is written must not.
+        scratch = json.loads(json.dumps(spec)) if keep else spec
+        defaults.spec_defaults(scratch, DEFAULTS)
+        preferences.check(size, wishes, scratch)
+    except (Cause, Conflicts):
         return True
-    if apply_instancetype(size, wishes, spec, annotations, base):
-        return True
-    # What KubeVirt checks has its defaults; what is written must not.
-    scratch = json.loads(json.dumps(spec)) if keep else spec
-    defaults.spec_defaults(scratch, DEFAULTS)
-    return preferences.check(size, wishes, scratch) is not None
+    return False
 
 
 def _marks(size: InstancetypeModel, wishes: Preference) -> dict[str, str]:

@@ -12,7 +12,7 @@ from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import Cause, Get
 from webhook.kubevirt.rules import Rules, read_vm
-from webhook.kubevirt.vm.controller import Built, Round
+from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.webhooks import VmAdmission
 
 
@@ -49,15 +49,15 @@ def create(vmi: Any, configuration: ClusterConfig = DEFAULTS, new_uuid: Callable
     return encode(shape, created)
 
 
-def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, Store, Built]:
+def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, Store, Json]:
     """The VM after one round of virt-controller, its revisions, and the VMI that it then creates."""
     whole = Round(vm, get, configuration)
-    return whole.sync(), whole.store, whole.build()
+    return whole.sync(), whole.store, encode(configuration.rules.vmi, whole.build()[0])
 
 
 def build_vmi(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VMI that virt-controller creates without a round before."""
-    return Round(vm, get, configuration).build().to_json()
+    return encode(configuration.rules.vmi, Round(vm, get, configuration).build()[0])
 
 
 def as_json(cause: Cause) -> dict[str, str]:

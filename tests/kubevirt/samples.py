@@ -8,7 +8,7 @@ from typing import Any
 
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.apply import apply_instancetype
-from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict, Get
+from webhook.kubevirt.rejection import TEMPLATE_BASE, Cause, Conflicts, Get
 from webhook.kubevirt.types.core import INSTANCETYPE, PREFERENCE, VMI_SPEC
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
@@ -45,16 +45,16 @@ def revision(name: str, captured: Any, label: str | None = None) -> Json:
 
 def applied(
     template: Json, wanted: Json | None = None, preferred: Json | None = None, annotations: dict[str, str] | None = None
-) -> tuple[Json, list[Conflict]]:
+) -> tuple[Json, list[Cause]]:
     """A template's spec after an instancetype's and a preference's specs were applied, and the conflicts."""
     spec = decode(VMI_SPEC, deepcopy(template))
-    conflicts = apply_instancetype(
-        None if wanted is None else decode(INSTANCETYPE, instancetype(**wanted))["spec"],
-        None if preferred is None else decode(PREFERENCE, preference(**preferred))["spec"],
-        spec,
-        {} if annotations is None else annotations,
-        TEMPLATE_BASE,
-    )
+    size = None if wanted is None else decode(INSTANCETYPE, instancetype(**wanted))["spec"]
+    wishes = None if preferred is None else decode(PREFERENCE, preference(**preferred))["spec"]
+    conflicts: list[Cause] = []
+    try:
+        apply_instancetype(size, wishes, spec, {} if annotations is None else annotations, TEMPLATE_BASE)
+    except Conflicts as rejection:
+        conflicts += rejection.conflicts
     return encode(VMI_SPEC, spec), conflicts
 
 

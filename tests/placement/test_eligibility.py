@@ -14,7 +14,7 @@ from tests.placement.samples import affinity, clusters, expression, expressions,
 from webhook.placement.eligibility import eligibility_notes, unmet_requirements
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
-from webhook.placement.nodes import Departure, Node
+from webhook.placement.nodes import Departure, Node, Tolerated
 from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
 
@@ -66,7 +66,8 @@ def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any,
 
     for failure in eligibility.failures:
         if isinstance(failure.requirement, Untainted):
-            tainted = [[taint for taint in each.taints if not failure.requirement.tolerates(taint)] for each in cluster]
+            tolerated = Tolerated(failure.requirement.tolerations)
+            tainted = [[taint for taint in each.taints if not tolerated.covers(taint)] for each in cluster]
             others = index.review(tuple(each for each in requirements if each != failure.requirement)).names()
             gained = sum(
                 taints == [failure.taint] and each.name in others for each, taints in zip(cluster, tainted, strict=True)

@@ -10,6 +10,7 @@ from tests.kubevirt import plain
 from tests.vectors.cases import Json, VectorCase
 from webhook.errors import InputError
 from webhook.kubevirt import webhooks
+from webhook.kubevirt.go_json.structs import encode
 from webhook.kubevirt.instancetype.apply import expand
 from webhook.kubevirt.rejection import Conflicts, Rejection
 from webhook.kubevirt.vm.controller import Round
@@ -71,8 +72,7 @@ def _controller(case: VectorCase, given: Json) -> Json:
     ]
     answer: Json = {"vm": synced, "controllerRevisions": [*before, *whole.store.created]}
     try:
-        built = whole.build()
-        answer["vmi"] = built.to_json()
+        answer["vmi"] = encode(case.rules.vmi, whole.build()[0])
         answer["admittedVMI"] = plain.create(answer["vmi"], case.configuration, uuids())
     except Rejection as rejection:
         answer["error"] = rejection.what

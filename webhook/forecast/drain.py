@@ -17,7 +17,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
 from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, place_of
+from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, group, place_of
 from webhook.k8s.quantity import nanos
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
@@ -153,19 +153,18 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     planner = Planner(snapshot, limits)
     order = sorted(named, key=planner.occupied().__getitem__) if parallel else named
     groups = _in_groups(named, parallel)
-    found = _of_steps(planner, groups, objects, limits, parallel)
+    found = planner.plan(groups, parallel)
     if not parallel and len(named) < 2:
         return found
     if found.blocks and order != named:
-        again = Planner(ClusterSnapshot(objects), limits)
-        other = _of_steps(again, _in_groups(order, parallel), objects, limits, parallel)
+        other = Planner(ClusterSnapshot(objects), limits).plan(_in_groups(order, parallel), parallel)
         if (other.blocks, other.moves) < (found.blocks, found.moves):
             found = replace(found, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return found
     more = _with_spare(objects, like.vmi.node_name)
-    other = _of_steps(Planner(ClusterSnapshot(more), limits), groups, more, limits, parallel)
+    other = Planner(ClusterSnapshot(more), limits).plan(groups, parallel)
     if other.blocks >= found.blocks:
         return found
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
@@ -186,35 +185,6 @@ def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
     spec = replace(model.spec, unschedulable=None) if model.spec else None
     spare = replace(model, metadata=meta, spec=spec)
     return replace(objects, nodes=(*objects.nodes, spare))
-
-
-def _of_steps(
-    planner: Planner, groups: Sequence[Sequence[str]], objects: ClusterObjects, limits: Limits, parallel: int
-) -> DrainPlan:
-    """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
-    steps = tuple([planner.step(group) for group in groups])
-    vms = [vm for step in steps for vm in step.vms]
-    outcomes = Counter(vm.outcome for vm in vms)
-    longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
-    stays = any(vm.code in _MARKED for vm in vms)
-    more = ((_TOGETHER, parallel > 1), (_ELSEWHERE, outcomes[report.HANDED_OVER]))
-    return DrainPlan(
-        schema=report.SCHEMA,
-        rolling=parallel > 0,
-        parallel=max(1, parallel),
-        moves=outcomes[report.MOVES],
-        shuts_down=outcomes[report.SHUTS_DOWN],
-        blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
-        handed_over=outcomes[report.HANDED_OVER],
-        seconds=sum(step.seconds for step in steps),
-        at_most_seconds=None if len(longest) < len(steps) else sum(longest),
-        limits=limits,
-        steps=steps,
-        changes=rank(planner.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
-        notes=(*planner.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
-        assumptions=(*_ASSUMPTIONS, *(text for text, holds in more if holds)),
-        gaps=(*objects.gaps, *planner.gaps()),
-    )
 
 
 class Planner:
@@ -288,6 +258,32 @@ class Planner:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
         yield from dict.fromkeys(gap for found in self._reviews.values() for gap in found.gaps)
 
+    def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
+        """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
+        objects, steps = self._snapshot.objects, tuple([self.step(group) for group in groups])
+        vms = [vm for step in steps for vm in step.vms]
+        outcomes = Counter(vm.outcome for vm in vms)
+        longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
+        stays = any(vm.code in _MARKED for vm in vms)
+        more = ((_TOGETHER, parallel > 1), (_ELSEWHERE, outcomes[report.HANDED_OVER]))
+        return DrainPlan(
+            schema=report.SCHEMA,
+            rolling=parallel > 0,
+            parallel=max(1, parallel),
+            moves=outcomes[report.MOVES],
+            shuts_down=outcomes[report.SHUTS_DOWN],
+            blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
+            handed_over=outcomes[report.HANDED_OVER],
+            seconds=sum(step.seconds for step in steps),
+            at_most_seconds=None if len(longest) < len(steps) else sum(longest),
+            limits=self._limits,
+            steps=steps,
+            changes=rank(self.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
+            notes=(*self.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
+            assumptions=(*_ASSUMPTIONS, *(text for text, holds in more if holds)),
+            gaps=(*objects.gaps, *self.gaps()),
+        )
+
     def step(self, nodes: Sequence[str]) -> Step:
         """Drain nodes at the same time; those that were not cordoned before take VMs again afterwards."""
         index = self._snapshot.index
@@ -331,11 +327,10 @@ class Planner:
                     leaving.setdefault(place[0], []).append(mover.usage.negated)
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
+        others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
+        usages = ((place[0], usage_of(pod, self._classes.requests_of(pod), ()).negated) for place, pod in others)
+        evicted = {namespace: add_usages(gone) for namespace, gone in group(usages).items()}
         movers = []
-        others: dict[str, list[PodUsage]] = {}
-        for (namespace, _), pod in self._evicted_others(nodes) if self._snapshot.quotas and migrating else ():
-            others.setdefault(namespace, []).append(usage_of(pod, self._classes.requests_of(pod), ()).negated)
-        evicted = {namespace: add_usages(usages) for namespace, usages in others.items()}
         for vmi in migrating:
             mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
             namespace = mover.place[0]
@@ -760,11 +755,8 @@ def _fits_beside(blocked: Blocked) -> bool:
 
 def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]]:
     """A further, empty node like each of those that are drained, and the VMs that it would hold."""
-    by_node: dict[str, list[Blocked]] = {}
-    for each in blocked:
-        if each.code == report.NO_ROOM and _fits_beside(each):
-            by_node.setdefault(each.vmi.node_name, []).append(each)
-    for node, vms in by_node.items():
+    fitting = (each for each in blocked if each.code == report.NO_ROOM and _fits_beside(each))
+    for node, vms in group((each.vmi.node_name, each) for each in fitting).items():
         free = Counter(vms[0].offers or {})
         held = set()
         for each in vms:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -216,13 +216,12 @@ class _Count:
             self.nodes ^= self._domains.nodes[value]
 
 
-class _Tracked:
+class _Tracked(NamedTuple):
     """One rule: the pods that it means, and the pods that have it as anti-affinity."""
 
-    def __init__(self, near: AffinityTerm, domains: _Domains) -> None:
-        self.near: Final = near
-        self.meant: Final = _Count(domains)
-        self.owners: Final = _Count(domains)
+    near: AffinityTerm
+    meant: _Count
+    owners: _Count
 
 
 class Neighbors:
@@ -259,7 +258,8 @@ class Neighbors:
             if any(len(rules_there) >= MOST_RULES for rules_there in lists):
                 self.left_out += 1
                 continue
-            tracked = self._tracked[near] = _Tracked(near, self._of_key(near.key))
+            domains = self._of_key(near.key)
+            tracked = self._tracked[near] = _Tracked(near, _Count(domains), _Count(domains))
             for rules_there in lists:
                 rules_there.append(tracked)
 

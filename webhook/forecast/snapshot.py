@@ -109,22 +109,22 @@ class ClusterSnapshot:
         self.labels: Final = {name: each.meta.labels or {} for name, each in self.namespaces.items()}
         self.migrations: Final = {place_of(each): each for each in objects.migrations}
         unfinished = (each for each in objects.migrations if each.is_unfinished)
-        self.unfinished: Final = _group(((each.meta.namespace or "", each.vmi_name), each) for each in unfinished)
+        self.unfinished: Final = group(((each.meta.namespace or "", each.vmi_name), each) for each in unfinished)
         selectors = ((expressions_of(each.spec.selector if each.spec else None), each) for each in objects.budgets)
-        self._budgets: Final = _group(
+        self._budgets: Final = group(
             (each.meta.namespace or "", (PodSelector(None, expressions), each)) for expressions, each in selectors
         )
-        self.quotas: Final = _group((each.meta.namespace or "", each) for each in objects.quotas)
-        self.limit_ranges: Final = _group((each.meta.namespace or "", each) for each in objects.limit_ranges)
+        self.quotas: Final = group((each.meta.namespace or "", each) for each in objects.quotas)
+        self.limit_ranges: Final = group((each.meta.namespace or "", each) for each in objects.limit_ranges)
         self.claims: Final = {place_of(each): each for each in objects.claims}
         self.volumes: Final = {each.meta.name or "": each for each in objects.volumes}
         # Users can write the label into any pod, with the UID of any VM.
         owners = {(vmi.meta.namespace, vmi.meta.uid) for vmi in objects.vmis}
         pods = [(pod.meta.label(CREATED_BY), pod) for pod in objects.pods if not pod.is_over]
-        self.launchers: Final = _group((uid, pod) for uid, pod in pods if uid and (pod.meta.namespace, uid) in owners)
+        self.launchers: Final = group((uid, pod) for uid, pod in pods if uid and (pod.meta.namespace, uid) in owners)
         self.carriers: Final = frozenset(place_of(pod) for pods in self.launchers.values() for pod in pods)
         carried = (((pod.meta.namespace or "", pod.launcher), pod) for _, pod in pods)
-        self.attachments: Final = _group((place, pod) for place, pod in carried if place in self.carriers)
+        self.attachments: Final = group((place, pod) for place, pod in carried if place in self.carriers)
         self.rules: Final[dict[str | None, MigrationRules]] = {}
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
@@ -167,7 +167,8 @@ class ClusterSnapshot:
         return [budget for selector, budget in budgets if selector.matches(namespace, labels)]
 
 
-def _group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, in their order."""
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

@@ -26,7 +26,7 @@ from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.k8s.yaml_documents import format_path
-from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall, find_in_use
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json
@@ -44,7 +44,7 @@ from webhook.placement.machines import LAUNCHER_PODS, Vmi
 from webhook.placement.machines import VMIS as PLACED_VMIS
 from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import target_pod_requirements
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, read, read_configuration
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question
 from webhook.policies.migration.explanation import explain as explain_migration
@@ -463,14 +463,10 @@ class _VmExplainer:
 
     async def _nodes(self, vmi: Json) -> Nodes:
         """Where the VMI could start."""
-        once = self._sources.once
-        nodes = await once.read(NodesKey(), self._deadline)
-        install = await once.read(KubeVirtKey(), self._deadline)
-        configuration = install.configuration if isinstance(install, KubeVirtInstall) else install or DEFAULTS
-        if isinstance(nodes, Unavailable):
-            raise Unreadable(f"the nodes cannot be read: {nodes.why}")
-        if isinstance(configuration, Unavailable):
-            raise Unreadable(f"KubeVirt's configuration cannot be read: {configuration.why}")
+        facts, keys = Facts(), (NodesKey(), KubeVirtKey())
+        for key in keys:
+            facts.learn(key, await self._sources.once.read(key, self._deadline))
+        nodes, configuration = read(facts, NodesKey(), "the nodes"), read_configuration(facts) or DEFAULTS
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
         requested = target_pod_demand(view, None, None, configuration)
         required = target_pod_requirements(view, configuration=configuration, requests=requested.requests)

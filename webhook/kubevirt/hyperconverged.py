@@ -17,10 +17,7 @@ _MIGRATIONS: Final = "migrations"
 # In ``spec`` of HyperConverged's API by version; what is not here has no field of this kind in it.
 _FIELDS: Final = {
     "v1beta1": {"evictionStrategy": "evictionStrategy", _MIGRATIONS: "liveMigrationConfig"},
-    "v1": {
-        "evictionStrategy": "virtualization.evictionStrategy",
-        _MIGRATIONS: "virtualization.liveMigrationConfig",
-    },
+    "v1": {"evictionStrategy": "virtualization.evictionStrategy", _MIGRATIONS: "virtualization.liveMigrationConfig"},
 }
 
 

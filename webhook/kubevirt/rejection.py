@@ -50,37 +50,18 @@ class Cause(Rejection):
         self.field: Final = field
 
 
-class Conflict(Cause):
-    """A field that both the VM and its instancetype set.
-
-    Args:
-        path: the field's path in the object that the user knows.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__("FieldValueInvalid", _SENTENCE.format(path), path)
-
-
 class Conflicts(Rejection):
-    """All fields that both the VM and its instancetype set.
+    """All fields that both the VM and its instancetype set, each a cause in ``conflicts``.
 
     Args:
-        conflicts: the fields, in KubeVirt's order.
+        paths: the fields' paths in the object that the user knows, in KubeVirt's order.
         what: the text that a user sees; empty: that of KubeVirt's webhook for VMs.
     """
 
-    def __init__(self, conflicts: Iterable[Conflict], what: str = "") -> None:
-        self.conflicts: Final = tuple(conflicts)
+    def __init__(self, paths: Iterable[str], what: str = "") -> None:
+        self.paths: Final = tuple(paths)
+        self.conflicts: Final = tuple(Cause("FieldValueInvalid", _SENTENCE.format(path), path) for path in self.paths)
         super().__init__(what or _SENTENCE.format(", ".join(self.paths)))
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of the fields, in KubeVirt's order."""
-        return [conflict.field for conflict in self.conflicts]
-
-    def in_vmi(self) -> Conflicts:
-        """These conflicts with the text that virt-controller writes into the status of a VM whose VMI has them."""
-        return Conflicts(self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]")
 
 
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.

@@ -11,10 +11,10 @@ from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANN
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
-from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_machine
 from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, SPREAD
-from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Crash, Get, Rejection
+from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Conflicts, Crash, Get, Rejection
 from webhook.kubevirt.releases.capabilities import (
     ARCHITECTURE_FROM_DATA_SOURCE,
     DISABLES_SECURE_BOOT_ON_ARM64,
@@ -312,19 +312,21 @@ def evaluate_vm(vm: Json, get: Get, configuration: ClusterConfig, find: Find | N
     instancetype, preference = (find(matcher, vm) for matcher in MATCHERS)
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
-    if instancetype is not None:
-        cause = preferences.check_divisible(instancetype["cpu"]["guest"], preference)
-        if cause is not None:
-            return deny([cause])
-    conflicts = apply_instancetype(instancetype, preference, template["spec"], annotations, TEMPLATE_BASE, rules=rules)
-    if conflicts:
-        return deny(conflicts)
     try:
+        if instancetype is not None:
+            preferences.check_divisible(instancetype["cpu"]["guest"], preference)
+        apply_instancetype(instancetype, preference, template["spec"], annotations, TEMPLATE_BASE, rules=rules)
         defaults.spec_defaults(template["spec"], configuration)
+        preferences.check(instancetype, preference, template["spec"])
+    except Crash:
+        raise
+    except Conflicts as rejection:
+        return deny(rejection.conflicts)
+    except Cause as cause:
+        return deny([cause])
     except Rejection as rejection:
         return VmAdmission(400, rejection.what)
-    cause = preferences.check(instancetype, preference, template["spec"])
-    return VmAdmission() if cause is None else deny([cause])
+    return VmAdmission()
 
 
 def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) -> Rejection | None:
@@ -354,17 +356,10 @@ def find_denial(vm: Json, get: Get, configuration: ClusterConfig, find: Find) ->
 def _copy(vm: Json) -> Json:
     """A VM that shares with the given one what neither webhook changes."""
     spec = vm["spec"]
-    template = spec["template"]
-    metadata, inner = template["metadata"], template["spec"]
     own: Json = {matcher.field: dict(spec[matcher.field]) for matcher in MATCHERS if matcher.field in spec}
     if "dataVolumeTemplates" in spec:
         own["dataVolumeTemplates"] = copy_written(spec["dataVolumeTemplates"])
-    own["template"] = {
-        **template,
-        "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
-        "spec": {**inner, "domain": copy_written(inner["domain"])},
-    }
-    return {**vm, "spec": {**spec, **own}}
+    return {**vm, "spec": {**spec, **own, "template": copy_machine(spec["template"])}}
 
 
 _INVALID: Final = "FieldValueInvalid"

@@ -174,7 +174,6 @@ class LauncherPodSpec(Placed, frozen=True):
     init_containers: list[ContainerRequests | None] | None = None
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
-    runtime_class_name: str | None = None
     priority_class_name: str | None = None
     resource_claims: list[Any] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None

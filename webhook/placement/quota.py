@@ -145,18 +145,17 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     ``requests`` is what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
     """
     spec = (pod.spec if pod else None) or LauncherPodSpec()
-    containers = [each for each in spec.containers or () if each]
-    inits = [each for each in spec.init_containers or () if each]
-    before = _totals(spec, _written, containers, inits)
-    values = _defaulted(pod, [*containers, *inits], ranges)
-    after = _totals(spec, lambda container: values[id(container)], containers, inits)
+    containers = [each for each in (*(spec.containers or ()), *(spec.init_containers or ())) if each]
+    before = _totals(spec, _written)
+    values = _defaulted(pod, containers, ranges)
+    after = _totals(spec, lambda container: values[id(container)])
     wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
         wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
     unset: dict[str, tuple[str, ...]] = {}
-    if containers and spec.resources is None:
+    if any(spec.containers or ()) and spec.resources is None:
         for quota_name, (is_limit, resource) in _TO_BE_SET.items():
-            names = (each.name or "" for each in (*containers, *inits) if resource not in values[id(each)][is_limit])
+            names = (each.name or "" for each in containers if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
     return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 
@@ -207,18 +206,13 @@ def review_quotas(
 _Values = tuple[Nanos, Nanos]  # requests, limits
 
 
-def _totals(
-    spec: LauncherPodSpec,
-    values: Callable[[ContainerRequests], _Values],
-    containers: Sequence[ContainerRequests],
-    inits: Sequence[ContainerRequests],
-) -> _Values:
+def _totals(spec: LauncherPodSpec, values: Callable[[ContainerRequests], _Values]) -> _Values:
     """A pod's requests and limits, from those of its containers."""
     own = spec.resources or ResourceRequirements()
 
     def total(which: int, pod_level: ResourceList | None, overhead: ResourceList | None) -> Nanos:
-        first = [(values(each)[which], is_sidecar(each)) for each in inits]
-        together = [values(each)[which] for each in containers]
+        first = [(values(each)[which], is_sidecar(each)) for each in spec.init_containers or () if each]
+        together = [values(each)[which] for each in spec.containers or () if each]
         return sum_requests(together, first, pod_level=pod_level, overhead=overhead)
 
     return total(0, own.requests, spec.overhead), total(1, own.limits, None)

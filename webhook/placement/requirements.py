@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.step_budget import spend
 from webhook.errors import quote
-from webhook.k8s.types.scheduling import Taint, Toleration
+from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -180,10 +180,6 @@ class Untainted(Requirement, frozen=True, gc=False):
     def clause(self) -> str:
         """The requirement as a clause."""
         return "the VM tolerates only some taints" if self.tolerations else "the VM tolerates no taints"
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Whether one of the tolerations covers a taint."""
-        return Tolerated(self.tolerations).covers(taint)
 
     def _unmet(self, node: Node) -> Iterable[str]:
         tolerated = Tolerated(self.tolerations)

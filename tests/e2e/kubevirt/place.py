@@ -183,7 +183,7 @@ def differences(place: Place, name: str) -> list[str]:
         return _plain(place.admin.get(REVISIONS, name, namespace))
 
     configuration = ClusterConfig.of_kubevirt(msgspec.convert(_plain(kubevirt), KubeVirtView))
-    return [one.path for one in fidelity.differences(_plain(vm), _plain(vmi), get, configuration)]
+    return [*fidelity.differences(_plain(vm), _plain(vmi), get, configuration)]
 
 
 def _plain(found: Mapping[str, Any]) -> Any:

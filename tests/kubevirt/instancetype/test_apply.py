@@ -43,8 +43,8 @@ def test_conflicts_in_kubevirts_order(template: dict[str, Any], paths: list[str]
 def test_sentences_and_an_overcommit_of_one_percent() -> None:
     _, conflicts = applied({"schedulerName": "s", "domain": {"cpu": {"cores": 1}}}, WANTED)
     paths = "spec.template.spec.schedulerName, spec.template.spec.domain.cpu.cores"
-    assert str(Conflicts(conflicts)) == f"VM field(s) {paths} conflicts with selected instance type"
-    assert Conflicts(conflicts).in_vmi().what == f"VMI conflicts with instancetype spec in fields: [{paths}]"
+    sentence = f"VM field(s) {paths} conflicts with selected instance type"
+    assert str(Conflicts(conflict.field for conflict in conflicts)) == sentence
     assert as_json(conflicts[0]) == {
         "reason": "FieldValueInvalid",
         "message": "VM field(s) spec.template.spec.schedulerName conflicts with selected instance type",

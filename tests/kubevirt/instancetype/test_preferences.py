@@ -9,7 +9,7 @@ import pytest
 from tests.kubevirt.samples import applied
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.preferences import check, check_divisible, divide
-from webhook.kubevirt.rejection import Crash
+from webhook.kubevirt.rejection import Cause, Crash
 
 
 def preferring(name: str | None, across: str | None = None, ratio: int | None = None, old: int = 0) -> dict[str, Any]:
@@ -71,8 +71,11 @@ def test_a_preferred_grace_period_of_zero_is_one() -> None:
 def required(cpu: Json | None, guest: int = 9, **preference: Any) -> tuple[str, str]:
     """The sentence and the field of an unmet requirement of vCPUs."""
     spec = {"domain": {} if cpu is None else {"cpu": cpu}}
-    cause = check(None, {"cpu": preference, "requirements": {"cpu": {"guest": guest}}}, spec)
-    return (cause.what.removeprefix("failure checking preference requirements: "), cause.field) if cause else ("", "")
+    try:
+        check(None, {"cpu": preference, "requirements": {"cpu": {"guest": guest}}}, spec)
+    except Cause as cause:
+        return cause.what.removeprefix("failure checking preference requirements: "), cause.field
+    return "", ""
 
 
 CPU = {"sockets": 2, "cores": 2, "threads": 2}

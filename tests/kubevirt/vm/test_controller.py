@@ -13,7 +13,6 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import Conflicts, Crash, Rejection
-from webhook.kubevirt.vm.controller import Built
 
 BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
 OBJECTS = [instancetype(annotations={"i": "1"}), preference(preferredSubdomain="x")]
@@ -23,7 +22,7 @@ def built_vmi(given: Json, *objects: Json) -> Json:
     return build_vmi(given, among(objects))
 
 
-def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Json, Store, Built]:
+def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Json, Store, Json]:
     return run_round(given, among([*OBJECTS, *objects]), ClusterConfig.of(configuration))
 
 
@@ -89,7 +88,7 @@ def test_capturing() -> None:
     }
     # As upstream, the instancetype's annotations leak into the VM in memory.
     assert result["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
-    assert built.to_json()["spec"]["subdomain"] == "x"
+    assert built["spec"]["subdomain"] == "x"
     # A policy that there is not captures nothing.
     assert synced(vm(**BOTH), **expanding("some"))[1].created == []
 

@@ -15,7 +15,6 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get, Rejection
-from webhook.kubevirt.vm.controller import Round
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
 
 CAPTURED = [
@@ -40,8 +39,7 @@ def running(template: Json | None = None, **spec: Any) -> Json:
 
 def started(given: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VMI that KubeVirt has made of a VM."""
-    built = Round(given, among(CAPTURED), configuration).build()
-    return plain.create(built.to_json(), configuration, str)
+    return plain.create(plain.build_vmi(given, among(CAPTURED), configuration), configuration, str)
 
 
 PRESET = {"virtualmachinepreset.kubevirt.io/p": "v1"}
@@ -54,7 +52,7 @@ def _among(named: dict[str, Json]) -> Get:
 
 
 def paths(given: Json, found: Json, configuration: ClusterConfig = DEFAULTS) -> list[str]:
-    return [one.path for one in differences(given, found, among(CAPTURED), configuration)]
+    return [*differences(given, found, among(CAPTURED), configuration)]
 
 
 def test_what_kubevirt_has_made_does_not_differ() -> None:
@@ -67,7 +65,7 @@ def test_what_kubevirt_has_made_does_not_differ() -> None:
         named = {stored["metadata"]["name"]: stored for stored in answer.get("controllerRevisions") or ()}
         before = copy.deepcopy((given, found, named))
 
-        assert differences(given, found, _among(named), case.configuration) == ()
+        assert differences(given, found, _among(named), case.configuration) == {}
 
         assert set(revisions(given)) <= named.keys()
         assert (given, found, named) == before
@@ -107,9 +105,7 @@ def test_what_was_captured_is_looked_up_and_what_was_not_is_incomparable() -> No
 def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) -> None:
     found = started(running())
     change(found["spec"])
-    (difference,) = differences(running(), found, among(CAPTURED), DEFAULTS)
-    assert (difference.path, difference.origin) == (path, origin)
-    assert "SECRET" not in repr(difference)
+    assert differences(running(), found, among(CAPTURED), DEFAULTS) == {path: origin}
 
 
 def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
@@ -204,7 +200,7 @@ def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str,
     captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
     machine = running()
     then = config_of(started)
-    vmi = plain.create(Round(machine, among(panicking), then).build().to_json(), then, str)
+    vmi = plain.create(plain.build_vmi(machine, among(panicking), then), then, str)
     vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
     found = differences(machine, vmi, among(panicking), config_of(running_now))
     assert bool(found) is differs

@@ -58,6 +58,8 @@ def expression(operator: str, *values: str, key: str = "size") -> Json:
         (expression("DoesNotExist", key="other"), True),
         ({**LARGE, **expression("DoesNotExist")}, False),
         (expression("Gt", "1"), False),
+        (expression("NotIn"), False),
+        (expression("Exists", "large"), False),
         ({"matchExpressions": ["odd"]}, False),
         ({"matchExpressions": [{"key": "size", "operator": "In", "values": "large"}]}, False),
         ({"matchExpressions": [{"operator": "Exists"}]}, False),

@@ -43,7 +43,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME
+from webhook.placement.nodes import HOSTNAME, Tolerated
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Target, availability, details, no_node
@@ -207,7 +207,7 @@ class TestPlugins:
         scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
         known = self.world(msgspec.convert({"scheduling": scheduling}, target_pods.RuntimeClass), {"runtime": "kata"})
         assert "runtime=kata" in [str(label.expression) for label in asked(known, Label)]
-        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert Tolerated(asked(known, Untainted)[0].tolerations).covers(Taint("kata", "x", "NoSchedule"))
         assert target_of(known).gaps == ()
 
     def test_one_that_cannot_be_read_is_named(self) -> None:
@@ -218,8 +218,10 @@ class TestPlugins:
 
     def test_what_admission_plugins_tolerate_the_present_pod_shows(self) -> None:
         known = world(resourceful({}, tolerations=[{"key": "kata", "operator": "Exists"}, None]))
-        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
-        assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert Tolerated(asked(known, Untainted)[0].tolerations).covers(Taint("kata", "x", "NoSchedule"))
+        assert not Tolerated(asked(world(resourceful({})), Untainted)[0].tolerations).covers(
+            Taint("kata", "x", "NoSchedule")
+        )
 
     def test_a_namespace_chooses_nodes_where_the_present_pod_shows_it(self) -> None:
         place = Namespace(ObjectMeta(annotations={target_pods.NODE_SELECTOR_ANNOTATION: "pool=vms,other=x"}))

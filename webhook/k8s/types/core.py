@@ -51,7 +51,7 @@ class Container(ContainerRequests, frozen=True):
 
 
 class LocalObjectReference(View, frozen=True):
-    """An object in the namespace of a Pod, by name: its ConfigMap, or its pull secret."""
+    """An object in the namespace of another one, by name: the ConfigMap of a Pod, the ControllerRevision of a VM."""
 
     name: str | None = None
 

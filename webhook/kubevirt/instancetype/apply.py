@@ -19,10 +19,10 @@ from webhook.k8s.quantity import Computed
 from webhook.kubevirt import defaults
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, Origins, ignore
-from webhook.kubevirt.go_json.structs import Json, copy_json, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, copy_written, encode
 from webhook.kubevirt.instancetype import preferences
 from webhook.kubevirt.instancetype.find import MATCHERS
-from webhook.kubevirt.rejection import TEMPLATE_BASE, Conflict, Conflicts, Get
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Get
 from webhook.kubevirt.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
 from webhook.kubevirt.rules import NEWEST, Rules, read_vm
 
@@ -44,16 +44,15 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
     base: str,
     note: Note = ignore,
     rules: Rules = NEWEST,
-) -> list[Conflict]:
+) -> None:
     """Apply the specs of an instancetype and a preference to a VMI's spec and annotations, in KubeVirt's order.
 
     All of them are decoded; the latter two are changed. ``base`` is the path of ``spec`` in the object that the user
     knows, and ``note`` runs after each of the two, with the origin of what has changed.
 
-    Returns:
-        All conflicts in KubeVirt's order. If there are any, ``spec`` is half done and to be thrown away.
-
     Raises:
+        Conflicts: both sides set the same fields; ``spec`` is half done then, and to be thrown away. Of a VMI the text
+            is what virt-controller writes into the status of its VM.
         Crash: KubeVirt would crash.
     """
     conflicts: list[str] = []
@@ -63,10 +62,22 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
             if annotations.setdefault(key, value) != value:
                 conflicts.append(f"annotations.{key}")
         note(Origin.INSTANCETYPE)
-    if preference is not None and not conflicts:
+    if conflicts:
+        of_vmi = f"VMI conflicts with instancetype spec in fields: [{', '.join(conflicts)}]"
+        raise Conflicts(conflicts, of_vmi if base == VMI_BASE else "")
+    if preference is not None:
         preferences.apply(preference, spec, annotations, rules)
         note(Origin.PREFERENCE)
-    return [Conflict(path) for path in conflicts]
+
+
+def copy_machine(given: Json) -> Json:
+    """A VMI, or a VM's template, as it was written; the copy shares all but its annotations and its domain."""
+    metadata, spec = given["metadata"], given["spec"]
+    return {
+        **given,
+        "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
+        "spec": {**spec, "domain": copy_written(spec["domain"])},
+    }
 
 
 def _spec(instancetype: Json, preference: Json | None, spec: Json, rules: Rules) -> list[str]:
@@ -203,11 +214,7 @@ def resolve_matchers(
     note(Origin.KUBEVIRT)
     defaults.network_interface(spec, configuration)
     note(configuration.origin("network_interface"))
-    conflicts = apply_instancetype(
-        instancetype, preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules
-    )
-    if conflicts:
-        raise Conflicts(conflicts)
+    apply_instancetype(instancetype, preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules)
     defaults.spec_defaults(spec, configuration, note)
     for matcher in MATCHERS:
         expanded["spec"].pop(matcher.field, None)

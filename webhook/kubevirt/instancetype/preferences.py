@@ -90,16 +90,17 @@ def _reject_zero(wanted: VcpuSpread) -> None:
         raise Crash("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
 
 
-def check_divisible(guest: int, preference: Json | None) -> Cause | None:
-    """Why an instancetype's vCPUs cannot be spread as a preference wants, or None.
+def check_divisible(guest: int, preference: Json | None) -> None:
+    """Make sure that an instancetype's vCPUs can be spread as a preference wants.
 
     Only KubeVirt's admission of VMs checks this; virt-controller does not.
 
     Raises:
+        Cause: they cannot.
         Crash: the ratio is zero.
     """
     if preferred_topology(preference) != SPREAD:
-        return None
+        return
     wanted = preferred_spread(preference)
     across, ratio = wanted
     threads = "not divisible by the number of threads per core"
@@ -112,9 +113,8 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
         text = f"are {threads} {ratio}"
     elif across == SOCKETS_CORES and _indivisible(guest, wanted):
         text = f"are not divisible by the {ratios} {ratio} provided by the preference"
-    if not text:
-        return None
-    return Cause("FieldValueInvalid", f"{guest} vCPUs provided by the instance type {text}", GUEST_FIELD)
+    if text:
+        raise Cause("FieldValueInvalid", f"{guest} vCPUs provided by the instance type {text}", GUEST_FIELD)
 
 
 def _indivisible(guest: int, wanted: VcpuSpread) -> bool:
@@ -311,48 +311,46 @@ def _firmware(preferred: Json, domain: Json) -> None:
 _INSTANCETYPE: Final = "spec.instancetype"
 
 
-def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cause | None:
-    """The first requirement that is not met, in the order CPU, memory, architecture; None if all are.
+def check(instancetype: Json | None, preference: Json | None, spec: Json) -> None:
+    """Make sure that the requirements are met, in the order CPU, memory, architecture.
 
     The spec is the VM's template's, after both and KubeVirt's defaults were applied.
+
+    Raises:
+        Cause: the first one that is not.
     """
     required = (preference or {}).get("requirements", {})
-    failure = None
     if "cpu" in required:
-        failure = _cpu(required["cpu"]["guest"], instancetype, preference, spec["domain"])
-    if failure is None and "memory" in required:
-        failure = _memory(required["memory"]["guest"], instancetype, spec["domain"])
+        _check_cpu(required["cpu"]["guest"], instancetype, preference, spec["domain"])
+    if "memory" in required:
+        _check_memory(required["memory"]["guest"], instancetype, spec["domain"])
     wanted, actual = required.get("architecture"), spec.get("architecture", "")
-    if failure is None and wanted is not None and wanted != actual:
+    if wanted is not None and wanted != actual:
         text = f"preference requires architecture {wanted} but {actual} is being requested"
-        failure = text, [f"{TEMPLATE_BASE}.architecture"]
-    if failure is None:
-        return None
-    text, fields = failure
+        raise _unmet(text, f"{TEMPLATE_BASE}.architecture")
+
+
+def _unmet(text: str, *fields: str) -> Cause:
     return Cause("FieldValueNotFound", f"failure checking preference requirements: {text}", ", ".join(fields))
 
 
-def _cpu(
-    required: int, instancetype: Json | None, preference: Json | None, domain: Json
-) -> tuple[str, list[str]] | None:
+def _check_cpu(required: int, instancetype: Json | None, preference: Json | None, domain: Json) -> None:
     if instancetype is not None:
         provided = instancetype["cpu"]["guest"]
-        if provided >= required:
-            return None
-        text = f"insufficient CPU resources of {provided} vCPU provided by instance type, preference requires"
-        return f"{text} {required} vCPU", [_INSTANCETYPE]
+        if provided < required:
+            text = f"insufficient CPU resources of {provided} vCPU provided by instance type, preference requires"
+            raise _unmet(f"{text} {required} vCPU", _INSTANCETYPE)
+        return
     if "cpu" not in domain:
         text = f"no CPU resources provided by VirtualMachine, preference requires {required} vCPU"
-        return text, [f"{TEMPLATE_BASE}.domain.cpu"]
+        raise _unmet(text, f"{TEMPLATE_BASE}.domain.cpu")
     parts, name = _parts(preference)
-    if parts is None:
-        return None
     # uint32 in Go, which wraps around.
     provided = prod(domain["cpu"].get(part, 0) for part in parts) % 2**32 if parts else 0
-    if provided >= required:
-        return None
-    text = f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, preference requires"
-    return f"{text} {required} vCPU provided as {name}", [f"{TEMPLATE_BASE}.domain.cpu.{part}" for part in parts]
+    if parts is not None and provided < required:
+        text = f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, preference requires"
+        fields = (f"{TEMPLATE_BASE}.domain.cpu.{part}" for part in parts)
+        raise _unmet(f"{text} {required} vCPU provided as {name}", *fields)
 
 
 def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
@@ -368,12 +366,12 @@ def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
     return (wanted,), wanted
 
 
-def _memory(required: str, instancetype: Json | None, domain: Json) -> tuple[str, list[str]] | None:
+def _check_memory(required: str, instancetype: Json | None, domain: Json) -> None:
     provided, needed = (quantity.parse(text) for text in (domain.get("memory", {}).get("guest", "0"), required))
     if provided >= needed:
-        return None
+        return
     source, field = "VirtualMachine", f"{TEMPLATE_BASE}.domain.memory"
     if instancetype is not None:
         source, field = "instance type", _INSTANCETYPE
     text = f"insufficient Memory resources of {provided} provided by {source}, preference requires {needed}"
-    return text, [field]
+    raise _unmet(text, field)

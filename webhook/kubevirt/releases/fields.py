@@ -62,21 +62,14 @@ FIELDS: Final = tuple(
     ReleaseField(kind, path, *releases(since)) for (kind, since), paths in _PATHS.items() for path in paths.split()
 )
 
-# The kinds whose spec has the fields of another one, and where.
-HOLDERS: Final = {
-    VIRTUAL_MACHINE: ((VIRTUAL_MACHINE, ""), (MACHINE, "template.spec.")),
-    MACHINE: ((MACHINE, ""),),
-    INSTANCETYPE: ((INSTANCETYPE, ""),),
-    CLUSTER_INSTANCETYPE: ((INSTANCETYPE, ""),),
-    PREFERENCE: ((PREFERENCE, ""),),
-    CLUSTER_PREFERENCE: ((PREFERENCE, ""),),
-}
-
 
 def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
     """The fields of a kind that not every release knows, by their paths below ``spec``; none of a foreign kind."""
-    for holder, prefix in HOLDERS.get(kind, ()):
-        yield from ((f"{prefix}{field.path}", field) for field in FIELDS if field.kind == holder)
+    for field in FIELDS:
+        if field.kind == kind.replace("Cluster", ""):
+            yield field.path, field
+        elif (field.kind, kind) == (MACHINE, VIRTUAL_MACHINE):
+            yield f"template.spec.{field.path}", field
 
 
 def unknown_fields(version: Version, kind: str) -> frozenset[str]:

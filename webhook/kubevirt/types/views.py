@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.k8s.types.core import LocalObjectReference
 from webhook.k8s.types.meta import Object, OwnedMeta, Unstructured, View
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
 
@@ -76,16 +77,10 @@ class VmSpec(View, frozen=True):
     template: VmTemplate | None = None
 
 
-class RevisionRef(View, frozen=True):
-    """``status.instancetypeRef.controllerRevisionRef`` of a VirtualMachine."""
-
-    name: str | None = None
-
-
 class StatusRef(View, frozen=True):
     """``status.instancetypeRef`` of a VirtualMachine."""
 
-    controller_revision_ref: RevisionRef | None = None
+    controller_revision_ref: LocalObjectReference | None = None
 
 
 class VmStatus(View, frozen=True):

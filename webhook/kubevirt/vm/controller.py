@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -24,29 +23,10 @@ from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, P
 from webhook.kubevirt.instancetype.revisions import Store
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Conflicts, Crash, Get, NotFound, Rejection, get_required
 from webhook.kubevirt.releases.capabilities import STORES_MATCHERS_WITHOUT_KIND
-from webhook.kubevirt.rules import Rules, read_vm
+from webhook.kubevirt.rules import read_vm
 
 _UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 _FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A VMI that virt-controller creates.
-
-    Attributes:
-        vmi: decoded, for KubeVirt's own webhook to change (`webhook.kubevirt.webhooks`).
-        origins: the origin of each of its fields; empty where they are not traced.
-        rules: the rules of the release that creates it.
-    """
-
-    vmi: Json
-    origins: Origins
-    rules: Rules
-
-    def to_json(self) -> Json:
-        """The VMI as KubeVirt writes it, plain JSON."""
-        return encode(self.rules.vmi, self.vmi)
 
 
 def _copy_template(vm: Json) -> Json:
@@ -99,7 +79,7 @@ def _while(step: str) -> Iterator[None]:
     try:
         yield
     except Conflicts as conflicts:
-        raise Conflicts(conflicts.conflicts, f"error encountered while {step}: {conflicts.what}") from None
+        raise Conflicts(conflicts.paths, f"error encountered while {step}: {conflicts.what}") from None
     except Crash:
         raise
     except Rejection as rejection:
@@ -127,6 +107,7 @@ class Round:
     ) -> None:
         self._rules: Final = configuration.rules
         self._vm = read_vm(vm, self._rules)
+        self._namespace: Final = str(self._vm["metadata"].get("namespace", ""))
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
@@ -158,8 +139,12 @@ class Round:
                 self._upgrade()
         return encode(self._rules.vm, self._vm)
 
-    def build(self, *, traced: bool = True) -> Built:
+    def build(self, *, traced: bool = True) -> tuple[Json, Origins]:
         """The VMI that the controller then creates; after `sync`.
+
+        Returns:
+            the VMI, decoded, for KubeVirt's own webhook to change (`webhook.kubevirt.webhooks`), and the origin of each
+            of its fields; none where they are not ``traced``.
 
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
@@ -187,15 +172,9 @@ class Round:
                     name = vm["spec"][matcher.field].get("name", "")
                     annotations[matcher.name_annotation(matcher.kind(vm))] = name
         origins.note(Origin.KUBEVIRT)
-        conflicts = apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, origins.note, rules)
-        if conflicts:
-            raise Conflicts(conflicts).in_vmi()
+        apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, origins.note, rules)
         origins.inherit(self._origins, "spec.template.")
-        return Built(vmi, origins, rules)
-
-    @property
-    def _namespace(self) -> str:
-        return str(self._vm["metadata"].get("namespace", ""))
+        return vmi, origins
 
     def _expand(self, specs: Sequence[Json | None], captured: Sequence[str]) -> None:
         with _while("expanding into VirtualMachine"):
@@ -264,7 +243,11 @@ class Round:
             raise Rejection(f"got unexpected kind in {matcher.title}: ")
         live = matcher.live(self._vm, self.store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
-            self._check(live["spec"])
+            template = self._vm["spec"]["template"]
+            # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
+            spec, annotations = copy_json(template["spec"]), template["metadata"].setdefault("annotations", {})
+            note = self._origins.note
+            apply_instancetype(live["spec"], None, spec, annotations, TEMPLATE_BASE, note, self._rules)
         made = revisions.capture(self._vm, live, self._rules)
         name: str = made["metadata"]["name"]
         stored = self.store.get("ControllerRevision", self._namespace, name)
@@ -273,14 +256,3 @@ class Round:
         elif not revisions.holds(stored, made, self._rules):
             raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
         return name
-
-    def _check(self, instancetype: Json) -> None:
-        template = self._vm["spec"]["template"]
-        # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
-        annotations = template["metadata"].setdefault("annotations", {})
-        conflicts = apply_instancetype(
-            instancetype, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE, rules=self._rules
-        )
-        self._origins.note(Origin.INSTANCETYPE)
-        if conflicts:
-            raise Conflicts(conflicts)

@@ -104,8 +104,8 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
     with _denying(Stage.CONTROLLER):
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
-        built = whole.build()
-    stored, by_path = _store(built.vmi, built.origins, configuration, new_uuid)
+        vmi, built_from = whole.build()
+    stored, by_path = _store(vmi, built_from, configuration, new_uuid)
     return Created(stored, by_path, named)
 
 

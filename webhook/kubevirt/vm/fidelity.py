@@ -8,20 +8,20 @@ updates of CPUs, memory, node selector and affinity, plugged interfaces, moved v
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from webhook import names
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.go_json.origins import Origin, Origins, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Get, Rejection
 from webhook.kubevirt.releases.capabilities import KNOWN
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import read_vm, rules_of
-from webhook.kubevirt.vm.controller import Built, Round
+from webhook.kubevirt.vm.controller import Round
 
 _GENERATION: Final = "kubevirt.io/vm-generation"
 _PRESET: Final = "virtualmachinepreset.kubevirt.io/"
@@ -30,19 +30,6 @@ _ABSENT: Final = object()
 
 class Incomparable(Exception):  # noqa: N818 - a state of affairs
     """A VM and its VMI say nothing about each other; the text is the cause, a clause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One field in which a VMI differs from what its VM makes of it.
-
-    Attributes:
-        path: the path of a leaf, for example ``spec.domain.devices.disks[0].disk.bus``; never its value.
-        origin: the origin that should have set it; None where no origin should have.
-    """
-
-    path: str
-    origin: Origin | None
 
 
 def revisions(vm: Any) -> list[str]:
@@ -65,14 +52,15 @@ def revisions(vm: Any) -> list[str]:
     return named
 
 
-def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
+def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, Origin | None]:
     """Where a VMI differs from what its VM makes of it.
 
     Both are plain JSON. The VMI is read before the VM, so that a change between the two shows in the VM's generation.
 
     Returns:
-        By path, sorted; none for leaves that the cluster's settings decide, which may have been others at the time, and
-        none where the VMI is what an older release of KubeVirt makes of the VM.
+        By the paths of leaves, for example ``spec.domain.devices.disks[0].disk.bus``, sorted, the origin that should
+        have set each; None where no origin should have. Without leaves that the cluster's settings decide, which may
+        have been others at the time, and empty where the VMI is what an older release of KubeVirt makes of the VM.
 
     Raises:
         Incomparable: the VM has changed since, the VMI is not its, or others have a hand in it.
@@ -85,37 +73,37 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
     for version in (each for each in reversed(KNOWN) if differing and each.line < running.line):
         with suppress(Rejection):
             if not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release_of(version)))):
-                return ()
+                return {}
     return differing
 
 
-def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
+def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, Origin | None]:
     shape = configuration.rules.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
     machine = read_vm(vm, configuration.rules)
     _check(machine["metadata"], read["metadata"])
     _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
     # Both as KubeVirt writes them.
-    built = _build(vm, get, configuration, traced=False)
+    built, _ = _build(vm, get, configuration, traced=False)
     # What was computed loses its format when it is sent.
-    expected, actual = encode(shape, built.to_json())["spec"], encode(shape, read)["spec"]
+    expected, actual = encode(shape, encode(shape, built))["spec"], encode(shape, read)["spec"]
     _leave_out(expected, actual, read["metadata"].get("annotations", {}))
     if expected == actual:
-        return ()
-    traced = _build(vm, get, configuration, traced=True)
-    origins = traced.origins.by_path(traced.to_json())
+        return {}
+    built, origins = _build(vm, get, configuration, traced=True)
+    by_path = origins.by_path(encode(shape, built))
     wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
     paths = wanted.keys() | there.keys()
     differing = sorted(path for path in paths if wanted.get(path, _ABSENT) != there.get(path, _ABSENT))
-    found = (Difference(path, origins.get(path) if path in wanted else None) for path in differing)
-    return tuple(each for each in found if each.origin is not Origin.CLUSTER)
+    found = {path: by_path.get(path) if path in wanted else None for path in differing}
+    return {path: origin for path, origin in found.items() if origin is not Origin.CLUSTER}
 
 
-def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
-    """The VMI as it is stored, after KubeVirt's own webhook."""
-    built = Round(vm, get, configuration).build(traced=traced)
-    webhooks.mutate_vmi(built.vmi, configuration, str, built.origins.note)
-    return built
+def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
+    """The VMI as it is stored, after KubeVirt's own webhook, decoded, and the origins of its fields."""
+    vmi, origins = Round(vm, get, configuration).build(traced=traced)
+    webhooks.mutate_vmi(vmi, configuration, str, origins.note)
+    return vmi, origins
 
 
 def _check(vm: Json, vmi: Json) -> None:

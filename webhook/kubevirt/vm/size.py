@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-_AMOUNTS: Final = ("cpu", "memory")
-# The members of a ``spec.domain`` in which a size stands.
-_SIZES: Final = ("cpu", "memory", "resources")
+import msgspec
+
+from webhook.k8s.json_tree import member
+from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, LabelSelector
+
+# What says a size, by paths below a VMI's ``spec.domain``, and of that what says how much memory the guest gets.
+_CPU: Final = ("cpu.sockets", "cpu.cores", "cpu.threads", "cpu.model")
+_AMOUNTS: Final = tuple(f"resources.{kind}.{name}" for kind in ("requests", "limits") for name in ("cpu", "memory"))
+_GUEST: Final = ("memory.guest", "memory.hugepages")
+_MEMORY: Final = (*_GUEST, "resources.requests.memory", "resources.limits.memory")
 
 
 def size_field(domain: Any) -> str | None:
@@ -22,33 +29,20 @@ def size_field(domain: Any) -> str | None:
     nothing (they are what Go's types take for absent), but any amount does, even 0. The domain may be any JSON.
     """
     # Most of those that are asked about say nothing at all.
-    if not isinstance(domain, dict) or not any(map(domain.get, _SIZES)):
+    if not isinstance(domain, dict) or not (domain.get("cpu") or domain.get("memory") or domain.get("resources")):
         return None
-    cpu, memory, resources = (_member(domain, name) for name in ("cpu", "memory", "resources"))
-    for name in ("sockets", "cores", "threads", "model"):
-        if cpu.get(name):
-            return f"cpu.{name}"
-    for kind in ("requests", "limits"):
-        for name in _AMOUNTS:
-            if _member(resources, kind).get(name) is not None:
-                return f"resources.{kind}.{name}"
-    for name in ("guest", "hugepages"):
-        if memory.get(name) is not None:
-            return f"memory.{name}"
+    for path in _CPU:
+        if member(domain, path):
+            return path
+    for path in (*_AMOUNTS, *_GUEST):
+        if member(domain, path) is not None:
+            return path
     return None
 
 
 def has_memory(domain: Any) -> bool:
     """Whether a VMI's ``spec.domain``, any JSON, says how much memory the guest gets; KubeVirt starts none without."""
-    memory, resources = _member(domain, "memory"), _member(domain, "resources")
-    if any(memory.get(name) is not None for name in ("guest", "hugepages")):
-        return True
-    return any(_member(resources, kind).get("memory") is not None for kind in ("requests", "limits"))
-
-
-def _member(value: Any, name: str) -> dict[str, Any]:
-    member = value.get(name) if isinstance(value, dict) else None
-    return member if isinstance(member, dict) else {}
+    return any(member(domain, path) is not None for path in _MEMORY)
 
 
 _EXCLUDED: Final = "virtualmachineinstancepresets.admission.kubevirt.io/exclude"
@@ -59,38 +53,27 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
 
     The presets are those of the VMI's namespace, the metadata the VMI's, or its VM's template's; both may be any JSON.
     """
-    if _member(metadata, "annotations").get(_EXCLUDED) == "true":
+    annotations, labels = member(metadata, "annotations"), member(metadata, "labels")
+    if isinstance(annotations, dict) and annotations.get(_EXCLUDED) == "true":
         return None
-    labels = _member(metadata, "labels")
     for preset in presets:
-        spec = _member(preset, "spec")
-        field = size_field(spec.get("domain"))
-        if field and _selects(spec.get("selector"), labels):
-            return str(_member(preset, "metadata").get("name", "")), field
+        field = size_field(member(preset, "spec.domain"))
+        if field and _selects(member(preset, "spec.selector"), labels if isinstance(labels, dict) else {}):
+            return str(member(preset, "metadata.name") or ""), field
     return None
 
 
+# Whether a requirement has values, by its operator; Kubernetes reads no other.
+_HAS_VALUES: Final = {IN: True, NOT_IN: True, EXISTS: False, DOES_NOT_EXIST: False}
+
+
 def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
-    """Whether a label selector, all of whose requirements must hold, matches; an empty one does."""
-    if not isinstance(selector, dict):
+    """Whether a label selector, all of whose requirements must hold, matches; none that Kubernetes cannot read does."""
+    try:
+        expressions = msgspec.convert(selector, LabelSelector).expressions()
+    except msgspec.ValidationError:
         return False
-    equal = all(labels.get(key) == value for key, value in _member(selector, "matchLabels").items())
-    expressions = selector.get("matchExpressions") or ()
-    return (
-        equal
-        and isinstance(expressions, list | tuple)
-        and all(_holds(expression, labels) for expression in expressions)
-    )
-
-
-def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
-    """Whether one requirement holds; one that Kubernetes cannot read never does."""
-    if not isinstance(expression, dict):
-        return False
-    key, operator, values = expression.get("key"), expression.get("operator"), expression.get("values")
-    if not isinstance(key, str) or not isinstance(values or [], list):
-        return False
-    is_listed = key in labels and labels[key] in (values or [])
-    return {"In": is_listed, "NotIn": not is_listed, "Exists": key in labels, "DoesNotExist": key not in labels}.get(
-        str(operator), False
+    return all(
+        _HAS_VALUES.get(each.operator) is bool(each.values) and each.accepts(labels.get(each.key))
+        for each in expressions
     )

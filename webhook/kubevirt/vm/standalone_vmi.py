@@ -16,9 +16,9 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import preferences
-from webhook.kubevirt.instancetype.apply import apply_instancetype
+from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_machine
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
-from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause, Conflicts
+from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     structs.check_size(vmi)
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     before = structs.share(shape, vmi)
-    changed = _copy(before)
+    # No step changes anything else.
+    changed = copy_machine(before)
     specs: dict[Matcher, Json] = {}
     for matcher in MATCHERS:
         if matcher in objects:
@@ -57,9 +58,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     instancetype, preference = map(specs.get, MATCHERS)
     spec, annotations = changed["spec"], changed["metadata"]["annotations"]
     if instancetype is not None:
-        cause = preferences.check_divisible(instancetype["cpu"]["guest"], preference)
-        if cause is not None:
-            raise cause
+        preferences.check_divisible(instancetype["cpu"]["guest"], preference)
         # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
         # depends on that.
         memory = instancetype["memory"]
@@ -70,24 +69,13 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     defaults.network_interface(spec, configuration)
     for matcher, (reference, _) in objects.items():
         annotations[matcher.name_annotation(reference.kind)] = reference.name
-    conflicts = apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, rules=rules)
-    if conflicts:
-        raise Conflicts(conflicts).in_vmi()
+    apply_instancetype(instancetype, preference, spec, annotations, VMI_BASE, rules=rules)
     if "requirements" in (preference or {}):
-        cause = preferences.check(instancetype, preference, defaults.size_defaults(spec, configuration))
-        if cause is not None:
-            raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))
+        try:
+            preferences.check(instancetype, preference, defaults.size_defaults(spec, configuration))
+        except Cause as cause:
+            raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE)) from None
     # Only the annotations and the spec can be others than before.
     parts = {name: cast("structs.Struct", shape.fields[name]) for name in ("metadata", "spec")}
     written = {name: structs.share_changes(part, changed[name], before[name], name) for name, part in parts.items()}
     return Filled(before, {**before, **written})
-
-
-def _copy(vmi: Json) -> Json:
-    """A VMI that shares with the given one what no step changes: all but its annotations and its domain."""
-    metadata, spec = vmi["metadata"], vmi["spec"]
-    return {
-        **vmi,
-        "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
-        "spec": {**spec, "domain": structs.copy_written(spec["domain"])},
-    }

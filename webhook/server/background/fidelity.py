@@ -156,7 +156,7 @@ class FidelityCheck:
         if not differences:
             return "same"
         self.differing += len(differences)
-        fields = [DifferingField(each.path, each.origin.value if each.origin else None) for each in differences]
+        fields = [DifferingField(path, origin and origin.value) for path, origin in differences.items()]
         about, when = AuditedObject("VirtualMachine", namespace, name), timestamp(self.clock.wall())
         record = FidelityRecord(SCHEMA, when, vmi.meta.uid or "", about, fields[:_FIELDS_SHOWN], len(fields))
         self.audit(record)
