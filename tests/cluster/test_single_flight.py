@@ -13,7 +13,7 @@ from tests.cluster.fake_apiserver import status, why
 from tests.cluster.live_case import LiveCase
 from tests.cluster.test_live import TYPE, TYPE_PATH
 from tests.golden_files import Golden
-from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, RecentAnswers
+from webhook.cluster.live import SHARED_BYTES, SHARED_SECONDS, RecentAnswers
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, NamespaceKey, ObjectKey
 from webhook.k8s.resources import NAMESPACES
