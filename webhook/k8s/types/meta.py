@@ -107,9 +107,13 @@ class Unstructured(Object, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """The object as plain JSON, not to be changed; its ``metadata`` has the fields of the view alone."""
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
+
+    def _plain_metadata(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.meta)
+        return plain
 
 
 class StoredMeta(ObjectMeta, frozen=True):
