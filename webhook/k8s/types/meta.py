@@ -107,13 +107,12 @@ class Unstructured(Object, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """The object as plain JSON, not to be changed; its ``metadata`` has the fields of the view alone."""
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
+        # Where a view has the record of who wrote which field, it is not decoded, and no rule reads it.
+        metadata: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
+        metadata.pop("managedFields", None)
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
-
-    def _plain_metadata(self) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(self.meta)
-        return plain
 
 
 class StoredMeta(ObjectMeta, frozen=True):
