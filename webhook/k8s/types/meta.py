@@ -82,7 +82,7 @@ class OwnedMeta(ObjectMeta, frozen=True):
 
 
 class Object(View, frozen=True):
-    """What every object has; a view of a kind adds its own ``spec``."""
+    """What every object has, where nothing else is read of it; a view of a kind adds its own ``spec``."""
 
     metadata: ObjectMeta | None = None
 
@@ -141,10 +141,6 @@ class Lease(Object, frozen=True):
 
     metadata: StoredMeta | None = None
     spec: LeaseSpec | None = None
-
-
-class PartialObjectMetadata(Object, frozen=True):
-    """An object of which only the metadata is read."""
 
 
 # What admission denies, another account may not do either: quotas, LimitRanges, policies and webhooks.
