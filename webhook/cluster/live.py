@@ -56,27 +56,19 @@ SHARED_SECONDS: Final = 1.0
 SHARED_BYTES: Final = 1024 * 1024
 
 
-class RecentAnswers:
-    """Answers to GETs of a moment ago, with the time at which each came, on a monotonic clock."""
+class RecentAnswers(LruCache[ObjectName, tuple[float, bytes]]):
+    """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock."""
 
     def __init__(self) -> None:
-        self._answers: Final = LruCache[ObjectName, tuple[float, bytes]](SHARED_BYTES, lambda answer: len(answer[1]))
+        super().__init__(SHARED_BYTES, lambda answer: len(answer[1]))
 
-    def get(self, name: ObjectName, now: float) -> bytes | None:
+    def shared(self, name: ObjectName, now: float) -> bytes | None:
         """The answer; None where there is none that is young enough."""
-        answer = self._answers.get(name)
+        answer = self.get(name)
         if answer and now - answer[0] >= SHARED_SECONDS:
-            self._answers.drop(name)
+            self.drop(name)
             return None
         return answer[1] if answer else None
-
-    def put(self, name: ObjectName, body: bytes, now: float) -> None:
-        """Keep an answer for a moment."""
-        self._answers.put(name, (now, body))
-
-    def clear(self) -> None:
-        """Keep nothing."""
-        self._answers.clear()
 
 
 # Lists that are read at the same time: each may have a page of several MiB in memory.
@@ -116,7 +108,7 @@ class SingleFlight:
         """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
         if key.fresh or key.resource.kind != REVISIONS.kind:
             return NOT_READ
-        body = self.recent.get((key.namespace, key.name), self._clock.now())
+        body = self.recent.shared((key.namespace, key.name), self._clock.now())
         return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
@@ -180,7 +172,7 @@ class SingleFlight:
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
-            self.recent.put((key.namespace, key.name), body, self._clock.now())
+            self.recent.put((key.namespace, key.name), (self._clock.now(), body))
         return decode(body, resource.view, resource.kind)
 
 
@@ -469,7 +461,7 @@ class LiveCluster(Cluster):
             # One that the store lacks may have been created a moment ago.
             namespace = self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
-        body = self._read_namespaces.get(("", key.name), now)
+        body = self._read_namespaces.shared(("", key.name), now)
         return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
 
     def has_namespace(self, name: str) -> bool:
@@ -522,7 +514,7 @@ class LiveCluster(Cluster):
             self._absent.append(now)
         elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
             kept = _reduce_namespace(answer) or answer
-            self._read_namespaces.put(("", key.name), msgspec.json.encode(kept), now)
+            self._read_namespaces.put(("", key.name), (now, msgspec.json.encode(kept)))
         return answer
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
