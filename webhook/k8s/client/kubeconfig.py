@@ -252,10 +252,9 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], file: str) -> tuple[ssl.
 
 
 def _id_token(provider: Any, file: str) -> str:
-    """The ID token of an OpenID Connect provider.
+    """The ID token of an OpenID Connect provider, which is not refreshed.
 
-    The library would refresh it, too: without verifying the provider's certificate, and without storing the refresh
-    token that replaces the used one, which ends the user's session in kubectl.
+    The user's session in kubectl would end, since the refresh token that replaces the used one is not stored.
     """
     fields = provider if isinstance(provider, dict) else {}
     if fields.get("name") != "oidc":
