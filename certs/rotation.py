@@ -58,15 +58,7 @@ SPREAD_SECONDS: Final = 10.0
 
 
 class NotNow(Exception):  # noqa: N818 - a state of affairs
-    """The API server did not execute a request.
-
-    Args:
-        why: a clause about the request and the answer.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
+    """The API server did not execute a request; the message is a clause about the request and the answer."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +383,7 @@ class Rotation:
                     self.log.info(RotationEvent.BUNDLES_WRITTEN, configuration=name, entries=sorted(entries))
             except NotNow as error:
                 # A failed write must not prevent those of the other configurations.
-                failures.append(error.why)
+                failures.append(str(error))
             else:
                 changed = True
         if failures:

@@ -13,7 +13,7 @@ from tests.cluster.fake_apiserver import status, why
 from tests.cluster.live_case import LiveCase
 from tests.cluster.test_live import TYPE, TYPE_PATH
 from tests.golden_files import Golden
-from webhook.cluster.single_flight import SHARED_BYTES, SHARED_SECONDS, RecentAnswers
+from webhook.cluster.live import SHARED_BYTES, SHARED_SECONDS, RecentAnswers
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, NamespaceKey, ObjectKey
 from webhook.k8s.resources import NAMESPACES
@@ -142,16 +142,16 @@ A, B, C = (("demo", name) for name in "abc")
 
 def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
     recent = RecentAnswers()
-    recent.put(A, b"one", 10.0)
-    assert [recent.get(A, 10.9), recent.get(B, 10.9)] == [b"one", None]
-    recent.put(A, b"two", 10.5)
-    assert (recent.get(A, 11.2), [recent.get(A, 11.5), recent.get(A, 11.4)]) == (b"two", [None, None])
+    recent.put(A, (10.0, b"one"))
+    assert [recent.shared(A, 10.9), recent.shared(B, 10.9)] == [b"one", None]
+    recent.put(A, (10.5, b"two"))
+    assert (recent.shared(A, 11.2), [recent.shared(A, 11.5), recent.shared(A, 11.4)]) == (b"two", [None, None])
 
 
 def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
     recent = RecentAnswers()
     for name in (A, B, C):
-        recent.put(name, b"x" * (SHARED_BYTES // 5 * 2), 10.0)
-    assert [recent.get(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
-    recent.put(A, b"x" * (SHARED_BYTES + 1), 10.0)
-    assert [recent.get(name, 10.0) for name in (A, B, C)] == [None] * 3
+        recent.put(name, (10.0, b"x" * (SHARED_BYTES // 5 * 2)))
+    assert [recent.shared(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
+    recent.put(A, (10.0, b"x" * (SHARED_BYTES + 1)))
+    assert [recent.shared(name, 10.0) for name in (A, B, C)] == [None] * 3

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from webhook.images import objects
-from webhook.images.objects import ScoredPod, decode_arguments, images_of, references_of
+from webhook.images.objects import ScoredPod, decode_arguments, images_of
 from webhook.k8s.types.core import Node
 
 REGISTRIES = {"quay.io", "docker.io"}
@@ -41,7 +41,7 @@ def test_images_are_known_by_their_digests() -> None:
         ["<none>@<none>", "<none>:<none>"],
         addresses=[{"type": "InternalIP", "address": "10.0.0.1"}, {}],
     )
-    kept = images_of(found, list(references_of(found, REGISTRIES)))
+    kept = images_of(found, REGISTRIES)
     assert [reference.digest for reference in kept.references] == [digest(1), digest(2)]
     assert (kept.platform, kept.addresses, kept.is_cut) == ("linux/arm64", ("10.0.0.1", "203.0.113.0/24"), False)
 
@@ -50,21 +50,21 @@ def test_images_are_known_by_their_digests() -> None:
     ("images", "is_cut"), [(FULL, True), (FULL[1:], False), ([*FULL, ["quay.io/one-more:1"]], False)]
 )
 def test_a_node_that_lists_fifty_images_probably_has_more(images: list[list[str]], is_cut: bool) -> None:
-    assert images_of(node(*images), []).is_cut is is_cut
+    assert images_of(node(*images), ()).is_cut is is_cut
 
 
 def test_the_annotation_of_a_runtime_adds_images_within_bounds() -> None:
     found = node(*FULL, annotation=f"quay.io/disk@{digest(7)}\nquay.io/disk@{digest(8)} junk")
-    references = list(references_of(found, REGISTRIES))
-    assert [reference.digest for reference in references] == [digest(7), digest(8)]
-    assert not images_of(found, references).is_cut
+    kept = images_of(found, REGISTRIES)
+    assert [reference.digest for reference in kept.references] == [digest(7), digest(8)]
+    assert not kept.is_cut
     found = node(*([f"quay.io/disk@{digest(number)}"] for number in range(objects.MAX_NODE_IMAGES * 2)))
-    assert len(list(references_of(found, REGISTRIES))) == objects.MAX_NODE_IMAGES
+    assert len(images_of(found, REGISTRIES).references) == objects.MAX_NODE_IMAGES
 
 
 def test_a_node_may_have_no_status() -> None:
     bare = msgspec.json.decode(b'{"metadata": {"name": "a"}}', type=Node)
-    assert images_of(bare, list(references_of(bare, REGISTRIES))).platform == "linux/amd64"
+    assert images_of(bare, REGISTRIES).platform == "linux/amd64"
 
 
 LAUNCHER = "quay.io/kubevirt/virt-launcher:v1.9.0"

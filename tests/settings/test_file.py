@@ -266,7 +266,6 @@ class RunningFileWatcher:
             on_rejected=self.refused.append,
             on_reloaded=lambda old, new: self.reloaded.append((old, new)),
             on_restart_needed=self.restart.append,
-            interval=0,
         )
 
     async def settle(self, text: str | None = None) -> None:
@@ -417,7 +416,10 @@ class TestFollowing:
             await quiet.poll()
         assert quiet.current.digest == hashlib.sha256(b"server: {listen: 'a:1'}").hexdigest()
 
-    async def test_watch_polls_until_cancelled(self, watcher: RunningFileWatcher) -> None:
+    async def test_watch_polls_until_cancelled(
+        self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(file, "POLL_SECONDS", 0)
         task = asyncio.create_task(watcher.file.watch())
         watcher.path.write_text(GOOD)
         while not watcher.reloaded:

@@ -6,16 +6,21 @@ of it in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when
 store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all
 reviews share that ask meanwhile or in the next second. Nodes, and the pods that wait for a scheduler, are for hints:
 they come from their stores however old these are.
+
+Each request is sent once, and what was read a moment ago is kept: the reviews of one request of a user come several in
+a row. The data of a ControllerRevision cannot change, but it may be deleted and created again under its name, and its
+labels may change. So answers are shared for a second only, and a caller that must not be deceived reads a fresh one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -24,27 +29,153 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
-from webhook.cluster.single_flight import RecentAnswers, SingleFlight
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
-from webhook.k8s.client.api import Transport, decode
+from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import CURRENT_SECONDS, Reflector
+from webhook.k8s.client.list_pages import fetch_list
+from webhook.k8s.client.reflector import CURRENT_SECONDS, ObjectName, Reflector
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Namespace, Object, ObjectMeta
 from webhook.kubevirt.config import InstallReader, find_in_use
 from webhook.kubevirt.releases.fields import Definitions
-from webhook.kubevirt.resources import KUBEVIRTS, VMIS
+from webhook.kubevirt.resources import KUBEVIRTS, REVISIONS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
+from webhook.lru import LruCache
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
 
 T = TypeVar("T")
 
-# Of one GET, however long the reviews wait.
+# Of one request, however long the reviews wait.
 GET_SECONDS: Final = 5.0
+# From the first review of a request to its last; the API server waits 3 s for each at most.
+SHARED_SECONDS: Final = 1.0
+SHARED_BYTES: Final = 1024 * 1024
+
+
+class RecentAnswers(LruCache[ObjectName, tuple[float, bytes]]):
+    """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock."""
+
+    def __init__(self) -> None:
+        super().__init__(SHARED_BYTES, lambda answer: len(answer[1]))
+
+    def shared(self, name: ObjectName, now: float) -> bytes | None:
+        """The answer; None where there is none that is young enough."""
+        answer = self.get(name)
+        if answer and now - answer[0] >= SHARED_SECONDS:
+            self.drop(name)
+            return None
+        return answer[1] if answer else None
+
+
+# Lists that are read at the same time: each may have a page of several MiB in memory.
+_LISTS: Final = 4
+
+
+class _InFlightGet(NamedTuple):
+    started: int
+    task: asyncio.Task[Any]
+
+
+class SingleFlight:
+    """Sends each request once, however many reviews wait for its answer.
+
+    Args:
+        transport: the connection to the API server.
+        clock: the source of monotonic time.
+
+    Attributes:
+        recent: the ControllerRevisions that were read a moment ago.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._transport: Final = transport
+        self._clock: Final = clock
+        self.recent: Final = RecentAnswers()
+        self._flights: Final[dict[Hashable, _InFlightGet]] = {}
+        self._order: Final = itertools.count()  # of arrivals and starts of requests
+        self._listing: Final = asyncio.Semaphore(_LISTS)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The requests that are on their way."""
+        return [flight.task for flight in self._flights.values()]
+
+    def peek(self, key: ObjectKey[Any]) -> object:
+        """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
+        if key.fresh or key.resource.kind != REVISIONS.kind:
+            return NOT_READ
+        body = self.recent.shared((key.namespace, key.name), self._clock.now())
+        return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
+
+    async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Object | Unavailable | None:
+        """One object, by GET, before a deadline on the running loop's clock; past it the answer is `Unavailable`.
+
+        A GET that began before this call may have missed what was created since. So its 404, its failure and, where the
+        UID of the expected object is given, another UID do not count as an answer.
+        """
+        found: Object | Unavailable | None = await self._join(
+            key, deadline, lambda answer: isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
+        )
+        return found
+
+    async def list(self, key: ListKey[Any], deadline: float) -> tuple[Object, ...] | Unavailable:
+        """All objects of a list, from a request that began after this call: an earlier one may lack what is new."""
+        listed: tuple[Object, ...] | Unavailable = await self._join(key, deadline, lambda _: False)
+        return listed
+
+    async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[object], bool]) -> Any:
+        """Join the request for ``key`` that is on its way, or start one; two suffice, since the next begins after this.
+
+        An answer whose request began before this call is used if it ``counts``.
+        """
+        # Every request is as fresh as can be.
+        key = msgspec.structs.replace(key, fresh=True)
+        loop = asyncio.get_running_loop()
+        began, arrived = loop.time(), next(self._order)
+        late = describe_timeout(deadline - began)
+        while True:
+            left = deadline - loop.time()
+            if left <= 0:
+                return late
+            flight = self._flights.get(key) or self._launch(key)
+            # wait() does not cancel the request when this caller is cancelled or late: others wait for it too.
+            await asyncio.wait((flight.task,), timeout=left)
+            if not flight.task.done():
+                return late
+            if flight.task.cancelled():
+                return Unavailable("the server is being stopped")
+            answer = flight.task.result()
+            if flight.started > arrived or counts(answer):
+                return answer
+
+    def _launch(self, key: ObjectKey[Any] | ListKey[Any]) -> _InFlightGet:
+        async def fly() -> object:
+            try:
+                return await self._send(key)
+            finally:
+                # Here and not in a callback, which would run only after others could have joined a finished request.
+                self._flights.pop(key, None)
+
+        flight = self._flights[key] = _InFlightGet(next(self._order), asyncio.create_task(fly()))
+        return flight
+
+    async def _send(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
+        resource = key.resource
+        if isinstance(key, ListKey):
+            async with self._listing:
+                return await fetch_list(self._transport, resource, key.namespace, key.label, GET_SECONDS)
+        body = await fetch_body(self._transport, resource, key.namespace, key.name, GET_SECONDS)
+        if not isinstance(body, bytes):
+            return body
+        if resource.kind == REVISIONS.kind:
+            self.recent.put((key.namespace, key.name), (self._clock.now(), body))
+        return decode(body, resource.view, resource.kind)
+
+
 CACHED_VMIS: Final = 20_000
 
 # Namespaces that neither the store nor the API server has. The API server asks about none of them (its plugin
@@ -128,7 +259,7 @@ class LiveCluster(Cluster):
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
-        self._requests = SingleFlight(transport, GET_SECONDS, clock)
+        self._requests = SingleFlight(transport, clock)
         self._instancetypes = InstancetypeCache(transport, self._run, on_restore=self._start_over, clock=clock)
         self._read_namespaces = RecentAnswers()
         self._outdated: set[str] = set()
@@ -330,7 +461,7 @@ class LiveCluster(Cluster):
             # One that the store lacks may have been created a moment ago.
             namespace = self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
-        body = self._read_namespaces.get(("", key.name), now)
+        body = self._read_namespaces.shared(("", key.name), now)
         return NOT_READ if body is None else decode(body, Namespace, NAMESPACES.kind)
 
     def has_namespace(self, name: str) -> bool:
@@ -383,7 +514,7 @@ class LiveCluster(Cluster):
             self._absent.append(now)
         elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
             kept = _reduce_namespace(answer) or answer
-            self._read_namespaces.put(("", key.name), msgspec.json.encode(kept), now)
+            self._read_namespaces.put(("", key.name), (now, msgspec.json.encode(kept)))
         return answer
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:

@@ -72,6 +72,7 @@ class LayerIndex:
     """The layers on all nodes.
 
     Attributes:
+        platforms: the nodes of each platform, as the bits of an integer.
         denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
     """
 
@@ -80,7 +81,7 @@ class LayerIndex:
         # By position, the text of an entry up to its score.
         self._heads: Final[list[bytes]] = []
         self._free: Final[list[int]] = []
-        self._platforms: Final[dict[str, int]] = {}
+        self.platforms: Final[dict[str, int]] = {}
         # Nodes by image, layers by image, images by layer, and nodes by layer as far as they have been computed.
         self._on: Final[dict[PlatformImage, int]] = {}
         self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
@@ -90,11 +91,6 @@ class LayerIndex:
         self._version = 0
         self._kept_layers = 0
         self.denied = 0
-
-    @property
-    def platforms(self) -> Iterable[str]:
-        """The platforms of all nodes."""
-        return self._platforms
 
     @property
     def known_images(self) -> int:
@@ -116,7 +112,7 @@ class LayerIndex:
             self._heads[position : position + 1] = [b',{"Host":%s,"Score":' % msgspec.json.encode(name)]
             self._version += 1
             node = self._nodes[name] = _Node(position, platform, frozenset())
-            self._platforms[platform] = self._platforms.get(platform, 0) | 1 << position
+            self.platforms[platform] = self.platforms.get(platform, 0) | 1 << position
         bit = 1 << node.position
         images = frozenset(PlatformImage(digest, platform) for digest in digests)
         for image in node.images - images:
@@ -143,9 +139,9 @@ class LayerIndex:
         bit = 1 << node.position
         for image in node.images:
             self._take(image, bit)
-        self._platforms[node.platform] &= ~bit
-        if not self._platforms[node.platform]:
-            del self._platforms[node.platform]
+        self.platforms[node.platform] &= ~bit
+        if not self.platforms[node.platform]:
+            del self.platforms[node.platform]
         self._heads[node.position] = b""
         self._free.append(node.position)
         self._version += 1
@@ -213,7 +209,7 @@ class LayerIndex:
         """The scores of all nodes, a byte for each position."""
         count, marks = len(self._heads), 0
         for platform, sizes in wanted.items():
-            nodes = self._platforms.get(platform, 0)
+            nodes = self.platforms.get(platform, 0)
             for score, members in _scores(nodes, sum(sizes.values()), self._groups(sizes)):
                 flags = bin(members)[:1:-1].encode().translate(_MARKS[score])
                 marks |= int.from_bytes(flags, "little")

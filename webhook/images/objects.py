@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -46,28 +46,19 @@ class NodeImages(msgspec.Struct, frozen=True):
     is_cut: bool
 
 
-def references_of(node: Node, registries: Collection[str]) -> Iterator[ImageReference]:
-    """The references with a digest to a node's images, those of its annotation first."""
-    prefixes = tuple(f"{registry}/" for registry in registries)
-    found = 0
-    listed = chain.from_iterable(image.names or () for image in node.images)
-    for name in chain((node.meta.annotation(IMAGES_ANNOTATION) or "").split(), listed):
-        # Most names are of other registries, or tags.
-        if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS and (reference := _parse(name)):
-            found += 1
-            yield reference
-        if found >= MAX_NODE_IMAGES:
-            return
-
-
-def images_of(node: Node, references: Collection[ImageReference]) -> NodeImages:
-    """What is kept of a node and its images, which `references_of` returned."""
+def images_of(node: Node, registries: Collection[str]) -> NodeImages:
+    """What is kept of a node, with the references that have a digest to its images, those of its annotation first."""
+    prefixes, annotation = tuple(f"{registry}/" for registry in registries), node.meta.annotation(IMAGES_ANNOTATION)
+    listed = chain((annotation or "").split(), *(image.names or () for image in node.images))
+    # Most names are of other registries, or tags.
+    likely = (name for name in listed if name.startswith(prefixes) and "@" in name and len(name) <= MAX_CHARACTERS)
+    references = islice(filter(None, map(_parse, likely)), MAX_NODE_IMAGES)
     status = node.status or NodeStatus()
     info = status.node_info or NodeSystemInfo()
     platform = f"{info.operating_system or 'linux'}/{info.architecture or 'amd64'}"
     addresses = [address.address for address in status.addresses or () if address.address]
     ranges = (node.spec.pod_cidrs if node.spec else None) or ()
-    is_cut = len(status.images or ()) == KUBELET_LIMIT and not node.meta.annotation(IMAGES_ANNOTATION)
+    is_cut = len(status.images or ()) == KUBELET_LIMIT and not annotation
     return NodeImages(sys.intern(platform), tuple(references), (*addresses, *ranges), is_cut)
 
 

@@ -22,7 +22,7 @@ from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.json_tree import member
 from webhook.k8s.resources import POD_METADATA
-from webhook.k8s.types.meta import PartialObjectMetadata
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.common.ownership import Manifests
@@ -38,7 +38,7 @@ INJECTED_ANNOTATIONS: Final = (
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)
-_ANNOTATED_VMIS: Final = VMIS.decoded_as(PartialObjectMetadata)
+_ANNOTATED_VMIS: Final = VMIS.decoded_as(Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _SECONDS: Final = 60.0
 Operation = dict[str, Any]

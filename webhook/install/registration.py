@@ -53,7 +53,8 @@ def unspread(parent: str) -> str:
 
 def only_by_webhook(field: str, scheduling: SchedulingSettings) -> str:
     """An alternative: a field names a scheduler that only kubevirt-webhook sets; empty if there is none."""
-    listed = ", ".join(f'"{name}"' for name in scheduling.only_by_webhook)
+    schedulers = sorted(scheduling.schedulers.items())
+    listed = ", ".join(f'"{name}"' for name, declared in schedulers if declared.only_by_webhook)
     return f" || {field} in [{listed}]" if listed else ""
 
 

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from webhook.k8s.types.core import Node, NodeWithoutImages, PendingPod, Pod
-from webhook.k8s.types.meta import Lease, Namespace, Object, PartialObjectMetadata, Unstructured
+from webhook.k8s.types.meta import Lease, Namespace, Object, Unstructured
 
 V = TypeVar("V", bound=Object)
 W = TypeVar("W", bound=Object)
@@ -55,11 +55,9 @@ NODES_WITH_IMAGES: Final = NODES.decoded_as(Node, _share_image_names)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 PENDING_PODS: Final = PODS.decoded_as(PendingPod)
-POD_METADATA: Final = PODS.decoded_as(PartialObjectMetadata)
+POD_METADATA: Final = PODS.decoded_as(Object)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
 # Written, not read. Events of this group carry a series, which is what repeats of the same become.
-EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, PartialObjectMetadata)
-POLICY_REPORTS: Final = Resource(
-    "wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, PartialObjectMetadata
-)
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Object)
+POLICY_REPORTS: Final = Resource("wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, Object)
 UNSTRUCTURED_PODS: Final = PODS.decoded_as(Unstructured)

@@ -105,7 +105,6 @@ class SettingsFile:
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         parse: makes settings of a content; in a thread of its own, except for the first time.
         first: the settings of the file, read a moment ago; None: they are read now.
-        interval: between polls, in seconds.
 
     Attributes:
         current: the last state that was complete and valid.
@@ -116,7 +115,7 @@ class SettingsFile:
         ValidationFailed: the process that validates ended without an answer.
     """
 
-    def __init__(  # noqa: PLR0913 - four of them are callbacks
+    def __init__(
         self,
         path: str | os.PathLike[str],
         *,
@@ -125,13 +124,11 @@ class SettingsFile:
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
         parse: Callable[[bytes, str], Settings] = parse,
         first: Settings | None = None,
-        interval: float = POLL_SECONDS,
     ) -> None:
         self._path = os.fspath(path)
         self._on_rejected = on_rejected
         self._on_reloaded = on_reloaded
         self._on_restart_needed = on_restart_needed
-        self._interval = interval
         self._parse = parse
         self.current = first or parse(read_bytes(path), self._path)
         self._at_start = self.current
@@ -142,7 +139,7 @@ class SettingsFile:
     async def watch(self) -> None:
         """Poll the file until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(POLL_SECONDS)
             await self.poll()
 
     async def poll(self) -> None:

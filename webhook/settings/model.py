@@ -426,11 +426,6 @@ class SchedulingSettings(PolicySettings, frozen=True):
     spread_virtual_machine_instances: bool = False
     schedulers: Annotated[Mapping[str, SchedulerSettings], DERIVED] = MappingProxyType({})
 
-    @property
-    def only_by_webhook(self) -> list[str]:
-        """The schedulers that only this server ever chooses, sorted."""
-        return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
-
     def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with the namespace's own choices, whether or not they can be followed."""
         scheduler_name = parameters.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name

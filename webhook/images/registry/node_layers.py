@@ -8,7 +8,7 @@ from typing import Final
 
 from webhook.images.index import LayerIndex, PlatformImage
 from webhook.images.manifests import ImageReference
-from webhook.images.objects import NodeImages, images_of, references_of
+from webhook.images.objects import NodeImages, images_of
 from webhook.images.registry.addresses import OwnAddresses
 from webhook.images.registry.images import Images
 from webhook.k8s.resources import NODES
@@ -49,7 +49,7 @@ class NodeLayers:
 
     def reduce(self, node: Node) -> NodeImages:
         """What is kept of a node."""
-        return images_of(node, list(references_of(node, self._registries)))
+        return images_of(node, self._registries)
 
     def put(self, name: str, node: NodeImages) -> None:
         """A node is there, or what is kept of it has changed."""

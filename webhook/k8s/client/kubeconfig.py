@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,8 @@ from webhook.errors import InputError, quote
 from webhook.k8s.client.credentials import Credentials
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
+
+T = TypeVar("T")
 
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 # Certificates, keys and tokens that a kubeconfig names, and what a plugin writes.
@@ -193,8 +195,8 @@ def _impersonation(context: _Context, override: Impersonation) -> Impersonation:
     return Impersonation(
         _text(user, "as", file),
         _text(user, "as-uid", file),
-        _texts(user, "as-groups", file),
-        {str(key): _texts(extra, key, file) for key in extra},
+        tuple(_list(user, "as-groups", file, str)),
+        {str(key): tuple(_list(extra, key, file, str)) for key in extra},
     ).override(override)
 
 
@@ -250,10 +252,9 @@ def _tls(cluster: dict[str, Any], user: dict[str, Any], file: str) -> tuple[ssl.
 
 
 def _id_token(provider: Any, file: str) -> str:
-    """The ID token of an OpenID Connect provider.
+    """The ID token of an OpenID Connect provider, which is not refreshed.
 
-    The library would refresh it, too: without verifying the provider's certificate, and without storing the refresh
-    token that replaces the used one, which ends the user's session in kubectl.
+    The user's session in kubectl would end, since the refresh token that replaces the used one is not stored.
     """
     fields = provider if isinstance(provider, dict) else {}
     if fields.get("name") != "oidc":
@@ -279,7 +280,7 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
     command, version = (_text(section, key, context.file) for key in ("command", "apiVersion"))
     if not command or not version:
         raise _unusable(f"exec has no {'apiVersion' if command else 'command'}", context.file)
-    variables = _mappings(section, "env", context.file)
+    variables = _list(section, "env", context.file, dict)
     environment = os.environ | {
         _text(each, "name", context.file): _text(each, "value", context.file) for each in variables
     }
@@ -293,7 +294,7 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
     try:
         process = await asyncio.create_subprocess_exec(
             _absolute(command, context.file) if os.sep in command else command,
-            *_texts(section, "args", context.file),
+            *_list(section, "args", context.file, str),
             env=environment | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
             stdin=None if is_terminal else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -367,7 +368,7 @@ def _cluster_info(context: _Context) -> dict[str, Any]:
     info = {key: cluster[key] for key in keys if key in cluster}
     if file := cluster.get("certificate-authority"):
         info["certificate-authority-data"] = base64.b64encode(_credential(file, context.file)).decode()
-    for extension in _mappings(cluster, "extensions", context.file):
+    for extension in _list(cluster, "extensions", context.file, dict):
         if extension.get("name") == _EXEC_EXTENSION:
             info["config"] = extension.get("extension")
     return info
@@ -381,20 +382,12 @@ def _text(part: Mapping[str, Any], key: str, file: str) -> str:
     raise _unusable(f"{key} is not a string", file, "write it in quotes")
 
 
-def _texts(part: Mapping[str, Any], key: str, file: str) -> tuple[str, ...]:
-    """A value that is a list of texts; empty if it is absent."""
+def _list(part: Mapping[str, Any], key: str, file: str, kind: type[T]) -> list[T]:
+    """A value that is a list of strings or of mappings; empty if it is absent."""
     value = part.get(key) or []
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return tuple(value)
-    raise _unusable(f"{key} is not a list of strings", file)
-
-
-def _mappings(part: Mapping[str, Any], key: str, file: str) -> list[dict[str, Any]]:
-    """A value that is a list of mappings; empty if it is absent."""
-    value = part.get(key) or []
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+    if isinstance(value, list) and all(isinstance(each, kind) for each in value):
         return value
-    raise _unusable(f"{key} is not a list of mappings", file)
+    raise _unusable(f"{key} is not a list of {'strings' if kind is str else 'mappings'}", file)
 
 
 def _unusable(why: str, file: str, fix: str = "repair or replace it") -> InputError:

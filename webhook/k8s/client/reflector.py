@@ -150,36 +150,22 @@ def _changes(former: ObjectStore[V], fresh: ObjectStore[V]) -> Iterator[tuple[V 
 
 logger = logging.getLogger(__name__)
 
-
-class Timing(msgspec.Struct, frozen=True):
-    """How a `Reflector` paces itself; all values are seconds, except ``page_limit`` and ``slice``.
-
-    Attributes:
-        page_limit: objects in a page of a list, which are decoded without a turn for other tasks.
-        slice: objects of a list that are reduced, reported, or put into an index, without a turn for other tasks.
-        list_timeout: timeout of one page.
-        watch_shortest: of the ``timeoutSeconds`` that a watch requests, at random: replicas do not return in step.
-        watch_longest: the other bound of it.
-        watch_margin: how long a watch may outlast its ``timeoutSeconds``: its connection is broken by then.
-        silence: how long a watch may bring neither an event nor a bookmark, which API servers send every minute.
-        absent_retry: pause before the next LIST of a resource that the API server does not serve.
-        backoff_first: pause after the first failure, doubled after each further one.
-        backoff_longest: upper bound of that pause.
-    """
-
-    page_limit: int = 100
-    slice: int = 50
-    list_timeout: float = 60.0
-    watch_shortest: float = 240.0
-    watch_longest: float = 480.0
-    watch_margin: float = 30.0
-    silence: float = 100.0
-    absent_retry: float = 30.0
-    backoff_first: float = 0.5
-    backoff_longest: float = 10.0
-
-
-DEFAULT_TIMING: Final = Timing()
+# Objects of a list that are in a page, and those that are reduced, reported, or put into an index; each time without a
+# turn for other tasks.
+PAGE_LIMIT: Final = 100
+SLICE: Final = 50
+# The timeout of one page.
+LIST_SECONDS: Final = 60.0
+# The bounds of the ``timeoutSeconds`` that a watch requests, at random: replicas do not return in step.
+WATCH_SECONDS: Final = (240.0, 480.0)
+# How long a watch may outlast its ``timeoutSeconds``: its connection is broken by then.
+WATCH_MARGIN_SECONDS: Final = 30.0
+# How long a watch may bring neither an event nor a bookmark, which API servers send every minute.
+SILENCE_SECONDS: Final = 100.0
+# The pause before the next LIST of a resource that the API server does not serve.
+_ABSENT_RETRY_SECONDS: Final = 30.0
+# The pause after the first failure, which is doubled after each further one, and its upper bound.
+_BACKOFF_SECONDS: Final = (0.5, 10.0)
 
 # A watch shorter than this that brought nothing is not one (client-go calls it "very short watch").
 _SHORTEST_WATCH: Final = 1.0
@@ -259,7 +245,6 @@ class Reflector(Generic[V]):
         on_restore: gets this reflector, and a clause, when etcd turns out to have been restored from an older copy.
             Must neither block nor raise.
         clock: the source of monotonic time, and of sleep.
-        timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
 
     Attributes:
@@ -279,7 +264,6 @@ class Reflector(Generic[V]):
         on_change: Callable[[V | None, V | None], None] | None = None,
         on_restore: OnRestore = lambda _copy, _why: None,
         clock: Clock = REAL_TIME,
-        timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.resource: Final = resource
@@ -293,7 +277,6 @@ class Reflector(Generic[V]):
         self._on_change = on_change
         self._on_restore = on_restore
         self._clock = clock
-        self._timing = timing
         self._jitter = jitter
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
@@ -404,9 +387,9 @@ class Reflector(Generic[V]):
         return 0.0
 
     async def _list(self) -> None:
-        fresh, version, timing = self._make_store(), "", self._timing
+        fresh, version = self._make_store(), ""
         path = self.resource.path()
-        pages = raw_pages(self._transport, path, self._query, timing.page_limit, timing.list_timeout)
+        pages = raw_pages(self._transport, path, self._query, PAGE_LIMIT, LIST_SECONDS)
         async with aclosing(pages) as listed:
             async for page in listed:
                 self._heard_at = self._clock.now()
@@ -444,22 +427,22 @@ class Reflector(Generic[V]):
 
     async def _watch(self) -> None:
         began = self._clock.now()
-        seconds = int(self._jitter(self._timing.watch_shortest, self._timing.watch_longest))
+        seconds = int(self._jitter(*WATCH_SECONDS))
         query = self._query | {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         query["resourceVersion"] = self._version or ""
         buffer, events = LineBuffer(), 0
         loop = asyncio.get_running_loop()
-        end, silence = loop.time() + seconds + self._timing.watch_margin, self._timing.silence
+        end = loop.time() + seconds + WATCH_MARGIN_SECONDS
         try:
             async with (
-                asyncio.timeout_at(min(end, loop.time() + silence)) as self._watching,
+                asyncio.timeout_at(min(end, loop.time() + SILENCE_SECONDS)) as self._watching,
                 aclosing(self._transport.watch(self.resource.path(), query)) as chunks,
             ):
                 async for chunk in chunks:
                     self._record_recovery()
                     if chunk:
                         self._heard_at = self._clock.now()
-                        self._watching.reschedule(min(end, loop.time() + silence))
+                        self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
                     for line in buffer.feed(chunk):
                         if not line.strip():
                             continue
@@ -467,7 +450,7 @@ class Reflector(Generic[V]):
                         self._failures = self._rejections = self._silences = 0
                         events += 1
                         # What is already buffered comes without a wait: others want their turn, too.
-                        if events % self._timing.page_limit == 0:
+                        if events % PAGE_LIMIT == 0:
                             await asyncio.sleep(0)
         except TimeoutError:
             if self._version is not None:
@@ -511,8 +494,8 @@ class Reflector(Generic[V]):
 
     async def _take(self, fresh: ObjectStore[V], items: list[msgspec.Raw]) -> None:
         """Decode and reduce objects, slice by slice, with a turn for other tasks after each: a view is large."""
-        for start in range(0, len(items), self._timing.slice):
-            part = items[start : start + self._timing.slice]
+        for start in range(0, len(items), SLICE):
+            part = items[start : start + SLICE]
             for item, view in zip(part, await decode_items(part, self._decode_view), strict=True):
                 self._put(fresh, view, len(memoryview(item)))
             await asyncio.sleep(0)
@@ -541,7 +524,7 @@ class Reflector(Generic[V]):
             for count, (old, view) in enumerate(_changes(former, fresh), 1):
                 if old != view:
                     self._on_change(old, view)
-                if count % self._timing.slice == 0:
+                if count % SLICE == 0:
                     await asyncio.sleep(0)
         self.has_synced = True
 
@@ -557,7 +540,7 @@ class Reflector(Generic[V]):
             await self._replace(self._make_store())
             self._record_recovery()
             self._failures = self._rejections = 0
-            return self._timing.absent_retry
+            return _ABSENT_RETRY_SECONDS
         if rejection.status in (404, 410):
             self._version = None
             # At once, but not in a circle.
@@ -583,8 +566,8 @@ class Reflector(Generic[V]):
         return pause
 
     def _backoff(self) -> float:
-        timing = self._timing
-        ceiling = min(timing.backoff_longest, timing.backoff_first * 2.0 ** min(self._failures, 16))
+        first, longest = _BACKOFF_SECONDS
+        ceiling = min(longest, first * 2.0 ** min(self._failures, 16))
         return self._jitter(ceiling / 2, ceiling)
 
     def _record_recovery(self) -> None:

@@ -212,12 +212,10 @@ def _clause(error: Exception) -> str:
         case TimeoutError():
             return "the API server did not answer in time"
         case aiohttp.ClientConnectorError():
-            return f"no connection to the API server ({_connection_problem(error.os_error)})"
+            # As other clients of Kubernetes name it.
+            code = error.os_error.errno or 0
+            cause = _CONNECTION_PROBLEMS.get(code) or errno.errorcode.get(code, "unknown error")
+            if isinstance(error.os_error, socket.gaierror):
+                cause = "no such host" if code in _NO_SUCH_HOST else "the name of its host cannot be resolved now"
+            return f"no connection to the API server ({cause})"
     return f"the connection to the API server broke ({type(error).__name__})"
-
-
-def _connection_problem(error: OSError) -> str:
-    """The cause as other clients of Kubernetes name it."""
-    if isinstance(error, socket.gaierror):
-        return "no such host" if error.errno in _NO_SUCH_HOST else "the name of its host cannot be resolved now"
-    return _CONNECTION_PROBLEMS.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, "unknown error")

@@ -64,11 +64,17 @@ class Volume(View, frozen=True):
     ephemeral: Any = None
 
 
-class PodSpec(View, frozen=True):
-    """``spec`` of a Pod, or of a Deployment's template."""
+class SchedulingPodSpec(View, frozen=True):
+    """``spec`` of a Pod, as far as the scheduling policy reads it."""
 
     scheduler_name: str | None = None
     node_name: str | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+
+
+class PodSpec(SchedulingPodSpec, frozen=True):
+    """``spec`` of a Pod, or of a Deployment's template."""
+
     service_account_name: str | None = None
     node_selector: dict[str, str] | None = None
     containers: list[Container] | None = None
@@ -76,7 +82,6 @@ class PodSpec(View, frozen=True):
     volumes: list[Volume] | None = None
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
 
 
 class ContainerStateDetails(View, frozen=True):
@@ -102,11 +107,17 @@ class ContainerStatus(View, frozen=True):
     last_state: ContainerState | None = None
 
 
-class PodStatus(View, frozen=True):
-    """``status`` of a Pod."""
+class PendingPodStatus(View, frozen=True):
+    """``status`` of a Pod that waits for a node: what kube-scheduler has written into it so far."""
 
     phase: str | None = None
     conditions: list[Condition] | None = None
+    nominated_node_name: str | None = None
+
+
+class PodStatus(PendingPodStatus, frozen=True):
+    """``status`` of a Pod."""
+
     container_statuses: list[ContainerStatus] | None = None
 
 
@@ -186,14 +197,6 @@ class Node(NodeWithoutImages, frozen=True):
         return (self.status.images if self.status else None) or []
 
 
-class SchedulingPodSpec(View, frozen=True):
-    """``spec`` of a Pod, as far as the scheduling policy reads it."""
-
-    scheduler_name: str | None = None
-    node_name: str | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
-
-
 class ReviewedPodSpec(SchedulingPodSpec, frozen=True):
     """``spec`` of a Pod that is created. What it requires of nodes is decoded only where a decision needs it."""
 
@@ -266,14 +269,6 @@ class TargetPod(Object, frozen=True):
         """Without any, nothing matches; None: every node does."""
         node = self.spec.affinity.node_affinity if self.spec and self.spec.affinity else None
         return (node.required.node_selector_terms or []) if node and node.required else None
-
-
-class PendingPodStatus(View, frozen=True):
-    """``status`` of a Pod that waits for a node: what kube-scheduler has written into it so far."""
-
-    phase: str | None = None
-    conditions: list[Condition] | None = None
-    nominated_node_name: str | None = None
 
 
 class PendingPodSpec(SchedulingPodSpec, frozen=True):

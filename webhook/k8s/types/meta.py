@@ -82,7 +82,7 @@ class OwnedMeta(ObjectMeta, frozen=True):
 
 
 class Object(View, frozen=True):
-    """What every object has; a view of a kind adds its own ``spec``."""
+    """What every object has, where nothing else is read of it; a view of a kind adds its own ``spec``."""
 
     metadata: ObjectMeta | None = None
 
@@ -107,7 +107,10 @@ class Unstructured(Object, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """The object as plain JSON, not to be changed; its ``metadata`` has the fields of the view alone."""
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
+        # Where a view has the record of who wrote which field, it is not decoded, and no rule reads it.
+        metadata: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
+        metadata.pop("managedFields", None)
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
 
@@ -138,10 +141,6 @@ class Lease(Object, frozen=True):
 
     metadata: StoredMeta | None = None
     spec: LeaseSpec | None = None
-
-
-class PartialObjectMetadata(Object, frozen=True):
-    """An object of which only the metadata is read."""
 
 
 # What admission denies, another account may not do either: quotas, LimitRanges, policies and webhooks.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from webhook.k8s.types.core import LocalObjectReference
 from webhook.k8s.types.meta import Object, OwnedMeta, Unstructured, View
 from webhook.k8s.types.scheduling import TopologySpreadConstraint
@@ -196,11 +194,6 @@ class UnstructuredVm(Unstructured, frozen=True):
     """A VirtualMachine as plain JSON for KubeVirt's rules, with the record of who wrote which field."""
 
     metadata: OwnedMeta | None = None
-
-    def _plain_metadata(self) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
-        plain.pop("managedFields", None)
-        return plain
 
 
 class StartedStatus(View, frozen=True):

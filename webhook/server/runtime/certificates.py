@@ -141,7 +141,7 @@ class Certificates:
                 self._probed = await probe(address, self._host, entries)
                 why = self._probed.why
             except NotNow as error:
-                why = (error.why,)
+                why = (str(error),)
             # While the first certificate is missing, /readyz reports it.
             if why != self._reported and not self.waiting_for():
                 self._reported = why
