@@ -1,4 +1,4 @@
-"""What commands read: files and standard input, the objects in them, and the arguments that name a VM or a release."""
+"""What commands read: files and standard input, the objects in them, and the options that name a release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import msgspec
 from webhook.cluster.directory import KINDS, find_files
 from webhook.errors import InputError, quote
 from webhook.k8s import yaml_documents
-from webhook.k8s.types.selectors import is_name
 from webhook.k8s.yaml_documents import Document, mistakes_of, objects_in, parse_documents, read_documents
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
@@ -266,19 +265,6 @@ async def connected(kubeconfig: Kubeconfig | None) -> AsyncIterator[KubernetesTr
         yield connection
     finally:
         await connection.close()
-
-
-def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
-    before, slash, name = vm.rpartition("/")
-    if slash and namespace and namespace != before:
-        what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
-        raise InputError(what, vm, "remove one of them")
-    where = before if slash else namespace or "default"
-    for text, what in ((where, "namespace"), (name, "VM")):
-        if not is_name(text):
-            raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
-    return where, name
 
 
 def parse_release(text: str | None, option: str = OPTION) -> Release | None:

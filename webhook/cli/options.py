@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -63,11 +64,19 @@ _IMAGE: Final = _checked("image", _is_image, "use for example registry.example/k
 
 def _together(*options: _Decorator) -> _Decorator:
     """Options that stand together in every help, in their order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            option(command)
-        return command
+
+def _passed_as(name: str, make: Callable[..., Any], *options: _Decorator) -> _Decorator:
+    """Options that stand together, passed as one argument: what a function makes of their values."""
+
+    def decorate(command: Callable[..., Any]) -> Any:
+        @functools.wraps(command)
+        def run(*args: Any, **values: Any) -> Any:
+            made = make(**{own: values.pop(own) for own in inspect.signature(make).parameters})
+            return command(*args, **{name: made}, **values)
+
+        return _together(*options)(run)
 
     return decorate
 
@@ -83,37 +92,31 @@ def url_option(text: str) -> _Decorator:
     return click.option("--url", default="", metavar="URL", help=f"{text} URL has the form https://HOST:PORT.")
 
 
+_IMPERSONATION: Final = _together(
+    click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
+    click.option("--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."),
+    click.option("--as-uid", "as_uid", default="", metavar="UID", help="UID to impersonate."),
+)
+
+
 def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
     """``--kubeconfig FILE``, ``--as``, ``--as-group`` and ``--as-uid``, passed together as ``kubeconfig``.
 
     A command with this option gets a `webhook.k8s.client.identity.Kubeconfig`, or None without any of them; ``default``
     says what applies without ``--kubeconfig``.
     """
-    options = _together(
-        click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]"),
-        click.option("--as", "as_user", default="", metavar="USER", help="User to impersonate."),
-        click.option(
-            "--as-group", "as_groups", multiple=True, metavar="GROUP", help="Group to impersonate; repeatable."
-        ),
-        click.option("--as-uid", "as_uid", default="", metavar="UID", help="UID to impersonate."),
-    )
+    option = click.option("--kubeconfig", type=PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]")
+    return _passed_as("kubeconfig", _kubeconfig, option, _IMPERSONATION)
 
-    def decorate(command: Callable[..., Any]) -> Any:
-        @functools.wraps(command)
-        def run(
-            *args: Any, kubeconfig: Path | None, as_user: str, as_uid: str, as_groups: tuple[str, ...], **options: Any
-        ) -> Any:
-            from webhook.k8s.client.identity import Impersonation, Kubeconfig
 
-            impersonation = Impersonation(as_user, as_uid, as_groups)
-            # A mistake in the options is reported before anything is read.
-            if kubeconfig is None and not impersonation.headers():
-                return command(*args, kubeconfig=None, **options)
-            return command(*args, kubeconfig=Kubeconfig(str(kubeconfig or ""), impersonation), **options)
+def _kubeconfig(kubeconfig: Path | None, as_user: str, as_uid: str, as_groups: tuple[str, ...]) -> Kubeconfig | None:
+    from webhook.k8s.client.identity import Impersonation, Kubeconfig
 
-        return options(run)
-
-    return decorate
+    impersonation = Impersonation(as_user, as_uid, as_groups)
+    # A mistake in the options is reported before anything is read.
+    if kubeconfig is None and not impersonation.headers():
+        return None
+    return Kubeconfig(str(kubeconfig or ""), impersonation)
 
 
 def namespace_option(text: str) -> _Decorator:
@@ -126,20 +129,25 @@ def image_option(text: str, *, required: bool = False) -> _Decorator:
     return click.option("--image", metavar="IMAGE", callback=_IMAGE, required=required, help=text)
 
 
-def vm_argument(command: Callable[..., Any]) -> Any:
-    """``[NAMESPACE/]VM`` and ``-n``, passed together as ``machine``, a `VmName`."""
+def _machine(vm: str, namespace: str | None) -> VmName:
+    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
+    from webhook.errors import InputError, quote
+    from webhook.k8s.types.selectors import is_name
 
-    @functools.wraps(command)
-    def run(*args: Any, vm: str, namespace: str | None, **options: Any) -> Any:
-        from webhook.cli.inputs import parse_machine
+    before, slash, name = vm.rpartition("/")
+    if slash and namespace and namespace != before:
+        what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
+        raise InputError(what, vm, "remove one of them")
+    where = before if slash else namespace or "default"
+    for text, what in ((where, "namespace"), (name, "VM")):
+        if not is_name(text):
+            raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
+    return where, name
 
-        return command(*args, machine=parse_machine(vm, namespace), **options)
 
-    text = "Namespace of the VM.  [default: default]"
-    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text)
-    return _together(click.argument("vm", metavar="[NAMESPACE/]VM"), option)(run)
-
-
+_OF_VM: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]")
+# ``[NAMESPACE/]VM`` and ``-n``, passed together as ``machine``, a `VmName`.
+vm_argument: Final = _passed_as("machine", _machine, click.argument("vm", metavar="[NAMESPACE/]VM"), _OF_VM)
 CLUSTER_FROM: Final = click.option(
     "--cluster-from", type=PATH, metavar="DIR", help="Read cluster objects from YAML files instead of a cluster."
 )
@@ -163,15 +171,7 @@ class Source(NamedTuple):
 
 def source_option(default: str = "as kubectl") -> _Decorator:
     """``--cluster-from`` and the options of `kubeconfig_option`, passed together as ``source``, a `Source`."""
-
-    def decorate(command: Callable[..., Any]) -> Any:
-        @functools.wraps(command)
-        def run(*args: Any, cluster_from: Path | None, kubeconfig: Kubeconfig | None, **options: Any) -> Any:
-            return command(*args, source=Source(cluster_from, kubeconfig), **options)
-
-        return CLUSTER_FROM(kubeconfig_option(default)(run))
-
-    return decorate
+    return _passed_as("source", Source, CLUSTER_FROM, kubeconfig_option(default))
 
 
 def output_option(*formats: str, passes_default: bool = True) -> _Decorator:

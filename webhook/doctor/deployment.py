@@ -117,8 +117,7 @@ async def check_reach(installation: Installation) -> list[Finding]:
     if installation.url:
         return []  # The server is not behind the Service.
     subject = f"Service {service.namespace}/{service.name}"
-    api = readable(subject, installation.reader.api)
-    why = await why_unreachable(api, service.namespace, service.name)
+    why = await why_unreachable(readable(subject, installation.reader.api), service.namespace, service.name)
     if isinstance(why, Unavailable):
         return []  # Another check reports it: the metrics are read in the same way.
     if why:

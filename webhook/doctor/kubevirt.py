@@ -71,12 +71,9 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
         consequence = "so the pods that its controller creates are not evaluated"
         todo = f"set kubevirt: {{namespace: {actual}}} in the settings"
         findings.append(failure("namespace-differs", subject, f"{what}, {consequence}", todo))
-    return [
-        *findings,
-        *_check_version(installation, deployed, subject),
-        *await _check_fields(installation, deployed, subject),
-        *await _check_configuration(installation, deployed, subject),
-    ]
+    findings += _check_version(installation, deployed, subject)
+    findings += await _check_fields(installation, deployed, subject)
+    return findings + await _check_configuration(installation, deployed, subject)
 
 
 async def _check_plugin(installation: Installation, configuration: ClusterConfig) -> list[Finding]:
@@ -185,8 +182,7 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
         what = "evictionStrategy is None: an eviction shuts down VMs without an evictionStrategy of their own"
         setting = "set spec.configuration.evictionStrategy to LiveMigrate"
         setting = owner.set("evictionStrategy", "LiveMigrate") if owner else setting
-        todo = f"to migrate them instead, {setting}"
-        findings.append(warning("evictions-shut-down", subject, what, todo))
+        findings.append(warning("evictions-shut-down", subject, what, f"to migrate them instead, {setting}"))
     rollout = "LiveUpdate" if configuration.live_update else "Stage"
     what = f"configuration: evictionStrategy {configuration.eviction_strategy}, vmRolloutStrategy {rollout}"
     what += f", instancetype.referencePolicy {configuration.reference_policy}"

@@ -22,7 +22,6 @@ _IGNORE: Final = "Ignore"
 _RESPECT: Final = "Respect"
 _DESCHEDULER_NAMESPACE: Final = "openshift-kube-descheduler-operator"
 _PLUGIN: Final = "KubevirtMigrationAware"
-_BY_HOST: Final = {"hostname", "both"}
 
 
 @check(_CHECK)
@@ -31,7 +30,7 @@ async def check_neighbors(installation: Installation) -> list[Finding]:
     nodes = readable("nodes", await installation.reader.all(NODES_WITH_IMAGES))
     pods = readable("pods", await installation.reader.all(PODS))
     namespaces = readable("namespaces", await installation.reader.all(NAMESPACES))
-    spreads_by_host = not _BY_HOST.isdisjoint(map(installation.spread, namespaces))
+    spreads_by_host = not {"hostname", "both"}.isdisjoint(map(installation.spread, namespaces))
     findings = [*_check_karpenter(nodes, pods, spreads_by_host=spreads_by_host)]
     if any(_is_of(pod, "cluster-autoscaler") for pod in pods):
         what = "it adds nodes by the scheduler's filters alone, so a soft constraint buys none"

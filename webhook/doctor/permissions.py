@@ -218,8 +218,7 @@ def _rules(roles: Sequence[Role]) -> _Rules:
             for other in roles
             if not other.meta.namespace and any(selects(each, other.meta.labels or {}) for each in selectors)
         ]
-        key = role.meta.namespace or "", role.meta.name or ""
-        rules[key] = [rule for part in parts for rule in part.rules or ()]
+        rules[role.meta.namespace or "", role.meta.name or ""] = [rule for part in parts for rule in part.rules or ()]
     return rules
 
 

@@ -18,7 +18,6 @@ Verdict = Literal["failure", "warning", "unknown", "ok"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("failure", "warning", "unknown", "ok")
 # What a check could not read.
 UNREADABLE: Final = "unreadable"
-_SHOWN: Final = 4
 # The version of the JSON form; an incompatible change increments it.
 SCHEMA: Final = 1
 P = ParamSpec("P")
@@ -67,7 +66,7 @@ ok: Final = functools.partial(_finding, "ok")
 
 
 def unreadable(subject: str, why: Unavailable, todo: str = "") -> Finding:
-    """The finding for what a check could not read; it names the permission if one is missing, without a ``todo``."""
+    """The finding for what a check could not read, which names a missing permission; ``todo`` replaces the advice."""
     if isinstance(why, FileGap):
         return unknown(why.code, subject, why.why, why.todo)
     retry = "run doctor again; if the result does not change, check the API server"
@@ -103,7 +102,7 @@ def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
     return decorate
 
 
-def abbreviate(things: Sequence[str], shown: int = _SHOWN) -> str:
+def abbreviate(things: Sequence[str], shown: int = 4) -> str:
     """The first few of a list, and how many more it has."""
     text = ", ".join(things[:shown])
     return f"{text} and {len(things) - shown} more" if len(things) > shown else text

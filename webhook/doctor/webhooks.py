@@ -24,7 +24,6 @@ from webhook.text import pluralize
 
 _WEBHOOKS: Final = "webhooks"
 APPLY: Final = 'run "kubevirt-webhook install", or apply the output of "kubevirt-webhook manifests webhooks"'
-_Entry = dict[str, Any]
 # What an entry does and to which objects; a difference elsewhere costs time or tidiness.
 _GRAVE: Final = ("clientConfig", "rules", "namespaceSelector", "objectSelector", "matchConditions", "failurePolicy")
 _LESSER: Final = ("timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy", "admissionReviewVersions")
@@ -37,7 +36,6 @@ _KUBEVIRTS_MUTATOR: Final = "virt-api-mutator"
 _KUBEVIRTS: Final = ("virt-api-", "virt-operator-", "virt-launcher-")
 _LONG_SECONDS: Final = 10
 _POD_RESOURCES: Final = ("", ("pods", "*", "*/*"))
-_VM_RESOURCES: Final = (names.KUBEVIRT_GROUP, ("virtualmachines", "*", "*/*"))
 _REVIEWED: Final = (
     _POD_RESOURCES,
     ("", ("pods/eviction", "pods/*", "*/*")),
@@ -89,7 +87,7 @@ async def find_trial(installation: Installation) -> list[Finding]:
 
 def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None) -> list[Finding]:
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
-    wanted: list[_Entry] = msgspec.to_builtins(manifest.get("webhooks", ()))
+    wanted: list[Manifest] = msgspec.to_builtins(manifest.get("webhooks", ()))
     entries = _count(wanted)
     if configuration is None:
         what = f"does not exist, so the API server does not call kubevirt-webhook for its {entries}"
@@ -130,7 +128,7 @@ def _check_entries(subject: str, desired: list[str], live: list[str], inactive: 
         yield failure("entries-inactive", subject, what, todo)
 
 
-def _changed_fields(subject: str, pairs: list[tuple[str, _Entry, _Entry]]) -> Iterator[Finding]:
+def _changed_fields(subject: str, pairs: list[tuple[str, Manifest, Manifest]]) -> Iterator[Finding]:
     """Entries with the same difference in a field share a finding; the pairs are name, desired entry, live entry."""
     for field in (*_GRAVE, *_LESSER):
         by_difference: dict[str, list[str]] = {}
@@ -194,8 +192,7 @@ def _check_namespace_selectors(
         what = f"{_list_entries(entries)} {'matches' if len(entries) == 1 else 'match'} {number} that must be excluded"
         unknown = [name for name in matched if name not in installation.settings.excluded_namespaces]
         todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
-        title = f"{kind} {configuration.meta.name}"
-        yield failure("excluded-matched", title, f"{what}: {abbreviate(matched)}", todo)
+        yield failure("excluded-matched", f"{kind} {configuration.meta.name}", f"{what}: {abbreviate(matched)}", todo)
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -217,7 +214,7 @@ async def check_order(installation: Installation) -> list[Finding]:
     mutating = sorted((other for kind, other in others if kind.startswith("Mutating")), key=_name)
     of_vms, of_pods = (
         [_name(other) for other in mutating if any(_matches(entry, *resources) for entry in other.entries)]
-        for resources in (_VM_RESOURCES, _POD_RESOURCES)
+        for resources in ((names.KUBEVIRT_GROUP, ("virtualmachines", "*", "*/*")), _POD_RESOURCES)
     )
     if first := [name for name in of_vms if name < names.FIRST_CONFIGURATION]:
         what = f"{abbreviate(first)} {'changes' if len(first) == 1 else 'change'} VMs before kubevirt-webhook"

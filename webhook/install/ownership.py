@@ -21,7 +21,6 @@ from webhook.k8s.types.meta import decode_status
 # Helm 3 writes objects as this manager, by requests that are not applies.
 HELM: Final = "helm"
 FIELD_MANAGER: Final = "kubevirt-webhook-hand-over"
-
 _SECONDS: Final = 30.0
 
 

@@ -273,22 +273,18 @@ def _read(file: Path, _state: tuple[int, int, int] | None) -> bytes:
     return msgspec.json.encode([document.value for document in read_documents(file)])
 
 
-_VOLUMES: Final[list[dict[str, Any]]] = [
-    {"name": "layers-clients", "secret": {"secretName": "kubevirt-webhook-layers"}},
-    {"name": "layers-cache", "emptyDir": {"sizeLimit": "128Mi"}},
-]
-_MOUNTS: Final[list[dict[str, Any]]] = [
-    {"name": "layers-clients", "mountPath": "/etc/kubevirt-webhook-layers", "readOnly": True},
-    {"name": "layers-cache", "mountPath": "/var/cache/kubevirt-webhook"},
-]
-
-
 def with_layers(deployment: Manifest, settings: LayersSettings) -> Manifest:
     """The Deployment with the client CA and the cache, if others than the own pod may ask for scores."""
     if not settings.listen or is_loopback(settings.listen):
         return deployment
     result = deepcopy(deployment)
     spec = result["spec"]["template"]["spec"]
-    spec["volumes"] += deepcopy(_VOLUMES)
-    spec["containers"][0]["volumeMounts"] += deepcopy(_MOUNTS)
+    spec["volumes"] += [
+        {"name": "layers-clients", "secret": {"secretName": "kubevirt-webhook-layers"}},
+        {"name": "layers-cache", "emptyDir": {"sizeLimit": "128Mi"}},
+    ]
+    spec["containers"][0]["volumeMounts"] += [
+        {"name": "layers-clients", "mountPath": "/etc/kubevirt-webhook-layers", "readOnly": True},
+        {"name": "layers-cache", "mountPath": "/var/cache/kubevirt-webhook"},
+    ]
     return result

@@ -73,8 +73,7 @@ def _scheduler(settings: Settings) -> list[Manifest]:
     validating = _manifest("ValidatingAdmissionPolicy", name, **ignore, **common, validations=[would])
     selector = {"matchExpressions": namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])}
     binding = _manifest(f"{kind}Binding", name, policyName=name, matchResources={"namespaceSelector": selector})
-    observed = _bindings(name, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
-    return [mutating, binding, validating, *observed]
+    return [mutating, binding, validating, *_bindings(name, names.SCHEDULING, settings, (names.WARN, names.AUDIT))]
 
 
 def _migrations(settings: Settings) -> list[Manifest]:
@@ -181,8 +180,7 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
             virt_api = account(migration.kubevirt_namespace, names.API_ACCOUNT)
             allowed += f" || request.userInfo.username == '{virt_api}'"
         text = f"this requires the verb {PIN_VERB} on {PIN_RESOURCE}.{names.DOMAIN}"
-        message = f"you cannot choose nodes for VMs of this namespace: {text}"
-        found.append(_rule(allowed, message, reason="Forbidden"))
+        found.append(_rule(allowed, f"you cannot choose nodes for VMs of this namespace: {text}", reason="Forbidden"))
     return found
 
 
@@ -197,10 +195,8 @@ def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mod
 
 def _constraints(resource: str) -> Manifest:
     matched = {"apiGroups": [names.KUBEVIRT_GROUP], "apiVersions": ["v1"], "operations": ["CREATE"]}
-    rule = {**matched, "resources": [resource], "scope": "Namespaced"}
-    return {"matchPolicy": "Equivalent", "resourceRules": [rule]}
+    return {"matchPolicy": "Equivalent", "resourceRules": [{**matched, "resources": [resource], "scope": "Namespaced"}]}
 
 
 def _manifest(kind: str, name: str, **spec: Any) -> Manifest:
-    metadata = {"name": name, "labels": dict(_LABELS)}
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": dict(_LABELS)}, "spec": spec}

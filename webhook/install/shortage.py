@@ -74,8 +74,7 @@ def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | Non
     missing = uncallable(manifest, live)
     if not missing:
         return None
-    entries = pluralize(len(missing), "entry", "entries")
-    what = f"{title(manifest)}: {entries} without caBundle, first {missing[0]}"
+    what = f"{title(manifest)}: {pluralize(len(missing), 'entry', 'entries')} without caBundle, first {missing[0]}"
     return Shortage(what, f"check the log of the pods for why they do not write it, and {AGAIN}")
 
 
@@ -275,15 +274,8 @@ def _describe_problem(
     pod: Pod, reason: str | None, message: str | None, *, failed: bool = False, log: str = ""
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""
-    verb = f"logs {name} {log}" if log else f"describe pod {name}"
-    return StartProblem(
-        pod=name,
-        reason=reason or "",
-        message=_shorten_message(message),
-        failed=failed,
-        final=reason in _FINAL,
-        command=f"kubectl -n {namespace} {verb}",
-    )
+    command = f"kubectl -n {namespace} " + (f"logs {name} {log}" if log else f"describe pod {name}")
+    return StartProblem(name, reason or "", _shorten_message(message), failed, reason in _FINAL, command)
 
 
 def _shorten_message(message: str | None) -> str:

@@ -216,5 +216,4 @@ def _at(value: Any, segments: Sequence[str]) -> Any:
 
 def _diff(expected: Sequence[str], got: Sequence[str]) -> Iterator[str]:
     """Lines with ``-`` are missing, those with ``+`` are there instead."""
-    lines = difflib.ndiff(list(expected), list(got))
-    yield from (f"  {line}" for line in lines if not line.startswith("?"))
+    yield from (f"  {line}" for line in difflib.ndiff(list(expected), list(got)) if not line.startswith("?"))

@@ -104,8 +104,7 @@ class Text(OutputFormat):
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """The fragments with an empty line between them."""
-        is_nothing = not fragments and summary.unmatched and not summary.decisions
-        return _NOTHING if is_nothing else "\n".join(fragments)
+        return _NOTHING if not fragments and summary.unmatched and not summary.decisions else "\n".join(fragments)
 
     def _headline(self, decision: str, text: str) -> str:
         line = self._wrap(decision + text, "  ")
@@ -265,8 +264,7 @@ class Github(OutputFormat):
         text = "\n".join(lines) + code
         made = f" of {result.origin}" if result.origin else ""
         title = f"{result.title}{made}: {_WORDS[result.severity]}"
-        whole = "\n".join([text, *remedies_of(text)])
-        return command(_LEVELS[result.severity], result.file, result.line, title, whole)
+        return command(_LEVELS[result.severity], result.file, result.line, title, "\n".join([text, *remedies_of(text)]))
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One command a line."""
@@ -348,10 +346,9 @@ class Junit(OutputFormat):
             junit_case(each.where.partition(":")[0] or "input", "input", "error", str(each), str(each), "bad-input")
             for each in mistakes
         ]
-        failed = summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0)
         counts = {
             "tests": len(fragments) + len(bad),
-            "failures": failed,
+            "failures": summary.severities["denied"] + (summary.severities["warned"] if self._fail_on == "warn" else 0),
             "errors": summary.severities["unevaluated"] + len(bad),
             "skipped": sum(" <skipped" in each for each in fragments),
         }

@@ -13,22 +13,20 @@ import msgspec
 from webhook import names
 from webhook.errors import quote
 from webhook.forecast.validation import check, did_you_mean
+from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document
-
-ExtensionPoint = Literal["queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "bind"]
 
 IMAGE_LOCALITY: Final = "ImageLocality"
 SPREAD: Final = "PodTopologySpread"
 QUEUE_SORT: Final = "PrioritySort"
 
 
-def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool:
+def runs(profile: Mapping[str, Any], point: Literal["filter", "score"], plugin: str) -> bool:
     """Whether a profile, of whatever type, runs a plugin at an extension point where kube-scheduler does by default."""
     for place in (point, "multiPoint"):
-        lists = _as_mapping(_as_mapping(profile.get("plugins")).get(place))
-        if plugin in plugin_names(lists.get("enabled")):
+        if plugin in plugin_names(member(profile, f"plugins.{place}.enabled")):
             return True
-        if {plugin, "*"} & plugin_names(lists.get("disabled")):
+        if {plugin, "*"} & plugin_names(member(profile, f"plugins.{place}.disabled")):
             return False
     return True
 
@@ -36,10 +34,9 @@ def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool
 def queue_sort(profile: Mapping[str, Any]) -> str:
     """The plugin that orders a profile's queue; all profiles of a scheduler share one queue."""
     for place in ("queueSort", "multiPoint"):
-        lists = _as_mapping(_as_mapping(profile.get("plugins")).get(place))
-        enabled = [name for name in plugin_names(lists.get("enabled")) if place == "queueSort" or name.endswith("Sort")]
-        if enabled:
-            return min(enabled)
+        enabled = plugin_names(member(profile, f"plugins.{place}.enabled"))
+        if sorting := [name for name in enabled if place == "queueSort" or name.endswith("Sort")]:
+            return min(sorting)
     return QUEUE_SORT
 
 
@@ -72,23 +69,19 @@ Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
-PLUGINS: Final = frozenset(
-    {
-        *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
-        *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
-        *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
-        *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
-        *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
-    }
-)
+PLUGINS: Final = {
+    *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
+    *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+    *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
+    *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
+    *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
+}
 # Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
-SCHEDULER_PLUGINS: Final = frozenset(
-    {
-        *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
-        *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
-        *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
-    }
-)
+SCHEDULER_PLUGINS: Final = {
+    *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
+    *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
+    *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
+}
 
 
 def _schema(kind: str, **more: Any) -> Schema:
@@ -100,17 +93,16 @@ def _object(**fields: Schema) -> Schema:
     return _schema("object", properties=fields)
 
 
-def _list(item: Schema) -> Schema:
-    return _schema("array", items=item)
+def _objects(**fields: Schema) -> Schema:
+    return _schema("array", items=_object(**fields))
 
 
 _TEXT: Final = _schema("string")
 _INT: Final = _schema("integer")
 _FLAG: Final = _schema("boolean")
 _OPEN: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
-_TEXTS: Final = _list(_TEXT)
+_TEXTS: Final = _schema("array", items=_TEXT)
 _TYPE: Final = {"apiVersion": _TEXT, "kind": _TEXT}
-_SET: Final = _object(**dict.fromkeys(("enabled", "disabled"), _list(_object(name=_TEXT, weight=_INT))))
 _POINTS: Final = (
     "preEnqueue queueSort preFilter filter postFilter preScore score reserve permit preBind bind postBind multiPoint"
     " placementGenerate placementScore podGroupPostFilter"
@@ -122,6 +114,7 @@ def _each(schema: Schema, fields: str) -> dict[str, Schema]:
     return dict.fromkeys(fields.split(), schema)
 
 
+_SET: Final = _object(**_each(_objects(name=_TEXT, weight=_INT), "enabled disabled"))
 # k8s.io/kube-scheduler/config/v1 and k8s.io/component-base/config/v1alpha1, of Kubernetes 1.36 and 1.37.
 _CONFIGURATION: Final = _object(
     **_TYPE,
@@ -131,29 +124,23 @@ _CONFIGURATION: Final = _object(
     clientConnection=_object(
         **_each(_TEXT, "kubeconfig acceptContentTypes contentType"), qps=_schema("number"), burst=_INT
     ),
-    profiles=_list(
-        _object(
-            schedulerName=_TEXT,
-            percentageOfNodesToScore=_INT,
-            plugins=_object(**_each(_SET, _POINTS)),
-            pluginConfig=_list(_object(name=_TEXT, args=_OPEN)),
-        )
+    profiles=_objects(
+        schedulerName=_TEXT,
+        percentageOfNodesToScore=_INT,
+        plugins=_object(**_each(_SET, _POINTS)),
+        pluginConfig=_objects(name=_TEXT, args=_OPEN),
     ),
-    extenders=_list(
-        _object(
-            **_each(_TEXT, "urlPrefix filterVerb preemptVerb prioritizeVerb bindVerb httpTimeout"),
-            **_each(_FLAG, "enableHTTPS nodeCacheCapable ignorable"),
-            weight=_INT,
-            tlsConfig=_object(
-                insecure=_FLAG, **_each(_TEXT, "serverName certFile keyFile caFile certData keyData caData")
-            ),
-            managedResources=_list(_object(name=_TEXT, ignoredByScheduler=_FLAG)),
-        )
+    extenders=_objects(
+        **_each(_TEXT, "urlPrefix filterVerb preemptVerb prioritizeVerb bindVerb httpTimeout"),
+        **_each(_FLAG, "enableHTTPS nodeCacheCapable ignorable"),
+        weight=_INT,
+        tlsConfig=_object(insecure=_FLAG, **_each(_TEXT, "serverName certFile keyFile caFile certData keyData caData")),
+        managedResources=_objects(name=_TEXT, ignoredByScheduler=_FLAG),
     ),
 )
-_RESOURCES: Final = _list(_object(name=_TEXT, weight=_INT))
-_SHAPE: Final = _list(_object(utilization=_INT, score=_INT))
-_EXPRESSIONS: Final = _list(_object(key=_TEXT, operator=_TEXT, values=_TEXTS))
+_RESOURCES: Final = _objects(name=_TEXT, weight=_INT)
+_SHAPE: Final = _objects(utilization=_INT, score=_INT)
+_EXPRESSIONS: Final = _objects(key=_TEXT, operator=_TEXT, values=_TEXTS)
 _TERM: Final = _object(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
 _SELECTOR: Final = _object(matchLabels=_schema("object", additionalProperties=_TEXT), matchExpressions=_EXPRESSIONS)
 # The arguments that kube-scheduler decodes; it looks at no others.
@@ -164,27 +151,24 @@ _ARGUMENTS: Final[Mapping[str, Schema]] = {
     "NodeAffinity": _object(
         **_TYPE,
         addedAffinity=_object(
-            requiredDuringSchedulingIgnoredDuringExecution=_object(nodeSelectorTerms=_list(_TERM)),
-            preferredDuringSchedulingIgnoredDuringExecution=_list(_object(weight=_INT, preference=_TERM)),
+            requiredDuringSchedulingIgnoredDuringExecution=_object(nodeSelectorTerms=_schema("array", items=_TERM)),
+            preferredDuringSchedulingIgnoredDuringExecution=_objects(weight=_INT, preference=_TERM),
         ),
     ),
     "NodeResourcesBalancedAllocation": _object(**_TYPE, resources=_RESOURCES),
     "NodeResourcesFit": _object(
         **_TYPE,
-        ignoredResources=_TEXTS,
-        ignoredResourceGroups=_TEXTS,
+        **_each(_TEXTS, "ignoredResources ignoredResourceGroups"),
         scoringStrategy=_object(type=_TEXT, resources=_RESOURCES, requestedToCapacityRatio=_object(shape=_SHAPE)),
     ),
     "PodTopologySpread": _object(
         **_TYPE,
-        defaultConstraints=_list(
-            _object(
-                **dict.fromkeys(("topologyKey", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy"), _TEXT),
-                maxSkew=_INT,
-                minDomains=_INT,
-                labelSelector=_SELECTOR,
-                matchLabelKeys=_TEXTS,
-            )
+        defaultConstraints=_objects(
+            **_each(_TEXT, "topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy"),
+            maxSkew=_INT,
+            minDomains=_INT,
+            labelSelector=_SELECTOR,
+            matchLabelKeys=_TEXTS,
         ),
         defaultingType=_TEXT,
     ),

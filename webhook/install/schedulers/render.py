@@ -208,8 +208,7 @@ def with_permissions(
     for each in added:
         verbs.setdefault((each.group, each.resource), []).append(each.verb)
     rules = [{"apiGroups": [group], "resources": [resource], "verbs": own} for (group, resource), own in verbs.items()]
-    extended = {**role, "rules": [*role["rules"], *rules]}
-    return tuple(extended if one is role else one for one in objects), added
+    return tuple({**role, "rules": [*role["rules"], *rules]} if one is role else one for one in objects), added
 
 
 def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
