@@ -91,10 +91,6 @@ def test_mistakes(arguments: list[str], refused: Refused) -> None:
     refused(explain_spread(*arguments))
 
 
-def test_a_migration_that_can_succeed(ended: Ended) -> None:
-    ended(explain_migration("shop/web", "--to", "zone=b"), 0)
-
-
 def test_a_migration_that_kubevirt_would_send_elsewhere(ended: Ended) -> None:
     result = explain_migration("db", "-n", "shop", "--to", "zone=b")
     ended(result, 1)
@@ -111,20 +107,16 @@ def test_the_page_shows_what_it_says() -> None:
         assert run(*arguments).output == output
 
 
-def test_one_node(ended: Ended, golden: Golden) -> None:
+def test_one_node(ended: Ended) -> None:
     ended(explain_migration("shop/web", "--to", "zone=a", "--node", "node-6"), 1)
-    fitting = explain_migration("shop/web", "--node", "node-2")
-    assert fitting.exit_code == 0
-    golden(fitting.output)
+    ended(explain_migration("shop/web", "--node", "node-2"), 0)
 
 
 def test_for_tools() -> None:
     result = explain_migration("shop/db", "--to", "zone=b", "-o", "json")
     read = json.loads(result.output)
 
-    assert result.exit_code == 1
-    assert read["schema"] == MIGRATION_SCHEMA
-    assert read["addedNodeSelector"] == {"zone": "b"}
+    assert (result.exit_code, read["schema"], read["addedNodeSelector"]) == (1, MIGRATION_SCHEMA, {"zone": "b"})
     assert read["kubevirt"]["drops"] == ["zone=b"]
     assert msgspec.convert(read, MigrationExplanation).eligible.names == []
 
@@ -217,12 +209,10 @@ def test_a_running_cluster(tmp_path: Path, golden: Golden) -> None:
         server.fail("/api/v1/nodes", 403)
         forbidden = run("explain", "migration", "demo/web01", "--kubeconfig", config)
 
-    assert result.exit_code == 0
-    assert "Not evaluated" not in result.output
+    assert (result.exit_code, forbidden.exit_code, "Not evaluated" in result.output) == (0, 2, False)
     golden(result.output)
-    assert verbs == {"get"}, "nothing is watched"
-    assert forbidden.exit_code == 2
     golden(forbidden.stderr)
+    assert verbs == {"get"}, "nothing is watched"
 
 
 @pytest.mark.parametrize(
@@ -264,9 +254,16 @@ def test_a_plan_for_programs() -> None:
     result = explain_drain("node-1", "-o", "json")
     read = json.loads(result.output)
     found = msgspec.convert(read, DrainPlan)
-    assert result.exit_code == 1
-    assert (found.schema, found.moves, found.shuts_down, found.blocks) == (SCHEMA, 3, 1, 2)
+    said = (result.exit_code, found.schema, found.moves, found.shuts_down, found.blocks)
+    assert said == (1, SCHEMA, 3, 1, 2)
     assert read["limits"] | {"perCluster": 5, "perNode": 2} == read["limits"]
+    slow, fast = (
+        msgspec.convert(json.loads(explain_drain("node-1", "-o", "json", "--bandwidth", text).output), DrainPlan)
+        for text in ("16Mi", "1Gi")
+    )
+    # Bandwidth changes the time only.
+    assert (slow.seconds > fast.seconds, slow.at_most_seconds) == (True, fast.at_most_seconds)
+    assert [step.vms for step in slow.steps] == [step.vms for step in fast.steps]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--to-version", "1.10"], ["--outdated"]], ids=" ".join)
@@ -282,10 +279,8 @@ def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Ended) -> None:
     updates = {"workloadUpdateMethods": ["Evict"], "batchEvictionSize": 2}
     kubevirt = {"metadata": {"name": "kv", "namespace": "kv"}, "spec": {"workloadUpdateStrategy": updates}}
     objects = [whole("KubeVirt", kubevirt | {"status": {"phase": "Deployed"}}, "kubevirt.io/v1")]
-    objects += [
-        whole("Node", clusters.node("a")),
-        *(each for vmi, pod in vms for each in (instance(vmi), whole("Pod", pod))),
-    ]
+    objects += [whole("Node", clusters.node("a"))]
+    objects += [each for vmi, pod in vms for each in (instance(vmi), whole("Pod", pod))]
     ended(run("explain", "update", "--to-version", "1.9", "--cluster-from", directory(tmp_path, *objects)), 0)
 
 
@@ -299,17 +294,6 @@ def test_an_update_for_programs() -> None:
         "db": "no-eligible-node",
         "files": "not-migratable",
     }
-
-
-def test_bandwidth_changes_the_time_only() -> None:
-    slow, fast = (
-        msgspec.convert(json.loads(explain_drain("node-1", "-o", "json", "--bandwidth", text).output), DrainPlan)
-        for text in ("16Mi", "1Gi")
-    )
-
-    assert slow.seconds > fast.seconds
-    assert slow.at_most_seconds == fast.at_most_seconds
-    assert [step.vms for step in slow.steps] == [step.vms for step in fast.steps]
 
 
 @pytest.mark.parametrize(
