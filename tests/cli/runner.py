@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +47,35 @@ def call_here(_environment: object, function: str, *arguments: object) -> Any:
     """What `apart._run` has a process of its own for, in this one, which has imported it already."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)(*arguments)
+
+
+@contextmanager
+def http_server(answer: Callable[[BaseHTTPRequestHandler, bytes], tuple[int, bytes]], tls: Any = None) -> Iterator[str]:
+    """The address of a server that answers each POST, given its handler and its body, with a status and a body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            status, body = answer(self, self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -50,20 +50,25 @@ def test_a_namespace_may_have_a_name_that_yaml_reads_as_something_else(name: str
     assert {one["metadata"].get("namespace", name) for one in made} == {name}
 
 
-@pytest.mark.parametrize("name", ["", "Foo_Bar", "a/b", "a.b", "a}, x: {b", "a\nb", "a" * 64, "-a"])
-def test_a_name_that_no_namespace_has_is_refused_where_it_is_given(name: str) -> None:
-    result = run("manifests", "install", "-n", name, "--image", "i")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Invalid value for '-n' / '--namespace'" in result.stderr
-    assert "webhooks.service.namespace" not in result.stderr
+NO_NAMESPACES = ["", "Foo_Bar", "a/b", "a.b", "a}, x: {b", "a\nb", "a" * 64, "-a"]
+NO_IMAGES = ["", " ", "a b", "a\nb", "registry.example/Webhook:1", "here:", "here@sha256:1"]
 
 
-@pytest.mark.parametrize("image", ["", " ", "a b", "a\nb", "registry.example/Webhook:1", "here:", "here@sha256:1"])
-def test_an_image_that_no_node_could_pull_is_refused(image: str) -> None:
+@pytest.mark.parametrize(
+    ("namespace", "image", "option"),
+    [
+        *((name, "i", "'-n' / '--namespace'") for name in NO_NAMESPACES),
+        *(("infra-vms", image, "'--image'") for image in NO_IMAGES),
+    ],
+)
+def test_what_no_namespace_is_called_and_no_node_could_pull_is_refused_where_it_is_given(
+    namespace: str, image: str, option: str
+) -> None:
     """Applied by kubectl, the API server would deny it after half of the objects, or its pods would never start."""
-    result = run("manifests", "install", "--image", image)
+    result = run("manifests", "install", "-n", namespace, "--image", image)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Invalid value for '--image'" in result.stderr
+    assert f"Invalid value for {option}" in result.stderr
+    assert "webhooks.service.namespace" not in result.stderr
 
 
 def test_images_that_nodes_pull_are_taken() -> None:

@@ -119,7 +119,7 @@ def test_a_closed_pipe_is_no_answer() -> None:
     """Rich's own console ends with the status of a denial."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "webhook", "explain", "vm", "shop/web", "--cluster-from", "examples/cluster"]
+    command = [sys.executable, "-m", "webhook", *COMMANDS[4]]
     try:
         done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, check=False)
     finally:

@@ -31,8 +31,7 @@ def test_a_directory_stands_for_its_manifests(tmp_path: Path) -> None:
     files(tmp_path, "a.yaml", "b/c.yml", "b/d.json", "b/notes.txt", ".hidden/e.yaml", "b/.f.yaml")
     parts, mistakes = found(tmp_path)
     assert [Path(part.file).relative_to(tmp_path).as_posix() for part in parts] == ["a.yaml", "b/c.yml", "b/d.json"]
-    assert not mistakes
-    assert not any(part.named for part in parts)
+    assert (mistakes, any(part.named for part in parts)) == ([], False)
 
 
 def test_a_pattern_that_no_shell_has_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +58,7 @@ def test_what_cannot_be_read_is_a_mistake_and_the_rest_is_read(tmp_path: Path) -
 def test_only_files_that_are_named_must_hold_objects(tmp_path: Path) -> None:
     files(tmp_path, "values.yaml", text="image: x\n---\n- 1\n")
     (named,), (other,) = found(tmp_path / "values.yaml")[0], found(tmp_path)[0]
-    assert read(other).foreign == 2
-    assert not read(other).mistakes
-    assert len(read(named).mistakes) == 1
+    assert (read(other).foreign, read(other).mistakes, len(read(named).mistakes)) == (2, [], 1)
 
 
 def test_the_source_of_a_chart_says_how_to_render_it(tmp_path: Path, golden: Golden) -> None:

@@ -441,6 +441,8 @@ def test_an_image_of_the_admins_own(scheduler_api: InstallMemory, given: str, ad
 
 # The cluster's version, without the suffix of a distribution.
 SUGGESTED = "kube-scheduler:v1.36.3\n"
+UNSEEN: list[Any] = [(403, {"message": "forbidden"}), (200, {"items": []}), (200, b"nonsense")]
+UNKNOWN: list[Any] = [(200, {"gitVersion": "one"}), (500, {}), None]
 
 
 @pytest.mark.parametrize(
@@ -451,12 +453,8 @@ SUGGESTED = "kube-scheduler:v1.36.3\n"
         ("--with=scheduler --prometheus=http://p", "", None, "Error: --prometheus: "),
         ("--scheduler-variant=pack", "", None, "Error: install: "),
         # Where no scheduler can be seen, its image must be given.
-        ("--with=scheduler", "/kube-system/pods", (403, {"message": "forbidden"}), SUGGESTED),
-        ("--with=scheduler", "/kube-system/pods", (200, {"items": []}), SUGGESTED),
-        ("--with=scheduler", "/kube-system/pods", (200, b"nonsense"), SUGGESTED),
-        ("--with=scheduler", "/version", (200, {"gitVersion": "one"}), "Error: "),
-        ("--with=scheduler", "/version", (500, {}), "Error: "),
-        ("--with=scheduler", "/version", None, "Error: "),
+        *(("--with=scheduler", "/kube-system/pods", answer, SUGGESTED) for answer in UNSEEN),
+        *(("--with=scheduler", "/version", answer, "Error: ") for answer in UNKNOWN),
     ],
 )
 def test_what_does_not_fit_changes_nothing(

@@ -141,10 +141,10 @@ def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
     ("words", "meant"),
     [
         *(("reviw", "review"), ("tset", "test"), ("explain migratoin", "migration"), ("review --confg", "--config")),
-        ("xyzzy", ""),
+        *((words, "") for words in ("xyzzy", "review", "expand", "serve --xyzzy", "config check")),
     ],
 )
-def test_a_mistyped_word_gets_a_suggestion(words: str, meant: str) -> None:
+def test_wrong_usage_is_exit_2_and_a_mistyped_word_gets_a_suggestion(words: str, meant: str) -> None:
     result = run(*words.split())
     assert (result.exit_code, "Did you mean" in result.stderr, meant in result.stderr) == (2, bool(meant), True)
 
@@ -199,12 +199,6 @@ def test_version() -> None:
     assert run("version").output.startswith(f"kubevirt-webhook {__version__}\nPython 3.")
 
 
-@pytest.mark.parametrize("arguments", ["nonsense", "review", "expand", "serve --nonsense", "config check"])
-def test_wrong_usage_is_exit_2(arguments: str) -> None:
-    result = run(*arguments.split())
-    assert (result.exit_code, "Traceback" in result.output) == (2, False)
-
-
 def shell(words: str, before: str = "") -> subprocess.CompletedProcess[str]:
     command = f"{before}{sys.executable} -m webhook {words}"
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
@@ -212,7 +206,7 @@ def shell(words: str, before: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
-    done = shell(f"config schema {closed}")
+    done = shell(f"version {closed}")
     assert done.returncode == 0, done.stderr
 
 

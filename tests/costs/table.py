@@ -25,6 +25,7 @@ import uvloop
 
 from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
+from tests.server.conftest import PieceTransport
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
@@ -72,28 +73,6 @@ _BODIES: Final[Mapping[str, bytes]] = {
 }
 
 
-class _Transport(asyncio.Transport):
-    """A transport that keeps all written bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-
-    def write(self, data: Any) -> None:
-        self.written.append(bytes(data))
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def is_closing(self) -> bool:
-        return False
-
-    def _nothing(self) -> None:
-        pass
-
-    close = abort = pause_reading = resume_reading = _nothing
-
-
 class _Server:
     """The request path of a server, and a connection to it that has no socket."""
 
@@ -105,7 +84,7 @@ class _Server:
         reviewer = Reviewer(files, lambda: settings, audit, metrics, wall=lambda: 1_700_000_000.0)
         app = App(reviewer, BY_PATH, metrics, 64)
         self._connection = Connection(app.server())
-        self._transport = _Transport()
+        self._transport = PieceTransport()
         self._connection.connection_made(self._transport)
 
     async def ask(self, path: str, body: bytes) -> bytes:
@@ -123,8 +102,7 @@ class _Server:
         # The work after the answer is written.
         for _ in range(3):
             await asyncio.sleep(0)
-        answer = b"".join(self._transport.written)
-        self._transport.written.clear()
+        answer, self._transport.written = self._transport.written, b""
         return answer
 
     def close(self) -> None:

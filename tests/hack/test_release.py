@@ -103,8 +103,13 @@ def release(archive: Archive) -> ReleaseBuild:
 
 
 @pytest.fixture(scope="module")
-def files(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return build(tree(tmp_path_factory.mktemp("one")), release(archive))
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tree(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def files(source: Path, archive: Archive) -> dict[str, bytes]:
+    return build(source, release(archive))
 
 
 def test_built_twice_it_is_the_same(
@@ -203,15 +208,20 @@ def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: 
     }
 
 
-def test_another_image_than_the_archive_is_refused(archive: Archive, tmp_path: Path) -> None:
+def test_another_image_than_the_archive_is_refused(
+    source: Path, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a tree of another version."""
-    made = tree(tmp_path)
+    monkeypatch.setattr("hack.release.build._distributions", lambda *_: {})
     other = ReleaseImage(archive[1].repository, f"sha256:{'0' * 64}")
     with pytest.raises(ReleaseError, match="not sha256:000"):
-        build(made, release((archive[0], other)))
-    (made / "webhook" / "__init__.py").write_text('__version__ = "1.0.0"\n')
+        build(source, release((archive[0], other)))
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, tmp_path / name)
+    (tmp_path / "webhook" / "__init__.py").write_text('__version__ = "1.0.0"\n')
     with pytest.raises(ReleaseError, match="not of version"):
-        build(made, release(archive))
+        build(tmp_path, release(archive))
 
 
 @pytest.fixture(scope="module")

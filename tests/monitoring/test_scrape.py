@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.runner import EXAMPLES
+from tests.cli.test_serve import FILES, serving
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.processes import free_port
 from tests.monitoring.rules import ALERTS, DASHBOARD, DASHBOARD_FILE, GROUPS, RECORDS, ROOT, metrics, queries
@@ -32,18 +33,10 @@ def fetch(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server() -> Iterator[str]:
     """A server over the example cluster; yields the address of its metrics."""
-    port = free_port()
-    command = [sys.executable, "-m", "webhook", "serve", "--cluster-from", "examples/cluster"]
-    command += ["--config", "examples/settings.yaml", "--listen=127.0.0.1:0", f"--ops-listen=127.0.0.1:{port}"]
-    file = tmp_path_factory.mktemp("server") / "log"
-    with file.open("w") as log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as running:
-        try:
-            eventually(lambda: fetch(f"http://127.0.0.1:{port}/readyz"), what="the server to be ready")
-            yield f"127.0.0.1:{port}"
-        finally:
-            running.terminate()
+    with serving(*FILES, "--config", str(EXAMPLES / "settings.yaml")) as running:
+        yield running.ops.removeprefix("http://")
 
 
 @pytest.fixture(scope="module")

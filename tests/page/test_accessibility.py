@@ -35,6 +35,13 @@ def test_nothing_keeps_people_out(site: Site, axe: Callable[..., list[str]], nam
         details.click()
 
     assert axe(page) == []
+    for role in ("banner", "main", "contentinfo"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    levels = page.evaluate("() => [...document.querySelectorAll('h1,h2,h3')].map(each => Number(each.tagName[1]))")
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    for table in page.locator("table").all():
+        assert (table.locator("caption").count(), table.locator("th:not([scope])").count()) == (1, 0)
     page.emulate_media(color_scheme="dark")  # changes colors alone, see test_the_color_scheme_is_the_readers
     assert axe(page, "color-contrast") == []
     if name in ("problem", "missing"):
@@ -82,18 +89,3 @@ def test_the_color_scheme_is_the_readers(site: Site) -> None:
 
     assert brightness("light") > 600
     assert brightness("dark") < 150
-
-
-def test_landmarks_and_headings(site: Site) -> None:
-    for path in PATHS.values():
-        page = site.open(path)
-        for role in ("banner", "main", "contentinfo"):
-            expect(page.get_by_role(role)).to_have_count(1)
-        levels = page.evaluate("() => [...document.querySelectorAll('h1,h2,h3')].map(each => Number(each.tagName[1]))")
-        assert levels[0] == 1
-        assert levels.count(1) == 1
-        assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-        for table in page.locator("table").all():
-            assert table.locator("caption").count() == 1
-            assert table.locator("th:not([scope])").count() == 0
-    site.problems.clear()

@@ -89,24 +89,6 @@ def test_health_over_time(site: Site) -> None:
     expect(page.get_by_role("article", name="Certificate serving")).to_contain_text("Expires")
 
 
-def test_pages_of_decisions(site: Site) -> None:
-    # In a namespace of its own: they push out none that other tests look at.
-    for number in range(60):
-        pod = launcher_pod()
-        pod["metadata"] |= {"namespace": "render", "name": f"paged-{number}"}
-        site.review(review(pod, namespace="render", name=f"paged-{number}"))
-    page = site.open("/decisions?namespace=render", **PLAIN)
-    pages = page.get_by_role("navigation", name="Pages of decisions")
-    first = page.locator("tbody tr").first.inner_text()
-    assert page.locator("tbody tr").count() == 50
-
-    pages.get_by_role("link", name="Next").click()
-    expect(pages).to_contain_text("51 to")
-    assert page.locator("tbody tr").first.inner_text() != first
-    pages.get_by_role("link", name="Previous").click()
-    assert page.locator("tbody tr").first.inner_text() == first
-
-
 def test_what_a_tenant_names_its_objects_stays_text(site: Site) -> None:
     name = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202e\x1b[31m"
     pod = launcher_pod()
@@ -118,14 +100,6 @@ def test_what_a_tenant_names_its_objects_stays_text(site: Site) -> None:
         assert page.evaluate("document.scripts.length + document.querySelectorAll('main img').length") == 0
         assert not re.search("[\u202a-\u202e\x1b]", page.content())
     expect(page.locator("tbody tr").first).to_contain_text(r"<script>alert(2)</script>\u202e")
-
-
-def test_a_page_that_loads_itself_again_can_be_stopped(site: Site) -> None:
-    page = site.open("/health", **PLAIN)
-    page.get_by_role("link", name="every 10 seconds").click()
-    expect(page.locator(".live")).to_contain_text("every 10 seconds")
-    page.get_by_role("link", name="Stop").click()
-    expect(page.get_by_role("link", name="Load again", exact=True)).to_be_visible()
 
 
 # Words that two lines share, and cells beside the screen or behind an edge.

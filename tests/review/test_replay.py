@@ -187,10 +187,8 @@ def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
 
 
 def test_no_default_is_withdrawn_for_a_size_that_has_just_been_changed() -> None:
-    marks = {
-        names.INJECTED_INSTANCETYPE_ANNOTATION: world.SMALL_MARK,
-        names.INJECTED_PREFERENCE_ANNOTATION: world.FEDORA_MARK,
-    }
+    marks = {names.INJECTED_INSTANCETYPE_ANNOTATION: world.SMALL_MARK}
+    marks[names.INJECTED_PREFERENCE_ANNOTATION] = world.FEDORA_MARK
     old = world.vm(annotations=marks, **NAMED)
     changed = world.vm(annotations=marks, template={"terminationGracePeriodSeconds": 17}, **NAMED)
     copies = objects(size=world.instancetype(schedulerName="other"), likes=DEMANDING)
@@ -251,29 +249,27 @@ def test_a_relabelled_revision_is_another_one() -> None:
     vm["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
     vm["spec"]["template"]["metadata"] = {"annotations": marks}
 
-    withdrawn, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: copy}, operation="UPDATE", oldObject=vm)
-    kept, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: now}, operation="UPDATE", oldObject=vm)
-
-    assert (withdrawn.decision.code, kept.decision.code) == (
-        scheduling.SCHEDULER_WITHDRAWN,
-        scheduling.ALREADY_INJECTED,
-    )
+    codes = [
+        evaluated(SCHEDULE_VM, vm, {key: copy}, {key: found}, operation="UPDATE", oldObject=vm)[0].decision.code
+        for found in (copy, now)
+    ]
+    assert codes == [scheduling.SCHEDULER_WITHDRAWN, scheduling.ALREADY_INJECTED]
 
 
-def labelled() -> Json:
-    vm = world.vm()
+@pytest.mark.parametrize(
+    ("before", "now", "code", "asked"),
+    [
+        (True, True, instancetypes.SIZED, [fresh(IN_DEMO)]),
+        # It leaves no VM without a size.
+        (True, False, instancetypes.DEFAULTS_INJECTED, [fresh(IN_DEMO)]),
+        # It is passed over, as virt-api may do.
+        (False, True, instancetypes.DEFAULTS_INJECTED, []),
+    ],
+    ids=["there", "just deleted", "just created"],
+)
+def test_a_preset(before: bool, now: bool, code: str, asked: list[Key[Any]]) -> None:
+    vm, presets = world.vm(), (whole(world.preset()),)
     vm["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-    return vm
-
-
-def test_a_preset_that_has_just_been_deleted_leaves_no_vm_without_a_size() -> None:
-    presets = (whole(world.preset()),)
-    sized, asked = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: presets})
-    given, too = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: ()})
-    assert (sized.decision.code, given.decision.code) == (instancetypes.SIZED, instancetypes.DEFAULTS_INJECTED)
-    assert asked == too == [fresh(IN_DEMO)]
-
-
-def test_a_preset_that_has_just_been_created_is_passed_over_as_virt_api_may_do() -> None:
-    verdict, asked = evaluated(MUTATE_VM, labelled(), objects(), {IN_DEMO: (whole(world.preset()),)})
-    assert (verdict.decision.code, asked) == (instancetypes.DEFAULTS_INJECTED, [])
+    copies: FactsByKey = {**objects(), IN_DEMO: presets if before else ()}
+    verdict, read = evaluated(MUTATE_VM, vm, copies, {IN_DEMO: presets if now else ()})
+    assert (verdict.decision.code, read) == (code, asked)

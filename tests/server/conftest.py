@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-import itertools
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +18,12 @@ from tests import builders
 from tests.builders import known, vmi
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.raw_requests import BODY
-from tests.waiting import break_off, until
-from webhook.facts import Key, TokenKey
+from tests.waiting import break_off
+from webhook.facts import Key
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.app import LIMITS, App
-from webhook.server.authorizer import MAX_QUESTIONS
 from webhook.server.edge import Application, Connection, Server, TrafficObserver
 from webhook.server.request import Answer, HttpRequest
 
@@ -81,45 +78,6 @@ class ServedApp:
             headers={"Content-Type": "application/json"} | headers,
         ) as answer:
             return answer.status, await answer.text()
-
-
-GUESSERS = 14
-
-
-@asynccontextmanager
-async def guessers(url: str, cluster: MemoryCluster) -> AsyncIterator[list[int]]:
-    """Clients at 127.0.0.2 that send made-up tokens again and again; gives the statuses that they get.
-
-    No token of theirs is answered as long as the context lasts, so that they hold all that they can get.
-    """
-    read, release, waiting, statuses = cluster.read, asyncio.Event(), set(), list[int]()
-
-    async def read_slowly(key: Key[Any], deadline: float) -> Any:
-        if not isinstance(key, TokenKey) or not key.token.startswith("guess"):
-            return await read(key, deadline)
-        waiting.add(key.token)
-        await release.wait()
-        return None
-
-    async def guess(client: aiohttp.ClientSession, number: int) -> None:
-        for again in itertools.count():
-            headers = {"Authorization": f"Bearer guess-{number}-{again}"}
-            async with client.get(url, headers=headers, allow_redirects=False) as answer:
-                statuses.append(answer.status)
-
-    cluster.read = read_slowly  # type: ignore[method-assign]
-    source = aiohttp.TCPConnector(ssl=False, local_addr=("127.0.0.2", 0), limit=GUESSERS)
-    async with aiohttp.ClientSession(connector=source) as client:
-        tasks = [asyncio.create_task(guess(client, number)) for number in range(GUESSERS)]
-        # Of eight questions one client gets half.
-        await until(lambda: len(waiting) >= MAX_QUESTIONS // 2, "made-up tokens to be reviewed")
-        try:
-            yield statuses
-        finally:
-            release.set()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 Start = Callable[..., Awaitable[ServedApp]]

@@ -21,9 +21,6 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 
 
-# -- the process -------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def process(files: int, stdout: int, stderr: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server that may open so many files, and its port."""

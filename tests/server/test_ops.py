@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
@@ -26,7 +25,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import edge
 from webhook.server.authorizer import Authorizer
-from webhook.server.edge import Connection, Limits, Server, serving, split_address
+from webhook.server.edge import Connection, Limits, Server, split_address
 from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.page.listener import PageHandler
@@ -57,11 +56,8 @@ def ops_app(counted: Metrics, waiting_for: Callable[[], tuple[str, ...]] = tuple
 
 
 async def scrape(ops: Ops, path: str, method: str = "GET") -> tuple[int, str]:
-    async with (
-        serving(ops.server(), "127.0.0.1:0", None, "--ops-listen", 0.0) as address,
-        aiohttp.request(method, f"http://{address}{path}") as answer,
-    ):
-        return answer.status, await answer.text()
+    async with visited(ops) as visitor:
+        return await visitor.get(path, method)
 
 
 Series = tuple[str, frozenset[tuple[str, str]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.install.memory import InstallMemory
 from tests.tokens import ISSUER, Key, claims, encode, key_set, sign
 from tests.waiting import until
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
@@ -31,31 +32,23 @@ RSA = rsa.generate_private_key(65537, 2048)
 DISCOVERY = {"issuer": ISSUER, "jwks_uri": f"{ISSUER}{KEYS_PATH}"}
 
 
-class KeyTransport(Transport):
+class KeyTransport(InstallMemory):
     """An API server that publishes what it says, by path: JSON, a status, or an error."""
 
     def __init__(self, keys: Any, discovery: Any = DISCOVERY) -> None:
-        self.answers: dict[str, Any] = {DISCOVERY_PATH: discovery, KEYS_PATH: keys}
+        super().__init__()
+        self.published: dict[str, Any] = {DISCOVERY_PATH: discovery, KEYS_PATH: keys}
         self.reads: list[str] = []
 
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
         self.reads.append(path)
-        answer = self.answers[path]
+        answer = self.published[path]
         if isinstance(answer, ApiConnectionError):
             raise answer
         return (answer, b"{}") if isinstance(answer, int) else (200, json.dumps(answer).encode())
 
     async def request(self, method: str, path: str, *_arguments: Any, **_options: Any) -> tuple[int, bytes]:
         raise AssertionError(f"nothing is written, and no token sent: {path}")
-
-    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        raise AssertionError(path)
-
-    async def date(self) -> float:
-        raise AssertionError
-
-    async def close(self) -> None:
-        pass
 
 
 @asynccontextmanager
@@ -218,8 +211,8 @@ async def test_keys_that_cannot_be_read_are_told_once_and_the_former_ones_count(
 ) -> None:
     monkeypatch.setattr(senders, "READ_SECONDS", 0.0)
     verifier, transport = SenderVerifier(URL, OWN, lambda: NOW), KeyTransport(key_set(k1=KEY))
-    good = transport.answers[path]
-    transport.answers[path] = answer
+    good = transport.published[path]
+    transport.published[path] = answer
     right, other = sign(KEY, claims(URL, now=NOW)), sign(KEY, claims(URL, now=NOW), "k2")
     async with following(verifier, transport) as told:
 
@@ -232,9 +225,9 @@ async def test_keys_that_cannot_be_read_are_told_once_and_the_former_ones_count(
             await again(right)
         assert told == [why] * bool(why)
 
-        transport.answers[path] = good
+        transport.published[path] = good
         await until(lambda: verify(verifier, right), "the keys to be read again")
-        transport.answers[path] = answer if why else good
+        transport.published[path] = answer if why else good
         for _ in range(2):
             await again(other)
         assert verify(verifier, right), "the former keys"

@@ -23,21 +23,13 @@ from webhook.errors import InputError
 from webhook.text import visible
 
 # Of each element: the attributes that it may have, those that it must have, and its children.
+COUNTS, STREAMS = {"name", "tests", "failures", "errors"}, {"system-out", "system-err"}
+SUITE = COUNTS | {"group", "time", "skipped", "timestamp", "hostname", "id", "file"}
 SCHEMA: dict[str, tuple[set[str], set[str], set[str]]] = {
-    "testsuites": ({"name", "time", "tests", "failures", "errors"}, set(), {"testsuite"}),
-    "testsuite": (
-        {"name", "tests", "failures", "errors", "group", "time", "skipped", "timestamp", "hostname", "id", "file"},
-        {"name", "tests", "failures", "errors"},
-        {"testsuite", "properties", "testcase", "system-out", "system-err"},
-    ),
-    "testcase": (
-        {"name", "time", "classname", "group"},
-        {"name"},
-        {"skipped", "error", "failure", "system-out", "system-err"},
-    ),
-    "failure": ({"type", "message"}, set(), set()),
-    "error": ({"type", "message"}, set(), set()),
-    "skipped": ({"type", "message"}, set(), set()),
+    "testsuites": (COUNTS | {"time"}, set(), {"testsuite"}),
+    "testsuite": (SUITE, COUNTS, {"testsuite", "properties", "testcase"} | STREAMS),
+    "testcase": ({"name", "time", "classname", "group"}, {"name"}, {"skipped", "error", "failure"} | STREAMS),
+    **dict.fromkeys(("failure", "error", "skipped"), ({"type", "message"}, set(), set())),
     "system-out": (set(), set(), set()),
 }
 # As the runner reads a line: the command, its properties up to the first "::", the message.
@@ -171,10 +163,8 @@ def test_what_needs_attention_is_a_result() -> None:
     run = sarif_of(*every())
 
     assert [(each["ruleId"], each["level"]) for each in run["results"]] == [
-        ("instancetype-denied", "warning"),
-        ("scheduler-injected", "warning"),
-        ("instancetype-denied", "error"),
-        ("namespace-unreadable", "error"),
+        *(("instancetype-denied", "warning"), ("scheduler-injected", "warning")),
+        *(("instancetype-denied", "error"), ("namespace-unreadable", "error")),
     ]
     assert run["invocations"] == [{"executionSuccessful": True}]
     assert {rule["id"] for rule in sarif_of()["tool"]["driver"]["rules"]} == set(MEANINGS)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.builders import installed
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
-from tests.server.conftest import guessers
-from tests.server.page.conftest import HOSTILE, Opened, labeled, record
+from tests.server.page.conftest import HOSTILE, Opened, OpenPage, labeled, record
 from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
@@ -20,7 +23,7 @@ from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
-from webhook.server.authorizer import MAX_IN_FLIGHT
+from webhook.server.authorizer import MAX_IN_FLIGHT, MAX_QUESTIONS
 from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
 
@@ -177,10 +180,21 @@ async def test_a_page_loads_itself_again_only_for_who_asks_for_it(page: Opened) 
     opened = await page()
     await opened.get("/page/decisions")
     assert "Refresh" not in opened.headers
+    _, text = await opened.get("/page/decisions?policy=migration")
+    assert re.search('href="/page/decisions[^"]*refresh=10[^"]*"[^>]*>every 10 seconds</a>', text)
     _, text = await opened.get("/page/decisions?refresh=10&policy=migration")
-    assert opened.headers["Refresh"] == "10"
-    assert "http-equiv" not in text
-    assert 'href="/page/decisions?policy=migration"' in text
+    assert (opened.headers["Refresh"], "http-equiv" in text) == ("10", False)
+    assert 'href="/page/decisions?policy=migration">Stop</a>' in text
+
+
+async def test_decisions_come_fifty_at_a_time(page: Opened) -> None:
+    opened = await page()
+    for number in range(60):
+        opened.recorder.write(record(name=f"paged-{number}"))
+    for first, names, link in (("", range(10, 60), "first=50"), ("?first=50", range(10), "/page/decisions")):
+        _, text = await opened.get(f"/page/decisions{first}")
+        assert {int(name) for name in re.findall(r"paged-(\d+)", text)} == {*names}
+        assert re.search(f'href="[^"]*{link}"[^>]*>(?:Next|Previous)', text)
 
 
 async def test_a_bug_is_one_plain_sentence(page: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,13 +227,52 @@ async def test_few_pages_are_made_at_once(page: Opened, monkeypatch: pytest.Monk
     assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * SHARE
 
 
+GUESSERS = 14
+
+
+@asynccontextmanager
+async def guessers(opened: OpenPage) -> AsyncIterator[list[int]]:
+    """Clients at 127.0.0.2 that send made-up tokens again and again; gives the statuses that they get.
+
+    No token of theirs is answered as long as the context lasts, so that they hold all that they can get.
+    """
+    read, release, waiting, statuses = opened.cluster.read, asyncio.Event(), set(), list[int]()
+
+    async def read_slowly(key: Key[Any], deadline: float) -> Any:
+        if not isinstance(key, TokenKey) or not key.token.startswith("guess"):
+            return await read(key, deadline)
+        waiting.add(key.token)
+        await release.wait()
+        return None
+
+    async def guess(client: aiohttp.ClientSession, number: int) -> None:
+        for again in itertools.count():
+            headers = {"Authorization": f"Bearer guess-{number}-{again}"}
+            async with client.get(f"{opened.url}/page", headers=headers, allow_redirects=False) as answer:
+                statuses.append(answer.status)
+
+    opened.cluster.read = read_slowly  # type: ignore[method-assign]
+    source = aiohttp.TCPConnector(ssl=False, local_addr=("127.0.0.2", 0), limit=GUESSERS)
+    async with aiohttp.ClientSession(connector=source) as client:
+        tasks = [asyncio.create_task(guess(client, number)) for number in range(GUESSERS)]
+        # Of eight questions one client gets half.
+        await until(lambda: len(waiting) >= MAX_QUESTIONS // 2, "made-up tokens to be reviewed")
+        try:
+            yield statuses
+        finally:
+            release.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
     page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "BURST", BURST)
     monkeypatch.setattr(edge, "BURST_OF_ALL", BURST_OF_ALL)
     opened = await page(signed_in(), "0.0.0.0:0")
-    async with guessers(f"{opened.url}/page", opened.cluster) as statuses:
+    async with guessers(opened) as statuses:
         answers = [(await opened.get(path, token="GOOD"))[0] for path in ["/page", MATRIX] * (BURST // 2)]
     assert answers == [200] * BURST
     assert 200 not in statuses

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
 import sys
 from base64 import b64decode, b64encode
@@ -28,12 +27,13 @@ from tests.certs.memory import TERMS, CertsClock, KeptObject
 from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
+from tests.install.memory import InstallMemory
 from tests.server.listening import Unanswering
 from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
-from webhook.k8s.client.api import ApiConnectionError
+from webhook.k8s.client.api import NO_QUERY
 from webhook.server.edge import serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
@@ -327,52 +327,42 @@ SECRET = f"{SECRETS}/ca"
 FIRST = "MutatingWebhookConfiguration/kubevirt-webhook"
 
 
-class ApiOfBundles:
-    """Objects by path, with resourceVersions that must match."""
+class ApiOfBundles(InstallMemory):
+    """Objects whose resourceVersions must match, and all that was asked."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
+        super().__init__()
         self.asked: list[tuple[str, str, Mapping[str, str], Any, str]] = []
-        self.answers: dict[str, int] = {}
-        self.silent = False
-
-    def put(self, path: str, thing: dict[str, Any]) -> None:
-        version = str(
-            int(self.objects.get(path, {"metadata": {"resourceVersion": 0}})["metadata"]["resourceVersion"]) + 1
-        )
-        thing["metadata"] = {**thing.get("metadata", {}), "resourceVersion": version}
-        self.objects[path] = thing
 
     async def request(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] = {},
+        query: Mapping[str, str] = NO_QUERY,
         body: Any = None,
         content_type: str = "",
         *,
         seconds: float = 0,
     ) -> tuple[int, bytes]:
         self.asked.append((method, path, query, body, content_type))
-        if self.silent:
-            raise ApiConnectionError("no answer")
-        if method in self.answers:
-            return self.answers[method], b'{"reason": "Forbidden"}'
-        body = json.loads(json.dumps(body))
-        if content_type == "application/apply-patch+yaml":
-            if path in self.objects:
-                assert body["metadata"]["resourceVersion"] == "1", "of no object in etcd"
-                return 409, b"{}"
-            self.put(path, body)
-            return 201, b"{}"
+        return await super().request(method, path, query, body, content_type, seconds=seconds)
+
+    def _answer(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
+    ) -> tuple[int, dict[str, Any]]:
         found = self.objects.get(path)
-        if found is None:
-            return 404, b"{}"
-        if method == "PATCH":
-            if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
-                return 409, b"{}"
-            self.put(path, self._patched(found, body))
-        return 200, json.dumps(self.objects[path]).encode()
+        if content_type == "application/apply-patch+yaml":
+            if found:
+                assert body["metadata"]["resourceVersion"] == "1", "of no object in etcd"
+                return 409, {}
+            self.put(path, body)
+            return 201, {}
+        if method != "PATCH" or not found:
+            return super()._answer(method, path, query, body, content_type)
+        if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            return 409, {}
+        self.put(path, self._patched(found, body))
+        return 200, {}
 
     @staticmethod
     def _patched(found: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -492,7 +482,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
 async def test_refusals_say_what_to_grant() -> None:
     api = installed()
     secret, bundles = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
-    api.answers = {"GET": 403, "PATCH": 403}
+    api.answers = dict.fromkeys((("GET", ""), ("PATCH", "")), (403, {"reason": "Forbidden"}))
     for work, said in (
         (secret.read(), "Secret ns/ca: .* grant get on secrets"),
         (secret.create({}), "grant create on secrets in namespace ns"),
@@ -502,9 +492,9 @@ async def test_refusals_say_what_to_grant() -> None:
     ):
         with pytest.raises(NotNow, match=said):
             await work
-    api.answers = {"PATCH": 404}
+    api.answers = {("PATCH", ""): (404, {})}
     with pytest.raises(NotNow, match="answered 404"):
         await secret.create({})
-    api.silent = True
+    api.answers = {("GET", ""): None}
     with pytest.raises(NotNow, match="Secret ns/ca: no answer"):
         await secret.read()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import http.server
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests import builders
 from tests.admission.audit_schema import STRICT
 from tests.builders import installed, known, launcher_pod, review, vm, vmi
+from tests.cli.runner import http_server
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.review.memory import VMS, MemoryCluster
@@ -107,15 +107,19 @@ def events(server: FakeApiServer) -> set[tuple[str, str]]:
     return {(event["reason"], namespace) for (namespace, _), event in server.held(EVENTS).items()}
 
 
-async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None:
+async def test_events_the_look_out_and_the_fidelity_check_run_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.server.background.fidelity._TICK_SECONDS", 0.01)
     path = tmp_path / "audit.jsonl"
     audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
-    made = drift_settings(events=True)
+    made = drift_settings(events=True, instancetypes=Following(sample=3).current().instancetypes)
     cluster = MemoryCluster(known(vmi()))
     async with running(FakeApiServer()) as server:
         server.serve(EVENTS)
         server.put(NAMESPACES, "demo", metadata={"labels": NAMESPACE_LABELS})
         server.put(UNSTRUCTURED_PODS, "pod-1", "demo", **stored(launcher_pod(), "pod-1"))
+        server.put(STORED_VMS, "vm", "demo", status={"created": True})
         options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
         async with AsyncExitStack() as ends:
             beside = await background(options, lambda: made, cluster, audit, ends)
@@ -130,6 +134,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
             # Counted once the answer has come, which is later than the server has the event.
             await until(lambda: 'events_total{result="written"} 2.0' in beside_metrics(beside))
             await until(lambda: 'drift_scans_total{result="finished"} 1.0' in beside_metrics(beside))
+            await until(lambda: beside.fidelity and beside.fidelity.checked["skipped"])
             text = beside_metrics(beside)
         await until(lambda: not server.connected())
         asked = len(server.asked)
@@ -137,36 +142,13 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
 
     assert 'kubevirt_webhook_drift_objects{policy="scheduling",resource="pods"} 1.0' in text
     assert 'kubevirt_webhook_events_total{result="written"} 2.0' in text
+    assert 'kubevirt_webhook_fidelity_checked_total{result="same"} 0.0' in text
+    assert "kubevirt_webhook_fidelity_differences_total 0.0" in text
+    assert "kubevirt_webhook_fidelity_checks_failed_total 0.0" in text
     (line,) = path.read_bytes().splitlines()
     STRICT.validate(json.loads(line))
     assert json.loads(line)["kind"] == "drift"
     assert len(server.asked) == asked, "it has ended"
-
-
-async def test_a_live_cluster_is_watched_until_the_end(
-    tmp_path: Path, audit: LineWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("webhook.server.background.fidelity._TICK_SECONDS", 0.01)
-    settings: Any = Following(sample=3)
-    async with running(FakeApiServer()) as server:
-        server.put(STORED_VMS, "vm", "demo", status={"created": True})
-        options = Options(kubeconfig=Kubeconfig(server.kubeconfig(tmp_path / "kubeconfig")))
-        async with AsyncExitStack() as ends:
-            beside = await background(options, settings.current, CLUSTER, audit, ends)
-            watch = beside.fidelity
-            assert watch
-            await until(lambda: watch.checked["skipped"])
-            metrics = scraped(audit, settings, beside)
-        # The records that were under way have arrived.
-        await until(lambda: not server.connected())
-        ended = len(server.asked)
-        await asyncio.sleep(0.05)
-        assert len(server.asked) == ended
-
-    assert 'kubevirt_webhook_fidelity_checked_total{result="same"} 0.0' in metrics
-    assert 'kubevirt_webhook_fidelity_checked_total{result="skipped"}' in metrics
-    assert "kubevirt_webhook_fidelity_differences_total 0.0" in metrics
-    assert "kubevirt_webhook_fidelity_checks_failed_total 0.0" in metrics
 
 
 async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
@@ -367,43 +349,21 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
     assert "kubevirt-webhook[otel]" in caught.value.fix
 
 
-@contextmanager
-def collector() -> Iterator[tuple[str, list[Any]]]:
-    """A receiver of OTLP over HTTP."""
-    received: list[Any] = []
-
-    class CollectorHandler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            received.append((self.path, ExportTraceServiceRequest.FromString(body)))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), CollectorHandler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_server_sends_its_last_spans_before_it_ends(
     tmp_path: Path,
     pair: Any,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = tmp_path / "settings.yaml"
+    settings, received = tmp_path / "settings.yaml", list[tuple[str, Any]]()
     settings.write_text("traces: on\n")
-    with collector() as (address, received):
+
+    def collect(request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
+        body = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        received.append((request.path, ExportTraceServiceRequest.FromString(body)))
+        return 200, b""
+
+    # A receiver of OTLP over HTTP.
+    with http_server(collect) as address:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         with serving(*FILES, "--config", str(settings), *tls(tmp_path), pair=pair) as server:
             server.post(example("01-launcher-pod.yaml"))
