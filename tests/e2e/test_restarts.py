@@ -8,27 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import review
 from webhook.server.runtime.logs import ServerEvent
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
+from .support import manifests
 from .support.access import Access
 from .support.kube import Json, KubeError, denial, eventually
 from .support.pki import service_account
-from .support.plane import ControlPlane
-from .support.processes import ROOT
 from .support.repeated import Repeated
 from .support.tenant import Tenant
 from .support.webhook_server import SCHEDULING, WebhookServer, install
 from .support.workloads import scheduler_of, vm
 
-FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
 SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
 # So many launcher pods at once as when a node is drained; more than this API server has seats for.
 BURST = 30
@@ -44,8 +42,7 @@ def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     assert tenant.choice() == "kubevirt"
     record_property("chosen without our FlowSchema", str(burst(tenant, "before")))
 
-    for document in yaml.safe_load_all(FLOW_CONTROL.read_text()):
-        plane.admin.apply(document)
+    manifests.apply(plane.admin, "base/flowcontrol.yaml")
     levels = "/debug/api_priority_and_fairness/dump_priority_levels"
     eventually(lambda: "kubevirt-webhook" in plane.admin.text(levels), what="the API server to know our level")
 
@@ -123,8 +120,6 @@ def test_a_replica_follows_etcd_into_the_past(own_plane: OwnPlane, new_webhook: 
 
 
 BY_PODS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}
-
-
 NewServer = Callable[[Access, str], WebhookServer]
 
 
@@ -141,33 +136,17 @@ def new_server(tmp_path: Path) -> Iterator[NewServer]:
         yield make
 
 
-@pytest.fixture(scope="module")
-def stoppable(module_plane: OwnPlane) -> ControlPlane:
-    return module_plane()
-
-
-@pytest.fixture
-def plane_to_stop(stoppable: ControlPlane) -> ControlPlane:
-    """A plane of the module's own, whose API server a test may stop, and leave so."""
-    if not stoppable.answers:
-        stoppable.start_apiserver()
-    return stoppable
-
-
-def staleness(server: WebhookServer) -> float:
-    """Seconds since the watch of namespaces last received data from the API server."""
-    return server.metric("kubevirt_webhook_staleness_seconds", watch="namespaces")
-
-
 def test_a_killed_server_costs_nobody_anything_and_its_configurations_are_never_overwritten(
     plane: Access, new_server: NewServer, new_tenant: NewTenant
 ) -> None:
+    """One that ends by SIGTERM takes them back, which `WebhookServer.stop` asserts of every server."""
     install(plane.admin)
     name = f"killed-{secrets.token_hex(4)}"
     killed, next_one = new_server(plane, name), new_server(plane, name)
     killed.start()
     killed.wait_called()
     left = killed.configurations()
+    assert len(left) == 3
     tenant = new_tenant(server=killed)
     assert tenant.choice() == "kubevirt"
 
@@ -176,58 +155,37 @@ def test_a_killed_server_costs_nobody_anything_and_its_configurations_are_never_
 
     next_one.start()
     assert next_one.wait_ended() == 2
-    assert (
-        next_one.log.read_text()
-        .splitlines()[-1]
-        .startswith(f"Error: MutatingWebhookConfiguration kubevirt-webhook-{name}: already exists; ")
-    )
+    said = f"Error: MutatingWebhookConfiguration kubevirt-webhook-{name}: already exists; "
+    assert next_one.log.read_text().splitlines()[-1].startswith(said)
     assert next_one.configurations() == left
     killed.discard()
 
-    # One that is ended by SIGTERM takes them back.
-    other = new_server(plane, f"{name}-other")
-    other.start()
-    other.wait_logged("webhook configurations created")
-    assert len(other.configurations()) == 3
-    other.stop()  # which asserts the exit status, and that nothing is left
-    assert [line["event"] for line in other.logged()][-1] == "stopping"
 
-
-def test_an_api_server_that_restarts(plane_to_stop: ControlPlane, new_webhook: NewWebhook) -> None:
-    plane = plane_to_stop
-    server = new_webhook(BY_PODS, access=plane)
+def test_an_api_server_that_restarts_and_a_server_that_starts_before_it(
+    own_plane: OwnPlane, new_webhook: NewWebhook, new_server: NewServer
+) -> None:
+    plane = own_plane()
+    server, early = new_webhook(BY_PODS, access=plane), new_server(plane, "early")
     before = Tenant.new(server)
     assert before.choice() == "kubevirt"
 
     plane.stop_apiserver()
     assert server.ops("/readyz") == (200, "ok\n")
-    answer = server.ask("/mutate/scheduling/virtualmachines/enforce", review(vm(), namespace=before.namespace))
-    assert "patch" in answer["response"]
-    plane.start_apiserver()
+    assert is_patched(server, before.namespace)
+    early.start()
+    eventually(lambda: "no connection" in early.ops("/readyz")[1], what="the server to miss the API server")
+    status, text = early.ops("/readyz")
+    assert (status, text.startswith("waiting for namespaces: no connection ")) == (503, True)
+    assert early.ops("/healthz") == (200, "ok\n")
 
+    plane.start_apiserver()
     restarted = time.monotonic()
     eventually(lambda: before.choice() == "kubevirt", what="namespaces of before to be judged")
-    assert Tenant.new(server).choice() == "kubevirt"
-    eventually(lambda: staleness(server) < time.monotonic() - restarted, what="the watch to be up to date again")
-
-
-def test_a_server_that_starts_before_the_api_server(plane_to_stop: ControlPlane, new_server: NewServer) -> None:
-    plane = plane_to_stop
-    install(plane.admin)
-    plane.stop_apiserver()
-    server = new_server(plane, "early")
-
-    server.start()
-    eventually(lambda: "no connection" in server.ops("/readyz")[1], what="the server to miss the API server")
-    status, text = server.ops("/readyz")
-    assert status == 503
-    assert text.startswith("waiting for namespaces: no connection ")
-    assert server.ops("/healthz") == (200, "ok\n")
-
-    plane.start_apiserver()
-    server.wait_called()
-    assert server.ops("/readyz") == (200, "ok\n")
-    tenant = Tenant.new(server)
-    # Of the two configurations, the one for VMs may reach the API server a moment later than that for pods.
-    eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call it for VMs")
-    server.stop()
+    staleness = partial(server.metric, "kubevirt_webhook_staleness_seconds", watch="namespaces")
+    eventually(lambda: staleness() < time.monotonic() - restarted, what="the watch to be up to date again")
+    early.wait_called()
+    assert early.ops("/readyz") == (200, "ok\n")
+    # Of its configurations, the one for VMs may reach the API server a moment later than that for pods.
+    tenants = [Tenant.new(each) for each in (server, early)]
+    eventually(lambda: {each.choice() for each in tenants} == {"kubevirt"}, what="new namespaces to be judged")
+    early.stop()
