@@ -21,7 +21,7 @@ import yaml
 
 from webhook.cli.data import directory
 
-from .conftest import NewWebhook, OwnPlane
+from .conftest import ModuleWebhook, NewWebhook, OwnPlane
 from .support.kube import PATIENCE, Json, denied, eventually
 from .support.objects import launcher_pod, make_node, obj
 from .support.pki import KUBE_SCHEDULER
@@ -71,6 +71,7 @@ KIB = 1024
 IMAGES = {
     "image-1": {"L1": 40 * KIB, "L2": 30 * KIB, "L3": 30 * KIB},
     "image-2": {"L1": 40 * KIB, "L2": 30 * KIB, "L4": 30 * KIB},
+    "image-3": {"L5": 100 * KIB},
 }
 # "secret", as bcrypt.
 HTPASSWD = "ann:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
@@ -78,9 +79,9 @@ BASIC = "Basic YW5uOnNlY3JldA=="
 LAUNCHER = "registry.example/kubevirt/virt-launcher:v1"
 
 
-@pytest.fixture
-def registry(registry_binary: Path, tmp_path: Path) -> Iterator[Registry]:
-    with Registry(registry_binary, tmp_path / "registry") as running:
+@pytest.fixture(scope="module")
+def registry(registry_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with Registry(registry_binary, tmp_path_factory.mktemp("registry")) as running:
         yield running
 
 
@@ -90,6 +91,17 @@ def plane(module_plane: OwnPlane) -> ControlPlane:
     for name in NODES:
         make_node(started.admin, name, allocatable={"devices.kubevirt.io/kvm": "110"})
     return started
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def server(module_webhook: ModuleWebhook, registry: Registry, port: int) -> WebhookServer:
+    """One that scores the layers of a registry for every client of the port."""
+    return module_webhook(settings([registry.address], port))
 
 
 @pytest.fixture(autouse=True)
@@ -132,21 +144,13 @@ def knows(port: int, written: Json, tls: ssl.SSLContext | None = None) -> bool:
     return bool(ask(port, written, NODES, tls))
 
 
-def prepared(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, port: int) -> WebhookServer:
-    """A server that scores layers, nodes of which the first has image 1, and the manifests of both images read."""
-    digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
-    server = new_webhook(settings([registry.address], port), access=plane)
-    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
-    for name in IMAGES:
-        eventually(partial(knows, port, pod(registry, "asked", name)), what=f"the layers of {name}")
-    return server
-
-
 def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
-    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+    plane: ControlPlane, registry: Registry, server: WebhookServer, port: int
 ) -> None:
-    port = free_port()
-    server = prepared(plane, registry, new_webhook, port)
+    digests = {name: registry.push(name, IMAGES[name]) for name in ("image-1", "image-2")}
+    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
+    for name in digests:
+        eventually(partial(knows, port, pod(registry, "asked", name)), what=f"the layers of {name}")
     assert ask(port, pod(registry, "asked", "image-1"), NODES) == {"node-1": 10}
     assert ask(port, pod(registry, "asked", "image-2"), NODES) == {"node-1": 7}
     written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())["profiles"][0]
@@ -165,32 +169,28 @@ def test_vms_go_where_most_of_their_layers_are_until_those_nodes_are_fuller(
     clean_up(plane)
 
     # Without the extender they go elsewhere.
-    list_images(plane, "node-1", [entry(registry, "image-1", registry.push("image-1", IMAGES["image-1"]))])
+    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, None)
     assert sorted(place_one(plane.admin, pod(registry, f"alone-{number}", "image-1")) for number in range(3)) == NODES
 
 
-def knows_image(server: WebhookServer) -> bool:
-    return server.metric("kubevirt_webhook_layers_images", layers="known") == 1
-
-
 def test_scheduling_goes_on_beside_a_registry_that_hangs(
-    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+    plane: ControlPlane, registry: Registry, server: WebhookServer, port: int
 ) -> None:
-    digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
-    port = free_port()
-    server = new_webhook(settings([registry.address], port), access=plane)
+    digest = registry.push("image-3", IMAGES["image-3"])
+    fetches = partial(server.metric, "kubevirt_webhook_layers_fetches_total")
+    unscored = partial(server.metric, "kubevirt_webhook_layers_requests_total", result="no-scores")
+    before = fetches(), unscored()
     registry.pause()
-    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
+    list_images(plane, "node-1", [entry(registry, "image-3", digest)])
     start_scheduler(plane, port, weight=2)
-    # No pod waits: the scheduler places all of them while the server still waits for both manifests.
-    placed = [place_one(plane.admin, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
+    # No pod waits: the scheduler places all of them while the server still waits for the manifest.
+    placed = [place_one(plane.admin, pod(registry, f"hung-{number}", "image-3")) for number in range(3)]
     assert sorted(placed) == NODES
-    assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
-    assert server.metric("kubevirt_webhook_layers_requests_total", result="no-scores") == 3
+    assert (fetches(), unscored()) == (before[0], before[1] + 3)
     registry.resume()
-    eventually(partial(knows, port, pod(registry, "asked", "image-1")), what="the layers of image-1")
-    assert place_one(plane.admin, pod(registry, "afterwards", "image-1")) == "node-1"
+    eventually(partial(knows, port, pod(registry, "asked", "image-3")), what="the layers of image-3")
+    assert place_one(plane.admin, pod(registry, "afterwards", "image-3")) == "node-1"
 
 
 def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
@@ -231,7 +231,8 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     digest = registry.push("image-1", IMAGES["image-1"])
     server = new_webhook(settings([registry.address], port, **more), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digest)])
-    eventually(partial(knows_image, server), what="the layers of image-1")
+    known = partial(server.metric, "kubevirt_webhook_layers_images", layers="known")
+    eventually(lambda: known() == 1, what="the layers of image-1")
     authority = tmp_path / "server.crt"
     # The server has made its certificate at the start, and is its own authority.
     authority.write_text(ssl.get_server_certificate(("127.0.0.1", port)))

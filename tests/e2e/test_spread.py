@@ -8,19 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import Result
 
 from webhook import names
 
-from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
+from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support import versions
 from .support.kube import Json, KubeObject, eventually
 from .support.objects import launcher_pod, make_node
 from .support.program import command
 from .support.tenant import Tenant
-from .support.webhook_server import WebhookServer
-from .support.workloads import PODS, launcher_of, migration_target_of, vm
+from .support.workloads import PODS, vm
 
 NODES = 4
 MACHINES = 3 * NODES
@@ -36,12 +34,6 @@ CONSTRAINT = {
     "nodeTaintsPolicy": "Honor",
 }
 OWN = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
-
-
-def constraints(pod: KubeObject) -> list[Json]:
-    """Those of a pod, without what the API server adds."""
-    found: list[Json] = pod["spec"].get("topologySpreadConstraints", [])
-    return found
 
 
 def placed(tenant: Tenant, count: int) -> Counter[str]:
@@ -99,7 +91,9 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     # The constraint then does what doctor reports.
     plane.admin.delete_all(PODS, without.namespace, gracePeriodSeconds="0")
     for number in range(MACHINES):
-        spread.launch(spread.start(vm(f"vm-{number}")))
+        pod = spread.launch(spread.start(vm(f"vm-{number}")))
+        assert (pod["spec"]["topologySpreadConstraints"], pod.warnings) == ([CONSTRAINT], ())
+        assert pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] == "hostname"
     assert estimate["cures"][1]["cure"] == "constraint"
     assert estimate["cures"][1]["vmsStandardDeviation"] == 0
     assert set(placed(spread, MACHINES).values()) == {MACHINES // NODES}
@@ -110,27 +104,9 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     assert run("explain", "spread", f"{without.namespace}/vm-0").exit_code == 1
 
 
-@pytest.fixture
-def spreading(module_webhook: ModuleWebhook) -> WebhookServer:
-    return module_webhook({"schedulers": {}, "scheduling": {"spread": "hostname", "spreadVirtualMachines": True}})
-
-
-def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
-    spreading: WebhookServer, new_tenant: NewTenant
-) -> None:
-    tenant = new_tenant(server=spreading)
-    vmi = tenant.start(vm())
-    pods = [tenant.pod(launcher_of(vmi)), tenant.pod(migration_target_of(vmi))]
-
-    for pod in pods:
-        assert constraints(pod) == [CONSTRAINT]
-        assert pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] == "hostname"
-        assert pod["spec"]["schedulerName"] == "default-scheduler"
-        assert not pod.warnings
-
-
-def test_in_vms_they_give_way_to_what_the_owner_applies_later(spreading: WebhookServer, new_tenant: NewTenant) -> None:
-    tenant = new_tenant(server=spreading)
+def test_in_vms_they_give_way_to_what_the_owner_applies_later(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
+    switched_on = {"spread": "hostname", "spreadVirtualMachines": True}
+    tenant = new_tenant(server=new_webhook({"schedulers": {}, "scheduling": switched_on}))
     applied = vm("later")
     applied["metadata"]["namespace"] = tenant.namespace
 

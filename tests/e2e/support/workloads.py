@@ -57,17 +57,6 @@ def launcher_of(vmi: Mapping[str, Any]) -> Json:
     return pod
 
 
-def migration_target_of(vmi: Mapping[str, Any]) -> Json:
-    """The pod that a live migration makes of a VMI which runs already: it has a second one of the same owner then."""
-    pod = launcher_of(vmi)
-    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
-    pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = "evacuation"
-    others = {"labelSelector": {"matchLabels": {"kubevirt.io/created-by": vmi["metadata"]["uid"]}}}
-    term = {**others, "topologyKey": "kubernetes.io/hostname"}
-    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    return pod
-
-
 def migration_of(vmi: Mapping[str, Any], name: str) -> Json:
     """The migration of a VMI, as KubeVirt makes one of an eviction."""
     annotations = {"kubevirt.io/evacuationMigration": vmi["status"]["nodeName"]}
