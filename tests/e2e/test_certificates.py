@@ -13,24 +13,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography import x509
 
 from certs.rotation import RotationEvent
 
 from .conftest import OwnPlane
-from .support import cert_manager, versions
+from .support import cert_manager, manifests, versions
 from .support.access import Access
 from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
-from .support.kube import Kube, denial, eventually
+from .support.kube import Kube, denial, denied, eventually
 from .support.lent import LentPlane
-from .support.manifests import MANIFESTS
-from .support.migrations import EAST, WEST, MigrationMover, guest, migration, refused
+from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.objects import ZONE, ensure_namespace, make_node, obj
 from .support.pki import Pki, service_account
 from .support.program import command
 from .support.rbac import grant
-from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS, WebhookServer
+from .support.webhook_server import CONFIGURATIONS, MIGRATION, TIMEOUT_SECONDS, WebhookServer, entries
 
 MUTATING = CONFIGURATIONS[0]
 MANAGED = "--tls=managed"
@@ -117,9 +115,9 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 
 
 class CalmReviews(SteadyReviews):
-    """Twenty in each second: without a pause they would take the processor from the rotations that they watch."""
+    """Ten in each second: without a pause they would take the processor from the rotations that they watch."""
 
-    PAUSE_SECONDS = 0.1
+    PAUSE_SECONDS = 0.2
 
 
 def clear(kube: Kube) -> None:
@@ -127,14 +125,6 @@ def clear(kube: Kube) -> None:
     for resource in CONFIGURATIONS:
         kube.delete_all(resource)
     denial(lambda: kube.delete(*SECRET))  # not every installation has one
-
-
-def bundles(installation: LiveInstallation) -> list[str | None]:
-    return [
-        entry["clientConfig"].get("caBundle")
-        for found in installation.access.admin.list(MUTATING)
-        for entry in found.get("webhooks", ())
-    ]
 
 
 def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installation: NewInstallation) -> None:
@@ -150,8 +140,12 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
     tenant = installed.tenant()
 
     assert installed.secret()["data"].keys() == {"ca.crt", "ca.key", "rotated"}
+
+    def bundles() -> set[str | None]:
+        return {entry["clientConfig"].get("caBundle") for entry in entries(cluster.admin, MUTATING)}
+
     # Another replica may still write its own round of them.
-    eventually(lambda: set(bundles(installed)) == {installed.secret()["data"]["ca.crt"]}, what="the caBundles")
+    eventually(lambda: bundles() == {installed.secret()["data"]["ca.crt"]}, what="the caBundles")
     match = 'kubevirt_webhook_ca_bundle_match{configuration="%s"} 1.0'
     wanted = [match % name for name in ("MutatingWebhookConfiguration/zz-kubevirt-webhook", f"{VALIDATING}/{FIRST}")]
     eventually(lambda: all(line in first.ops("/metrics")[1] for line in wanted), what="the probe to find them")
@@ -164,9 +158,9 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
         installed.rotate()
         # A GitOps tool at work meanwhile: entries reordered, others than the load's taken away and put back.
         for _ in range(5):
-            manifests = installed.manifests()
-            manifests[0]["webhooks"].reverse()
-            installed.apply(manifests)
+            reordered = installed.manifests()
+            reordered[0]["webhooks"].reverse()
+            installed.apply(reordered)
             pruned = installed.manifests()[:1]
             pruned[0]["webhooks"] = [entry for entry in pruned[0]["webhooks"] if ASKED in entry["name"]]
             installed.apply(pruned)
@@ -178,7 +172,7 @@ def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installatio
         replace_under_load(installed)
     assert load.failures == []
     assert load.done > 100
-    assert None not in bundles(installed)
+    assert None not in bundles()
 
     # One that replaces the object takes the caBundle away; it is back at the next look.
     found = cluster.admin.get(MUTATING, FIRST)
@@ -277,7 +271,7 @@ def test_the_api_servers_client_certificate(proving: ProvingPlane, new_installat
     # The API server vouches for the user, so the answer may hold what that user may list.
     tenant.label("enforce", MIGRATION)
     mover = MigrationMover(tenant, guest(nodeSelector=EAST))
-    message = refused(lambda: mover.ask(WEST))["message"]
+    message = denied(lambda: mover.ask(WEST)).message
     assert f"node-a: without {ZONE}=west" in message
 
 
@@ -296,7 +290,7 @@ def test_an_api_servers_token_and_stolen_ones(
 
     def told() -> bool:
         """Whether an admin is shown the names of nodes."""
-        message = refused(lambda: mover.ask(WEST))["message"]
+        message = denied(lambda: mover.ask(WEST)).message
         assert (f"node-a: without {ZONE}=west" in message) == ("node-a" in message)
         return "node-a" in message
 
@@ -365,8 +359,7 @@ def injected(module_plane: OwnPlane) -> Iterator[Access]:
     plane = module_plane()
     with cert_manager.running(plane):
         ensure_namespace(plane.admin, NAMESPACE)
-        for manifest in yaml.safe_load_all((MANIFESTS / "components/cert-manager/certificate.yaml").read_text()):
-            plane.admin.apply(manifest)
+        manifests.apply(plane.admin, "components/cert-manager/certificate.yaml")
         eventually(lambda: certificates(plane), what="the serving certificate to be issued")
         client = {"service": {"name": NAMESPACE, "namespace": NAMESPACE, "path": "/none"}}
         same = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}

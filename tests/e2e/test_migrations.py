@@ -10,7 +10,7 @@ from tests.monitoring.rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
-from .support.kube import Json, eventually
+from .support.kube import Json, denial, denied, eventually
 from .support.messages import Said, parse
 from .support.migrations import (
     EAST,
@@ -20,10 +20,7 @@ from .support.migrations import (
     WEST,
     MigrationMover,
     guest,
-    member,
     migration,
-    refused,
-    rejection,
     target_of,
     terms_of,
 )
@@ -40,21 +37,21 @@ CONTRADICTION = ("0/4 nodes", f"{ZONE}=west", f"{ZONE}=east")
 def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     vm = MigrationMover(moving, guest(nodeSelector=EAST))
 
-    status = refused(lambda: vm.ask(WEST))
+    refused = denied(lambda: vm.ask(WEST))
     shown = moving.kubectl(migration("web", WEST))
 
-    message, said = status["message"], parse(status["message"])
-    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    said = parse(refused.message)
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert (said.webhook, said.policy, said.code) == (ENTRY, "migration", "selector-conflict")
     assert all(part in said.text for part in CONTRADICTION)
-    (cause,) = status["details"]["causes"]
+    (cause,) = refused.body["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "spec.addedNodeSelector")
     assert parse(cause["message"]) == Said("", said.policy, "", said.text, said.code)
-    assert f'Error from server (Forbidden): error when creating "STDIN": {message}\n' == shown.stderr
+    assert f'Error from server (Forbidden): error when creating "STDIN": {refused.message}\n' == shown.stderr
     assert moving.owner.list(MIGRATIONS, moving.namespace) == []
     # An older version is no way around.
     older = {**migration("web", WEST), "apiVersion": "kubevirt.io/v1alpha3"}
-    assert parse(refused(lambda: moving.owner.make(older, moving.namespace))["message"]).code == "selector-conflict"
+    assert parse(denied(lambda: moving.owner.make(older, moving.namespace)).message).code == "selector-conflict"
     # What can work is admitted, and an evacuation does not reach the webhook.
     assert vm.ask(EAST).warnings == vm.evacuate().warnings == ()
     assert moving.verdicts() == [*["denied selector-conflict"] * 3, "allowed nodes-eligible"]
@@ -104,24 +101,6 @@ def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
     copied = moving.owner.create(PODS, target_of(vm.vmi, asked, vm.source, host), moving.namespace)
     assert equals(ZONE, "west") not in terms_of(copied)[0]["matchExpressions"]
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
-
-
-MAY_PIN = {"apiGroups": ["kubevirt-webhook.github.io"], "resources": ["migrationtargets"], "verbs": ["use"]}
-
-
-def test_choosing_nodes_takes_a_right(moving: Tenant) -> None:
-    vm = MigrationMover(moving, guest())
-
-    status = refused(lambda: vm.ask(WEST, by=member(moving)))
-    assert (status["code"], status["reason"]) == (403, "Forbidden")
-    assert parse(status["message"]).code == "node-choice-forbidden"
-    for named in ('"alice"', moving.namespace, "verb use", "migrationtargets.kubevirt-webhook.github.io"):
-        assert named in status["message"]
-
-    assert vm.ask(by=member(moving)).warnings == ()
-    vm.ask(WEST, by=member(moving, MAY_PIN))
-    assert moving.verdicts()[0] == "denied node-choice-forbidden"
-    assert moving.verdicts()[-1] == "allowed nodes-eligible"
 
 
 # The API server waits this long for one answer, in seconds; a request that does not wait for it is far faster.
@@ -174,10 +153,10 @@ def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
         silence()
 
         assert seconds(vm.evacuate) < TIMEOUT
-        status = eventually(lambda: rejection(lambda: vm.ask(WEST)), what="the failure policy to be known")
-        assert (status["code"], status["reason"]) == (500, "InternalError")
-        assert f'failed calling webhook "{ENTRY}"' in status["message"]
-        assert why in status["message"]
+        refused = eventually(lambda: denial(lambda: vm.ask(WEST)), what="the failure policy to be known")
+        assert (refused.status, refused.body["reason"]) == (500, "InternalError")
+        assert f'failed calling webhook "{ENTRY}"' in refused.message
+        assert why in refused.message
         assert vm.ask().warnings == ()
         target = vm.target(vm.evacuate())
         assert vm.node_of(target) != "node-a"

@@ -6,14 +6,13 @@ from functools import partial
 from http import HTTPStatus
 
 import pytest
-import yaml
 
 from webhook import names
 
 from .conftest import OwnPlane
+from .support import manifests
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
-from .support.manifests import MANIFESTS
 from .support.objects import obj
 from .support.rbac import user_with
 from .support.workloads import VMS, vm
@@ -30,9 +29,7 @@ def cluster(module_plane: OwnPlane) -> Access:
 @pytest.fixture(scope="module")
 def kube(cluster: Access) -> Kube:
     admin = cluster.admin
-    for document in yaml.safe_load_all((MANIFESTS / "base" / "validation.yaml").read_text()):
-        admin.apply(document)
-
+    manifests.apply(admin, "base/validation.yaml")
     wrong = {f"{DOMAIN}/scheduling": "on"}
     eventually(lambda: denial(lambda: create(admin, labels=wrong, dryRun="All")), what="the policy for namespaces")
     mistyped = labelled(instancetypes="on")

@@ -64,9 +64,9 @@ def grant(kube: Kube, names: tuple[str, ...]) -> None:
             kube.apply(document)
 
 
-def protect(kube: Kube) -> None:
-    """Installs what the server's account may not write, though its permissions let it."""
-    for document in parse((MANIFESTS / "base" / "account.yaml").read_text()):
+def apply(kube: Kube, *files: str) -> None:
+    """Applies all that stands in files, which are named by their paths within the manifests."""
+    for document in (document for file in files for document in parse((MANIFESTS / file).read_text())):
         kube.apply(document)
 
 

@@ -8,13 +8,12 @@ host-model VM are copied from one target pod to the next.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .kube import Json, Kube, KubeObject, denial, denied
+from .kube import Json, Kube, KubeObject
 from .objects import ZONE, obj
 from .placing import looked_at
-from .rbac import user_with
 from .tenant import Tenant
 from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
 
@@ -119,23 +118,6 @@ def _affinity(vmi: Mapping[str, Any]) -> Json:
     others = {"labelSelector": {"matchLabels": {CREATED_BY: vmi["metadata"]["uid"]}}, "topologyKey": HOSTNAME}
     affinity.setdefault("podAntiAffinity", {}).setdefault(REQUIRED, []).append(others)
     return affinity
-
-
-def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
-    """A user who may create migrations in a namespace, and what more rules of a Role allow there."""
-    create = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": ["create"]}
-    return user_with(tenant.server.access, "alice", [create, *map(dict, rules)], tenant.namespace)
-
-
-def rejection(ask: Callable[[], object]) -> Json | None:
-    """The Status of a denied request; None for an allowed one."""
-    error = denial(ask)
-    return error.body if error else None
-
-
-def refused(ask: Callable[[], object]) -> Json:
-    """The Status of a request, which must be denied."""
-    return denied(ask).body
 
 
 class MigrationMover:
