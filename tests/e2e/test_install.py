@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from .support.program import command, run
 from .support.repeated import Repeated
 from .support.sizes import DEFAULTS, offer
 from .support.tenant import Tenant
-from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING, entries
 from .support.workloads import VMS, scheduler_of, vm
 
 NAMESPACE = "kubevirt-webhook"
@@ -54,10 +56,10 @@ FOREIGN = ("cert-manager", "kubevirt-plugin", "monitoring")
 def objects(kube: Kube) -> dict[str, Json]:
     """All objects of the kinds that kubevirt-webhook installs, without what changes by itself."""
     found = {}
-    seen = set()
+    seen, is_there = set(), NAMESPACE in names(kube, "v1/namespaces")
     for manifest in _served_everything():
         collection = plan.path(manifest, collection=True)
-        if collection in seen or (manifest["metadata"].get("namespace") and not _exists(kube, NAMESPACE)):
+        if collection in seen or (manifest["metadata"].get("namespace") and not is_there):
             continue
         seen.add(collection)
         for item in kube.request("GET", collection)["items"]:
@@ -74,13 +76,6 @@ def objects(kube: Kube) -> dict[str, Json]:
 def _served_everything() -> list[Json]:
     """All that can be installed, without the Plugin, whose kind a bare API server does not serve."""
     return [one for one in plan.everything(MANIFESTS) if one["kind"] != "Plugin"]
-
-
-def _exists(kube: Kube, namespace: str) -> bool:
-    try:
-        return bool(kube.get("v1/namespaces", namespace))
-    except KubeError:
-        return False
 
 
 class NodesController(Repeated):
@@ -193,8 +188,13 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("component", COMPONENTS)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+# Of the others, all go with OpenShift in `test_kubectl_applies_all_of_it`, and in the tests of the chart.
+BY_THEMSELVES = [*SETTINGS, *(each for each in COMPONENTS if each.startswith("metrics-monitoring"))]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "component"), [*product(OVERLAYS[:1], COMPONENTS), *product(OVERLAYS[1:], BY_THEMSELVES)]
+)
 def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay: str, component: str) -> None:
     base = {one["kind"] + one["metadata"]["name"] for one in manifests.rendered(overlay)}
     # It changes what two others add.
@@ -289,12 +289,6 @@ def settings_file(directory: Path, **sections: Any) -> Path:
     return file
 
 
-def entries(kube: Kube) -> list[str]:
-    return [
-        entry["name"] for resource in CONFIGURATIONS for one in kube.list(resource) for entry in one.get("webhooks", ())
-    ]
-
-
 def test_from_the_first_installation_to_the_last_object(
     cluster: ControlPlane, replica: ServerReplica, tmp_path: Path
 ) -> None:
@@ -330,7 +324,7 @@ def test_from_the_first_installation_to_the_last_object(
         fewer = settings_file(tmp_path)
         shown = command(cluster, "install", f"--config={fewer}", "--image=one").stdout
         assert "- ClusterRole kubevirt-webhook-fidelity" in shown
-        assert not [name for name in entries(kube) if name.startswith("virtualmachineinstances.scheduling.")]
+        assert not [one for one in entries(kube) if one["name"].startswith("virtualmachineinstances.scheduling.")]
         assert watcher.violations == set()
         assert watcher.looks > 50
 
@@ -527,18 +521,10 @@ SECTION = re.search(r"^## Install\n(.*?)^## ", (ROOT / "README.md").read_text(),
 assert SECTION
 BLOCKS: dict[str, str] = dict(re.findall(r"^```(yaml|console)\n(.*?)^```$", SECTION[1], re.MULTILINE | re.DOTALL))
 COMMANDS = [line.removeprefix("$ ") for line in re.split(r"\n(?=\$ )", BLOCKS["console"].strip())]
+assert [line.split()[0] for line in COMMANDS] == ["kubevirt-webhook", "kubectl", "helm"]
 REPOSITORY = "registry.example/kubevirt-webhook"
 DIGEST = f"sha256:{'5' * 64}"
 NAMES = {CONFIGURATIONS[0]: (NAMESPACE, f"zz-{NAMESPACE}"), CONFIGURATIONS[1]: (NAMESPACE,)}
-
-
-@pytest.fixture
-def empty_cluster(cluster: ControlPlane, replica: ServerReplica) -> Iterator[ControlPlane]:
-    """A plane without an installation; its replicas are pods that are said to be ready, and one process."""
-    assert replica.running
-    with NodesController(cluster.admin):
-        yield cluster
-        command(cluster, "uninstall")
 
 
 def with_image(text: str) -> str:
@@ -546,43 +532,39 @@ def with_image(text: str) -> str:
     return text.replace("REGISTRY/kubevirt-webhook", REPOSITORY).replace("sha256:DIGEST", DIGEST)
 
 
-def test_there_are_three() -> None:
-    assert [line.split()[0] for line in COMMANDS] == ["kubevirt-webhook", "kubectl", "helm"]
-
-
-@pytest.mark.parametrize("line", COMMANDS, ids=lambda line: line.split()[0])
 def test_a_command_installs_everything(
-    empty_cluster: ControlPlane, helm_program: Path, tmp_path: Path, line: str
+    cluster: ControlPlane, replica: ServerReplica, helm_program: Path, tmp_path: Path
 ) -> None:
-    kube = empty_cluster.admin
-    checkout = tmp_path / "checkout"
+    """Replicas are pods that are said to be ready, and one process, which goes on while each command is tried."""
+    kube, checkout = cluster.admin, tmp_path / "checkout"
     # As a reader does, in an empty directory with what the section names.
     for name in ("manifests", "charts"):
         shutil.copytree(ROOT / name, checkout / name)
     (checkout / "kustomization.yaml").write_text(with_image(BLOCKS["yaml"]))
-    programs = (helm_program.parent, empty_cluster.binaries, Path(sys.executable).parent)
+    programs = (helm_program.parent, cluster.binaries, Path(sys.executable).parent)
     environ = {
         **os.environ,
         "HOME": str(checkout),
-        "KUBECONFIG": str(empty_cluster.kubeconfig_for(*ADMIN)),
+        "KUBECONFIG": str(cluster.kubeconfig_for(*ADMIN)),
         "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
     }
-
-    done = subprocess.run(
-        ["bash", "-c", with_image(line)], cwd=checkout, env=environ, stdin=subprocess.DEVNULL, capture_output=True
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    (container,) = kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"{REPOSITORY}@{DIGEST}"
+    run_in = partial(subprocess.run, cwd=checkout, env=environ, stdin=subprocess.DEVNULL, capture_output=True)
     base = [one for one in _served_everything() if one["metadata"]["name"] in (NAMESPACE, f"{NAMESPACE}-certificates")]
-    assert [one["kind"] for one in base if not kube.request("GET", path(one))] == []
 
     def is_trusted() -> bool:
         found = [kube.get(resource, name) for resource, names in NAMES.items() for name in names]
         return all(entry["clientConfig"].get("caBundle") for one in found for entry in one["webhooks"])
 
-    eventually(is_trusted, what="every entry to have a caBundle")
+    with NodesController(kube):
+        for line in COMMANDS:
+            done = run_in(["bash", "-c", with_image(line)])
+            assert done.returncode == 0, done.stdout + done.stderr
+            (container,) = kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
+            assert container["image"] == f"{REPOSITORY}@{DIGEST}"
+            assert [one["kind"] for one in base if not kube.request("GET", path(one))] == []
+            eventually(is_trusted, what=f"every entry to have a caBundle after {line}")
+            command(cluster, "uninstall")
+    assert replica.running
 
 
 ADMINS = "system:masters"
