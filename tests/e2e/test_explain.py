@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
-import yaml
 from click.testing import Result
 
-from webhook.forecast.vm import VmExplanation
-
-from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .conftest import NewTenant, NewWebhook
+from .support import manifests
 from .support.access import Access
 from .support.kube import Json, eventually
-from .support.manifests import MANIFESTS, parse
 from .support.migrations import WEST, MigrationMover, guest
 from .support.objects import ZONE, obj
 from .support.pki import ADMIN, Identity
-from .support.processes import ROOT, free_port
+from .support.processes import free_port
 from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION, WebhookServer, fetch
-from .support.workloads import PODS, VMS, instancetype, launcher_of, vm
+from .support.workloads import instancetype, vm
 
 
 @pytest.fixture
 def bound(plane: Access) -> Iterator[list[str]]:
     """Names of ClusterRoleBindings that end with the test; the documented roles are there."""
-    for role in yaml.safe_load_all((ROOT / "manifests" / "roles" / "migrate.yaml").read_text()):
-        plane.admin.apply(role)
+    manifests.apply(plane.admin, "roles/migrate.yaml")
     made: list[str] = []
     yield made
     for name in made:
@@ -107,21 +102,8 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     assert f" VirtualMachine {moving.namespace}/nothing" in error
 
 
-def test_the_scheduler_that_is_named_is_the_one_that_the_pod_gets(tenant: Tenant, tmp_path: Path) -> None:
-    settings = tmp_path / "settings.yaml"
-    # The plane's schedulers are declared where the command is to know them, too.
-    settings.write_text(yaml.safe_dump({"schedulers": SCHEDULERS}))
-    made = tenant.create(vm())
-    words = ("explain", "vm", f"{tenant.namespace}/web", f"--config={settings}", "-o", "json")
-    found = msgspec.json.decode(command(tenant.server.access, *words).stdout, type=VmExplanation)
-
-    assert tenant.owner.get(VMS, "web", tenant.namespace) == made, "nothing is written"
-    assert tenant.owner.list(PODS, tenant.namespace) == []
-    pod = tenant.pod(launcher_of(tenant.start(made)))
-    assert found.scheduler == pod["spec"]["schedulerName"] == "kubevirt"
-    assert found.running_on == ""
-    assert found.nodes
-    assert found.nodes.count > 0
+# Of the server, and of those who read what a listener shows.
+ROLES = ("components/{}/rbac", "roles/{}")
 
 
 def test_a_token_needs_the_role(
@@ -131,10 +113,7 @@ def test_a_token_needs_the_role(
     # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
     monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
     ports = {name: free_port() for name in ("page", "metrics")}
-    for name in ports:
-        for file in (MANIFESTS / "components" / name / "rbac.yaml", MANIFESTS / "roles" / f"{name}.yaml"):
-            for role in parse(file.read_text()):
-                plane.admin.apply(role)
+    manifests.apply(plane.admin, *(f"{where.format(name)}.yaml" for name in ports for where in ROLES))
     server = new_webhook({name: {"listen": f"0.0.0.0:{port}"} for name, port in ports.items()})
     tenant = new_tenant(server=server)
     namespace = tenant.namespace
@@ -144,8 +123,9 @@ def test_a_token_needs_the_role(
     for name, port in ports.items():
         assert [fetch(port, f"/{name}", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
         binding = bind(plane.admin, f"kubevirt-webhook:{name}-reader", account(namespace, "reader"))
-        _, text = eventually(partial(_read, port, f"/{name}", token), what="the role to be known")
-        assert name != "metrics" or "kubevirt_webhook_ready 1.0" in text
+        read = partial(fetch, port, f"/{name}", token)
+        eventually(lambda: read()[0] == 200, what="the role to be known")  # noqa: B023
+        assert name != "metrics" or "kubevirt_webhook_ready 1.0" in read()[1]
         # The placement of a VM takes what it shows.
         if name == "page":
             assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
@@ -160,14 +140,6 @@ def _decided(tenant: Tenant, port: int, token: str) -> bool:
     tenant.create(vm(), dryRun="All")
     _, text = fetch(port, f"/page/decisions?namespace={tenant.namespace}", token)
     return "VirtualMachine" in text and "/page/decisions/" in text
-
-
-def _read(port: int, path: str, token: str) -> tuple[int, str] | None:
-    answer = fetch(port, path, token)
-    return answer if answer[0] == 200 else None
-
-
-Expand = Callable[..., Result]
 
 
 @pytest.fixture
@@ -189,17 +161,6 @@ def image(plane: Access, namespace: str) -> Iterator[str]:
         plane.admin.delete(plane.admin.resource_of(each), name)
 
 
-@pytest.fixture
-def expand(plane: Access, tmp_path: Path) -> Expand:
-    """Runs the command as a user, over a VM."""
-
-    def run(written: Json, *options: str, user: Identity = ADMIN) -> Result:
-        (tmp_path / "vm.json").write_text(json.dumps(written))
-        return command(plane, "expand", "-f", tmp_path / "vm.json", *options, user=user, check=False)
-
-    return run
-
-
 def inferring(namespace: str, claim: str) -> Json:
     """A VM whose volume says which instancetype and preference go with it."""
     made = vm("a", instancetype={"inferFromVolume": "root"}, preference={"inferFromVolume": "root"})
@@ -208,23 +169,24 @@ def inferring(namespace: str, claim: str) -> Json:
     return made
 
 
-def test_a_volume_leads_to_the_machine(expand: Expand, namespace: str, image: str) -> None:
-    done = expand(inferring(namespace, image), "--explain", "-o", "json")
-    found = json.loads(done.stdout)
+def test_a_volume_leads_to_the_machine_and_the_users_rights_count(
+    plane: Access, namespace: str, image: str, tmp_path: Path
+) -> None:
+    def expand(claim: str, *options: str, user: Identity = ADMIN) -> Result:
+        (tmp_path / "vm.json").write_text(json.dumps(inferring(namespace, claim)))
+        return command(plane, "expand", "-f", tmp_path / "vm.json", *options, user=user, check=False)
 
+    done = expand(image, "--explain", "-o", "json")
     assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
     size = {"kind": "VirtualMachineClusterInstancetype", "name": image, "inferredFromVolume": "root"}
     assert found["instancetype"] == size
     origins = {field["path"]: (field["value"], field["origin"]) for field in found["fields"]}
     assert origins["spec.domain.cpu.sockets"] == (3, "instancetype")
     assert origins["spec.domain.devices.disks[0].disk.bus"] == ("virtio", "preference")
 
-    missing = expand(inferring(namespace, "none"))
+    missing = expand("none")
     assert (missing.exit_code, 'persistentvolumeclaims "none" not found' in missing.stderr) == (1, True)
-
-
-def test_the_users_rights_count(expand: Expand, namespace: str, image: str) -> None:
-    done = expand(inferring(namespace, image), user=Identity("nobody-in-particular"))
-
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "grant list on kubevirts.kubevirt.io" in done.stderr
+    denied = expand(image, user=Identity("nobody-in-particular"))
+    assert (denied.exit_code, denied.stdout) == (2, "")
+    assert "grant list on kubevirts.kubevirt.io" in denied.stderr
