@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,27 +29,22 @@ SETTINGS = {"schedulers": SCHEDULERS, "events": True, "driftScan": {"everyMinute
 
 
 @pytest.fixture
-def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
+def server(schedulers: Access, tmp_path: Path) -> WebhookServer:
     """A server that is not started yet, and whose account may write what it is to write."""
     admin = schedulers.admin
     install(admin)
     admin.apply(yaml.safe_load(OTHERS.read_text()))
     eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
+    # The permissions stay: on a plane that workers share, another one may be using them.
     manifests.apply(admin, *(f"components/{name}/rbac.yaml" for name in ("events", "drift", "policyreports")))
     reports = partial(may, schedulers.kube(*ACCOUNT), "create", "policyreports", "", "wgpolicyk8s.io")
     eventually(reports, what="the authorizer to know the last role")
-    made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
-    # The permissions stay: on a plane that workers share, another one may be using them.
-    yield made
-    made.kill()
+    return WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
 
 
-def _found(server: WebhookServer, least: int) -> list[Json]:
-    lines = [line for line in server.audit() if line["kind"] == "drift"]
-    return lines if len(lines) >= least else []
-
-
-def test_what_passed_us_by_is_found_and_reported(server: WebhookServer, new_namespace: NewNamespace) -> None:
+def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_those_of_dry_runs(
+    server: WebhookServer, new_namespace: NewNamespace
+) -> None:
     tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
     other = Tenant(server, new_namespace())
     mover = MigrationMover(tenant, guest(nodeSelector=EAST))
@@ -59,33 +53,18 @@ def test_what_passed_us_by_is_found_and_reported(server: WebhookServer, new_name
     tenant.create(vm("chosen", scheduler="default-scheduler"))
     MigrationMover(other, guest())
 
-    server.start()
-    eventually(lambda: server.metric("kubevirt_webhook_drift_scans_total", result="finished"), what="the scan to end")
-    lines = eventually(lambda: _found(server, 4), what="the lines of what was found")
-    report = server.access.admin.get(REPORTS, NAME, tenant.namespace)
-    found = {
-        (policy, resource): server.metric("kubevirt_webhook_drift_objects", policy=policy, resource=resource)
-        for policy, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
-    }
-    assert server.access.admin.list(REPORTS, other.namespace) == []
-    server.stop()
-
-    source = mover.source["metadata"]["name"]
-    named = {(line["endpoint"].split("/")[2], line["object"]["name"]) for line in lines}
-    expected = {("scheduling", source), ("scheduling", target["metadata"]["name"]), ("scheduling", "passed")}
-    assert named == expected | {("migration", target["metadata"]["name"])}
-    assert found == {("scheduling", "pods"): 2, ("scheduling", "virtualmachines"): 1, ("migration", "pods"): 1}
-    assert report["summary"]["fail"] == 4
-    assert {(result["category"], result["resources"][0]["name"]) for result in report["results"]} == named
-
-
-def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
-    server: WebhookServer, new_namespace: NewNamespace
-) -> None:
     with server:
+        scans = partial(server.metric, "kubevirt_webhook_drift_scans_total", result="finished")
+        eventually(scans, what="the scan to end")
+        lines = eventually(lambda: _found(server, 4), what="the lines of what was found")
+        report = server.access.admin.get(REPORTS, NAME, tenant.namespace)
+        found = {
+            (policy, resource): server.metric("kubevirt_webhook_drift_objects", policy=policy, resource=resource)
+            for policy, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
+        }
+        assert server.access.admin.list(REPORTS, other.namespace) == []
+
         assert server.validates
-        tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
-        mover = MigrationMover(tenant, guest(nodeSelector=EAST))
         tenant.annotate(scheduler_name="dead")
         eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
         tenant.pod(_launcher(mover))
@@ -98,6 +77,14 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         eventually(lambda: _counted(server)["written"] == 2, what="both Events to be counted")
         counted = _counted(server)
 
+    source = mover.source["metadata"]["name"]
+    named = {(line["endpoint"].split("/")[2], line["object"]["name"]) for line in lines}
+    expected = {("scheduling", source), ("scheduling", target["metadata"]["name"]), ("scheduling", "passed")}
+    assert named == expected | {("migration", target["metadata"]["name"])}
+    assert found == {("scheduling", "pods"): 2, ("scheduling", "virtualmachines"): 1, ("migration", "pods"): 1}
+    assert report["summary"]["fail"] == 4
+    assert {(result["category"], result["resources"][0]["name"]) for result in report["results"]} == named
+
     assert effects == {"NoneOnDryRun"}
     denial, warned = events["Denied"], events["Warned"]
     assert denial["regarding"]["kind"] == "Namespace"
@@ -105,6 +92,11 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
     assert (parse(warned["note"]).policy, parse(warned["note"]).code) == ("scheduling", "scheduler-unavailable")
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
+
+
+def _found(server: WebhookServer, least: int) -> list[Json]:
+    lines = [line for line in server.audit() if line["kind"] == "drift"]
+    return lines if len(lines) >= least else []
 
 
 def _counted(server: WebhookServer) -> dict[str, float]:

@@ -26,8 +26,9 @@ from webhook.settings.file import parse
 from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm, is_of_a_test
 from .support.kube import Json
-from .support.manifests import MANIFESTS, kustomization, rendered
+from .support.manifests import MANIFESTS, kustomization
 from .support.manifests import parse as parse_documents
+from .support.processes import GARBAGE
 
 OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
 # The settings of the overlay, which the chart's user gives.
@@ -39,9 +40,9 @@ OF_OVERLAY: dict[str, dict[str, Any]] = {"kubernetes": {}, "openshift": ON_OPENS
 LISTENING = {"metrics": {"listen": "0.0.0.0:8444"}}
 
 
-@pytest.fixture
-def helm(helm_program: Path, tmp_path: Path) -> Helm:
-    return Helm(helm_program, tmp_path)
+@pytest.fixture(scope="module")
+def helm(helm_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(helm_program, tmp_path_factory.mktemp("helm"))
 
 
 def comparable(objects: list[Json]) -> dict[str, Json]:
@@ -71,7 +72,8 @@ def planned(overlay: Overlay, content: Mapping[str, Any]) -> dict[str, Json]:
     return comparable(list(made.manifests))
 
 
-def test_the_chart_is_what_the_manifests_make(binaries: Path) -> None:
+def test_the_chart_is_what_the_manifests_make(binaries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*next(iter(GARBAGE.items())))
     files = generated(binaries / "kubectl")
 
     assert [file.name for file, text in files.items() if file.read_text() != text] == [], "run make manifests"
@@ -79,35 +81,23 @@ def test_the_chart_is_what_the_manifests_make(binaries: Path) -> None:
     assert set((GENERATED / "templates").glob("*.yaml")) == kept
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_by_default_it_is_the_overlay(helm: Helm, overlay: Overlay) -> None:
-    assert comparable(helm.template(OF_OVERLAY[overlay])) == comparable(rendered(overlay))
+# Of components, the values that choose them.
+CHOICES: dict[str, dict[str, Any]] = {
+    "cert-manager": {"certificates": "cert-manager"},
+    "kubevirt-plugin": {"kubevirtPlugin": True},
+    **{name: {name: {"enabled": True}} for name in ("monitoring", "dashboard", "autoscaling")},
+}
 
 
 @pytest.mark.parametrize(
-    "component",
-    [
-        ("cert-manager",),
-        ("monitoring",),
-        ("dashboard",),
-        ("autoscaling",),
-        ("kubevirt-plugin",),
-        ("autoscaling", "cert-manager", "monitoring"),
-    ],
+    "component", [(), *((name,) for name in CHOICES), ("autoscaling", "cert-manager", "monitoring")], ids="+".join
 )
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_components_are_those_of_kustomize(
     plane: Access, helm: Helm, tmp_path: Path, overlay: Overlay, component: tuple[str, ...]
 ) -> None:
     made = plane.kubectl("kustomize", kustomization(tmp_path, overlay, *component)).stdout
-    values: dict[str, dict[str, Any]] = {
-        "cert-manager": {"certificates": "cert-manager"},
-        "monitoring": {"monitoring": {"enabled": True}},
-        "dashboard": {"dashboard": {"enabled": True}},
-        "autoscaling": {"autoscaling": {"enabled": True}},
-        "kubevirt-plugin": {"kubevirtPlugin": True},
-    }
-    chosen = {key: value for name in component for key, value in values[name].items()}
+    chosen = {key: value for name in component for key, value in CHOICES[name].items()}
 
     assert comparable(helm.template({**OF_OVERLAY[overlay], **chosen})) == comparable(parse_documents(made))
 
@@ -491,20 +481,29 @@ def replaced(tree: Any, change: Callable[[str], str]) -> Any:
     return change(tree) if isinstance(tree, str) else tree
 
 
+HARMLESS: Final = {leaf: f"harmless{number}x" for number, leaf in enumerate(LEAVES)}
+
+
+@pytest.fixture(scope="module")
+def choosy(helm: Helm) -> set[Leaf]:
+    """The values that do not take any text."""
+    return refused(helm, {leaf: shaped(leaf, text) for leaf, text in HARMLESS.items()})
+
+
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_text_is_refused_by_its_name_or_stands_where_it_belongs(helm: Helm, hostile: str) -> None:
+def test_a_hostile_text_is_refused_by_its_name_or_stands_where_it_belongs(
+    helm: Helm, choosy: set[Leaf], hostile: str
+) -> None:
     texts = {leaf: f"{hostile}{number}x" for number, leaf in enumerate(LEAVES)}
-    harmless = {leaf: f"harmless{number}x" for number, leaf in enumerate(LEAVES)}
-    wrong = refused(helm, {leaf: shaped(leaf, text) for leaf, text in texts.items()})
-    wrong |= refused(helm, {leaf: shaped(leaf, text) for leaf, text in harmless.items()})
+    wrong = choosy | refused(helm, {leaf: shaped(leaf, text) for leaf, text in texts.items()})
     kept = [leaf for leaf in LEAVES if leaf not in wrong]
 
     made = objects(helm, {leaf: shaped(leaf, texts[leaf]) for leaf in kept})
-    expected = objects(helm, {leaf: shaped(leaf, harmless[leaf]) for leaf in kept})
+    expected = objects(helm, {leaf: shaped(leaf, HARMLESS[leaf]) for leaf in kept})
 
     def hostile_again(text: str) -> str:
         for leaf in kept:
-            text = text.replace(harmless[leaf], texts[leaf])
+            text = text.replace(HARMLESS[leaf], texts[leaf])
         return text
 
     assert replaced(made, str) == replaced(expected, hostile_again)

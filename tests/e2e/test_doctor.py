@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,6 @@ from .support.kube import Json, eventually
 from .support.lent import OPERATOR, LentPlane
 from .support.objects import ensure_namespace, make_node, obj
 from .support.pki import ADMIN, Identity
-from .support.processes import ROOT
 from .support.program import command
 from .support.rbac import grant, may
 from .support.webhook_server import INSTANCETYPES, SCHEDULING, entries
@@ -45,58 +44,13 @@ DEFAULTS = {
 CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
+@dataclass(frozen=True)
 class Installed:
-    def __init__(self, plane: LentPlane, directory: Path, balancer: Balancer) -> None:
-        self.plane = plane
-        self.admin = plane.admin
-        self._balancer = balancer
-        self.url = f"https://localhost:{balancer.port}"
-        self.replica = ServerReplica(plane, directory / "replica", self.url, ["--tls=managed"], SETTINGS)
+    """A cluster with KubeVirt, a second scheduler, and a replica that the API server reaches under a URL."""
 
-    @property
-    def settings(self) -> Path:
-        return self.replica.log.with_name("installed.settings.json")
-
-    def make(self) -> None:
-        """Makes KubeVirt as its operator leaves it, and the manifests of kubevirt-webhook."""
-        self.admin.apply(obj("KubeVirt", "kubevirt", namespace="kubevirt", spec={}))
-        status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
-        self.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", {"status": status}, "kubevirt", subresource="status")
-        self.admin.apply(obj(CONFIGURATION_KINDS[0], "virt-api-mutator"))
-        make_node(self.admin, "node-a")
-        ensure_namespace(self.admin, "kubevirt-webhook")
-        for document in yaml.safe_load_all((ROOT / "manifests" / "rendered" / "kubernetes.yaml").read_text()):
-            if document["kind"] not in ("Deployment", *CONFIGURATION_KINDS):
-                self.admin.apply(document)
-        self._make_scheduler()
-        labels = {"metadata": {"labels": {SCHEDULING: "enforce"}}}
-        self.admin.patch("v1/namespaces", "default", labels)
-
-    def _make_scheduler(self) -> None:
-        """A process on loopback with a Lease; what would run it in a cluster has only its configuration."""
-        self.plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
-        config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-        lease = {"resourceNamespace": "kubevirt-scheduler", "resourceName": "kubevirt-scheduler"}
-        whole = {**config, **KUBEVIRT_SCHEDULER, "leaderElection": {"leaderElect": True, **lease}}
-        data = {"config.yaml": yaml.safe_dump(whole)}
-        self.admin.apply(obj("ConfigMap", LEASE.name, namespace=LEASE.namespace, data=data))
-        labels = {"matchLabels": {"app": "scheduler"}}
-        pod = {
-            "containers": [{"name": "scheduler", "image": "kube-scheduler"}],
-            "volumes": [{"name": "config", "configMap": {"name": LEASE.name}}],
-        }
-        spec = {"selector": labels, "template": {"metadata": {"labels": labels["matchLabels"]}, "spec": pod}}
-        self.admin.apply(obj("Deployment", LEASE.name, namespace=LEASE.namespace, spec=spec))
-
-    def start(self) -> None:
-        """The replica, and the configurations with its caBundles."""
-        for manifest in configurations(load(self.settings), RegistrationTarget(url=self.url)):
-            self.admin.apply(manifest)
-        self.replica.start()
-        self.replica.wait_ready()
-        self._balancer.endpoints[:] = [self.replica.port]
-        trusted = lambda: all(entry["clientConfig"].get("caBundle") for entry in entries(self.admin))
-        eventually(trusted, what="every caBundle")
+    plane: LentPlane
+    settings: Path
+    url: str
 
     def findings(self, status: int, *, user: str = "") -> list[Json]:
         """Its findings; it must exit with this status."""
@@ -114,17 +68,53 @@ class Installed:
 def installed(
     module_plane: OwnPlane, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installed]:
-    with ExitStack() as ends:
-        replicas = tmp_path_factory.mktemp("replicas")
-        whole = Installed(module_plane(), replicas, ends.enter_context(Balancer()))
-        ends.callback(whole.replica.kill)
-        whole.make()
-        whole.start()
-        yield whole
+    plane = module_plane()
+    admin = plane.admin
+    # KubeVirt as its operator leaves it, and the manifests of kubevirt-webhook.
+    admin.apply(obj("KubeVirt", "kubevirt", namespace="kubevirt", spec={}))
+    status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
+    admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", {"status": status}, "kubevirt", subresource="status")
+    admin.apply(obj(CONFIGURATION_KINDS[0], "virt-api-mutator"))
+    make_node(admin, "node-a")
+    ensure_namespace(admin, "kubevirt-webhook")
+    for document in manifests.rendered("kubernetes"):
+        if document["kind"] not in ("Deployment", *CONFIGURATION_KINDS):
+            admin.apply(document)
+    make_scheduler(plane)
+    admin.patch("v1/namespaces", "default", {"metadata": {"labels": {SCHEDULING: "enforce"}}})
+
+    with Balancer() as balancer:
+        url = f"https://localhost:{balancer.port}"
+        replica = ServerReplica(
+            plane, tmp_path_factory.mktemp("replicas") / "replica", url, ["--tls=managed"], SETTINGS
+        )
+        settings = replica.log.with_name("installed.settings.json")
+        for manifest in configurations(load(settings), RegistrationTarget(url=url)):
+            admin.apply(manifest)
+        replica.start()
+        try:
+            replica.wait_ready()
+            balancer.endpoints.append(replica.port)
+            trusted = lambda: all(entry["clientConfig"].get("caBundle") for entry in entries(admin))
+            eventually(trusted, what="every caBundle")
+            yield Installed(plane, settings, url)
+        finally:
+            replica.kill()
 
 
-def failures(findings: list[Json]) -> list[Json]:
-    return [finding for finding in findings if finding["verdict"] == "failure"]
+def make_scheduler(plane: LentPlane) -> None:
+    """A process on loopback with a Lease; what would run it in a cluster has only its configuration."""
+    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+    config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    lease = {"resourceNamespace": LEASE.namespace, "resourceName": LEASE.name}
+    whole = {**config, **KUBEVIRT_SCHEDULER, "leaderElection": {"leaderElect": True, **lease}}
+    data = {"config.yaml": yaml.safe_dump(whole)}
+    plane.admin.apply(obj("ConfigMap", LEASE.name, namespace=LEASE.namespace, data=data))
+    labels = {"app": "scheduler"}
+    volumes = [{"name": "config", "configMap": {"name": LEASE.name}}]
+    pod = {"containers": [{"name": "scheduler", "image": "kube-scheduler"}], "volumes": volumes}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+    plane.admin.apply(obj("Deployment", LEASE.name, namespace=LEASE.namespace, spec=spec))
 
 
 def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
@@ -150,13 +140,14 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
 def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     installed: Installed, helm_program: Path, tmp_path: Path
 ) -> None:
+    admin = installed.plane.admin
     roles = [one for one in Helm(helm_program, tmp_path).template() if is_of_a_test(one) and "rules" in one]
     for role in roles:
-        grant(installed.admin, OPERATOR, role["rules"], role["metadata"].get("namespace", ""))
+        grant(admin, OPERATOR, role["rules"], role["metadata"].get("namespace", ""))
     for where, defaults in DEFAULTS.items():
-        ensure_namespace(installed.admin, where)
+        ensure_namespace(admin, where)
         change = {"labels": {INSTANCETYPES: "enforce"}, "annotations": defaults}
-        installed.admin.patch("v1/namespaces", where, {"metadata": change})
+        admin.patch("v1/namespaces", where, {"metadata": change})
     operator = installed.plane.kube(OPERATOR)
     eventually(lambda: may(operator, "list", "pods", "kubevirt-webhook"), what="the authorizer to know")
     log = installed.plane.requests_of(OPERATOR)
@@ -170,6 +161,6 @@ def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     assert refused == {*("pods", "virtualmachinepools", "clusterroles", "deployments")}
 
     findings = installed.findings(0, user=OPERATOR)
-    assert failures(findings) == []
+    assert "failure" not in {finding["verdict"] for finding in findings}
     well = {finding["check"] for finding in findings if finding["verdict"] == "ok"}
     assert well >= {"webhooks", "selectors", "certificates", "rights", "deployment", "order", "kubevirt", "clock"}

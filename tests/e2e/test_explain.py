@@ -123,8 +123,9 @@ def test_a_token_needs_the_role(
     for name, port in ports.items():
         assert [fetch(port, f"/{name}", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
         binding = bind(plane.admin, f"kubevirt-webhook:{name}-reader", account(namespace, "reader"))
-        _, text = eventually(partial(_read, port, f"/{name}", token), what="the role to be known")
-        assert name != "metrics" or "kubevirt_webhook_ready 1.0" in text
+        read = partial(fetch, port, f"/{name}", token)
+        eventually(lambda: read()[0] == 200, what="the role to be known")  # noqa: B023
+        assert name != "metrics" or "kubevirt_webhook_ready 1.0" in read()[1]
         # The placement of a VM takes what it shows.
         if name == "page":
             assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
@@ -139,11 +140,6 @@ def _decided(tenant: Tenant, port: int, token: str) -> bool:
     tenant.create(vm(), dryRun="All")
     _, text = fetch(port, f"/page/decisions?namespace={tenant.namespace}", token)
     return "VirtualMachine" in text and "/page/decisions/" in text
-
-
-def _read(port: int, path: str, token: str) -> tuple[int, str] | None:
-    answer = fetch(port, path, token)
-    return answer if answer[0] == 200 else None
 
 
 @pytest.fixture

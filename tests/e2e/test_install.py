@@ -56,10 +56,10 @@ FOREIGN = ("cert-manager", "kubevirt-plugin", "monitoring")
 def objects(kube: Kube) -> dict[str, Json]:
     """All objects of the kinds that kubevirt-webhook installs, without what changes by itself."""
     found = {}
-    seen = set()
+    seen, is_there = set(), NAMESPACE in names(kube, "v1/namespaces")
     for manifest in _served_everything():
         collection = plan.path(manifest, collection=True)
-        if collection in seen or (manifest["metadata"].get("namespace") and not _exists(kube, NAMESPACE)):
+        if collection in seen or (manifest["metadata"].get("namespace") and not is_there):
             continue
         seen.add(collection)
         for item in kube.request("GET", collection)["items"]:
@@ -76,13 +76,6 @@ def objects(kube: Kube) -> dict[str, Json]:
 def _served_everything() -> list[Json]:
     """All that can be installed, without the Plugin, whose kind a bare API server does not serve."""
     return [one for one in plan.everything(MANIFESTS) if one["kind"] != "Plugin"]
-
-
-def _exists(kube: Kube, namespace: str) -> bool:
-    try:
-        return bool(kube.get("v1/namespaces", namespace))
-    except KubeError:
-        return False
 
 
 class NodesController(Repeated):

@@ -19,7 +19,6 @@ from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
 from .support.kube import Json, KubeObject, denial, denied, eventually
-from .support.messages import Said, parse
 from .support.objects import obj
 from .support.sizes import (
     DEFAULTS,
@@ -29,7 +28,6 @@ from .support.sizes import (
     MUTATE,
     SIZED_TEMPLATE,
     SMALL,
-    VALIDATE,
     is_ours,
     marks_of,
     matchers_of,
@@ -75,46 +73,6 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
     assert size_of(started) == (None, None)
     assert marks_of(started) == [None, None]
     assert sized.server.answered() == before
-
-
-MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
-
-TEMPLATE = "spec.template.spec.domain"
-
-
-def in_conflict() -> Json:
-    """A VM that says four things which its instancetype says too."""
-    made = vm(instancetype=LARGE)
-    made["spec"]["template"]["spec"]["domain"] |= {
-        "cpu": {"sockets": 1, "cores": 2},
-        "memory": {"guest": "1Gi"},
-        "resources": {"limits": {"cpu": "1"}},
-    }
-    return made
-
-
-def test_conflicts_name_all_fields(sized: Tenant) -> None:
-    paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
-
-    refused = denied(lambda: sized.create(in_conflict()))
-    assert sized.owner.list(VMS, sized.namespace) == []
-    shown = sized.kubectl(in_conflict())
-
-    sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
-    # The whole Status object, as clients see it; the message is KubeVirt's own, word for word.
-    assert (refused.status, refused.body["reason"], refused.body["status"]) == (422, "Invalid", "Failure")
-    said = Said(MUTATOR, "instancetypes", "", ", ".join(sentences), "instancetype-denied")
-    assert parse(refused.message) == said
-    details = refused.body["details"]
-    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
-    causes = [(cause["reason"], cause["field"], parse(cause["message"])) for cause in details["causes"]]
-    assert [cause[:2] for cause in causes] == [("FieldValueInvalid", path) for path in paths]
-    assert {(cause[2].policy, cause[2].code) for cause in causes} == {(said.policy, said.code)}
-    assert shown.returncode == 1
-    assert shown.stderr.startswith('The VirtualMachine "web" is invalid:')
-    for path, sentence in zip(paths, sentences, strict=True):
-        assert f"* {path}: kubevirt-webhook (instancetypes): {sentence} [instancetype-denied]" in shown.stderr
-    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
 
 
 def test_neither_status_nor_metadata_nor_a_deletion_are_our_business(declaring: Tenant) -> None:

@@ -269,10 +269,17 @@ class DrainDice(Dice):
 
 
 class DrainCluster:
-    """So many random VMs on a control plane with a real scheduler."""
+    """So many random VMs on a control plane with KubeVirt's settings."""
 
-    def __init__(self, plane: ControlPlane, dice: DrainDice, vms: int) -> None:
+    def __init__(self, plane: ControlPlane, seed: int, vms: int) -> None:
+        dice = DrainDice(seed)
         self.plane, self.kube = plane, plane.admin
+        ensure_namespace(self.kube, SPACE)
+        configuration = {"configuration": {"evictionStrategy": "LiveMigrate"}}
+        self.kube.make(obj("KubeVirt", "kubevirt", spec=configuration), "kubevirt")
+        # Settings count from when the operator has taken them up.
+        deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
+        self.kube.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
         self.vmis: dict[str, KubeObject] = {}
         self.sources: dict[str, KubeObject] = {}
         self.requests: dict[str, Json] = {}
@@ -353,34 +360,23 @@ class DrainCluster:
     def leave(self, name: str) -> None:
         self.kube.delete(PODS, self.sources[name]["metadata"]["name"], SPACE, gracePeriodSeconds="0")
 
-    def cordon(self, nodes: Sequence[str]) -> None:
+    def cordon(self, nodes: Sequence[str], *, unschedulable: bool | None = True) -> None:
+        """Closes nodes to new pods; with None, opens them again."""
         for node in nodes:
-            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
+            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": unschedulable}})
 
-    def uncordon(self, nodes: Sequence[str]) -> None:
-        for node in nodes:
-            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": None}})
-
-
-def _with_kubevirt(plane: ControlPlane) -> None:
-    ensure_namespace(plane.admin, SPACE)
-    configuration = {"configuration": {"evictionStrategy": "LiveMigrate"}}
-    plane.admin.make(obj("KubeVirt", "kubevirt", spec=configuration), "kubevirt")
-    # Settings count from when the operator has taken them up.
-    deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
-    plane.admin.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
+    def stays(self, vm: VmPlan) -> None:
+        """Asserts that the scheduler finds no node for the target pod of a VM."""
+        with self.target(vm.name) as chosen:
+            assert not chosen, vm
 
 
 @pytest.mark.parametrize("seed", [1, 5])
 def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
-    dice = DrainDice(seed)
-    plane = own_plane()
-    _with_kubevirt(plane)
-    cluster = DrainCluster(plane, dice, vms=18)
-    drained = DRAIN_NODES[:2]
+    cluster, drained = DrainCluster(own_plane(), seed, vms=18), DRAIN_NODES[:2]
     found = cluster.plan(drained)
     cluster.cordon(drained)
-    plane.start_scheduler("default")
+    cluster.plane.start_scheduler("default")
     vms = found.steps[0].vms
 
     assert {vm.code for vm in vms if vm.outcome == BLOCKS} <= {NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART}
@@ -392,11 +388,12 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
         if cluster.can_be_pinned(vm.name):
             assert {node for node in DRAIN_NODES if _goes_to(cluster, vm, node)} == ours, about
     with _all_moved(cluster, [vm for vm in vms if vm.outcome == MOVES]):
-        for vm in vms:
-            if vm.outcome == BLOCKS:
-                with cluster.target(vm.name) as chosen:
-                    assert not chosen, vm
-    assert _by_command(plane, drained) == (1 if found.blocks else 0)
+        for vm in (vm for vm in vms if vm.outcome == BLOCKS):
+            cluster.stays(vm)
+    # The command itself reads the same cluster.
+    result = command(cluster.plane, "explain", "drain", *drained, "-o", "json", check=False)
+    assert json.loads(result.output)["schema"].endswith("explain-drain/v1alpha1")
+    assert result.exit_code == (1 if found.blocks else 0)
     # Not to be content with VMs that fit nowhere, or everywhere.
     assert any(0 < len(vm.candidates) < len(DRAIN_NODES) - len(drained) for vm in vms)
     assert 0 < found.blocks < len(vms)
@@ -405,12 +402,9 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
 @pytest.mark.parametrize("seed", [7])
 def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> None:
     """Node after node: every VM that moves goes where the plan has it, and the scheduler finds none for the others."""
-    dice = DrainDice(seed)
-    plane = own_plane()
-    _with_kubevirt(plane)
-    cluster = DrainCluster(plane, dice, vms=12)
+    cluster = DrainCluster(own_plane(), seed, vms=12)
     found = cluster.plan(DRAIN_NODES, rolling=True)
-    plane.start_scheduler("default")
+    cluster.plane.start_scheduler("default")
 
     assert [step.nodes for step in found.steps] == [(node,) for node in sorted(DRAIN_NODES)]
     moved: list[str] = []
@@ -421,11 +415,9 @@ def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> N
             if vm.outcome == MOVES:
                 cluster.move(vm.name, vm.to)
                 moved.append(vm.name)
-        for vm in step.vms:
-            if vm.outcome == BLOCKS:
-                with cluster.target(vm.name) as chosen:
-                    assert not chosen, vm
-        cluster.uncordon(step.nodes)
+        for vm in (vm for vm in step.vms if vm.outcome == BLOCKS):
+            cluster.stays(vm)
+        cluster.cordon(step.nodes, unschedulable=None)
     # Not to be content with VMs that move once, or never.
     assert len(moved) == found.moves > len(set(moved))
 
@@ -447,10 +439,3 @@ def _all_moved(cluster: DrainCluster, vms: Sequence[VmPlan]) -> Iterator[None]:
         cluster.leave(first.name)
         with _all_moved(cluster, rest):
             yield
-
-
-def _by_command(plane: ControlPlane, nodes: Sequence[str]) -> int:
-    """The exit status of the command itself, which reads the same cluster."""
-    result = command(plane, "explain", "drain", *nodes, "-o", "json", check=False)
-    assert json.loads(result.output)["schema"].endswith("explain-drain/v1alpha1")
-    return result.exit_code

@@ -73,7 +73,9 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         ca = installed.secret()["data"]["ca.crt"]
         installed.rotate()
         installed.wait_serving(ca)
-        make_policy_reports(plane.admin)
+        # They are another project's.
+        plane.admin.apply(yaml.safe_load((Path(__file__).parent / "policyreports.yaml").read_text()))
+        eventually(lambda: plane.admin.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
         settings["explain"] = {}
         # Begins with a scan for objects that are not as enforce would make them.
         installed.start()
@@ -177,12 +179,6 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
     eventually(lambda: not plane.admin.list(POLICY_REPORTS), what="the report to be gone")
 
 
-def make_policy_reports(kube: Kube) -> None:
-    """Has the API server serve PolicyReports, which are another project's."""
-    kube.apply(yaml.safe_load((Path(__file__).parent / "policyreports.yaml").read_text()))
-    eventually(lambda: kube.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
-
-
 NAMESPACE = "kubevirt-webhook"
 SECRETS = "v1/secrets"
 CA = "kubevirt-webhook-ca"
@@ -257,8 +253,9 @@ def of_first(**fields: Any) -> Change:
     return lambda one: one["webhooks"][0].update(fields)
 
 
-def other_failure_policy(one: Json) -> None:
-    one["webhooks"][0]["failurePolicy"] = {"Fail": "Ignore", "Ignore": "Fail"}[one["webhooks"][0]["failurePolicy"]]
+def swap(field: str, *values: str) -> Change:
+    """Gives a field of the first entry the other one of two values."""
+    return lambda one: one["webhooks"][0].update({field: values[one["webhooks"][0].get(field) == values[0]]})
 
 
 EVERY_REQUEST = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
@@ -271,7 +268,7 @@ CHANGES: dict[str, Change] = {
     "objectSelector": of_first(objectSelector={"matchLabels": {"a": "b"}}),
     "matchConditions": of_first(matchConditions=[{"name": "all", "expression": "true"}]),
     "no matchConditions": lambda one: [entry.pop("matchConditions", None) for entry in one["webhooks"]],
-    "failurePolicy": other_failure_policy,
+    "failurePolicy": swap("failurePolicy", "Fail", "Ignore"),
     "matchPolicy": of_first(matchPolicy="Exact"),
     "sideEffects": of_first(sideEffects="NoneOnDryRun"),
     "timeoutSeconds": of_first(timeoutSeconds=30),
@@ -290,17 +287,13 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def reinvoke(one: Json) -> None:
-    before = one["webhooks"][0].get("reinvocationPolicy")
-    one["webhooks"][0]["reinvocationPolicy"] = "IfNeeded" if before == "Never" else "Never"
-
-
 @pytest.mark.parametrize(("resource", "name"), OWN)
 def test_nothing_of_a_configuration_but_its_ca_bundles_can_be_changed(
     cluster: TakenOver, resource: str, name: str
 ) -> None:
     # How often a webhook is called is a field of those that mutate.
-    changes = CHANGES if resource == VALIDATING else {**CHANGES, "reinvocationPolicy": reinvoke}
+    reinvocation = {"reinvocationPolicy": swap("reinvocationPolicy", "Never", "IfNeeded")}
+    changes = CHANGES if resource == VALIDATING else {**CHANGES, **reinvocation}
     for what, change in changes.items():
         said = forbidden(partial(cluster.rewrite, resource, name, change))
         assert "kubevirt-webhook: the account of the replicas" in said, what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from .support.objects import has_condition, launcher_pod, make_node, obj
 from .support.pki import kubeconfig
 from .support.placing import SPACE, await_nodes, create, place, placed, remove_pods
 from .support.plane import ControlPlane
-from .support.processes import StartError
+from .support.processes import GARBAGE, StartError
 from .support.workloads import PODS
 
 TRIED = "tried"
@@ -385,10 +386,8 @@ def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_pa
         written["clientConnection"] = {"kubeconfig": str(tmp_path / "kubeconfig")}
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
         # It validates the configuration and builds all plugins, writes what it has understood, and ends.
-        command = [str(kube_scheduler), "--config", str(tmp_path / "config.yaml")]
-        done = subprocess.run(
-            [*command, "--write-config-to", str(tmp_path / "out.yaml")], capture_output=True, text=True, check=False
-        )
+        command = [f"{kube_scheduler}", f"--config={tmp_path}/config.yaml", f"--write-config-to={tmp_path}/out.yaml"]
+        done = subprocess.run(command, capture_output=True, text=True, env=GARBAGE | os.environ, check=False)
         problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
         found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
         strict = ("strict decoding error", "cannot unmarshal", "does not exist")

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from hack.controlplane import build, bundles
+from webhook.install.plan import title
 from webhook.install.schedulers import render as permissions
 from webhook.install.schedulers.render import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
 
@@ -26,7 +27,7 @@ from .support import manifests, pki, versions
 from .support.access import Access
 from .support.audited import AuditLog
 from .support.commands import LOOPBACK
-from .support.kube import PATIENCE, Json, Kube, KubeError, denial, eventually
+from .support.kube import PATIENCE, Json, Kube, denial, eventually
 from .support.lent import SECOND_SCHEDULER, LentPlane
 from .support.loopback import LoopbackServer, reply
 from .support.manifests import MANIFESTS
@@ -44,7 +45,7 @@ LEASE = ("coordination.k8s.io/v1/leases", NAME, NAME)
 
 def documents(variant: Variant = "spread") -> list[Json]:
     """What `install --with scheduler` applies."""
-    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text()))
+    return manifests.rendered(f"scheduler-{variant}")
 
 
 def apply(plane: Access, variant: Variant = "spread", prometheus: str = "") -> None:
@@ -106,18 +107,10 @@ def holder(plane: Access, other_than: str = "") -> str:
     """The holder of the Lease, once another replica than ``other_than`` holds it."""
 
     def held() -> str:
-        try:
-            spec: dict[str, Any] = plane.admin.get(*LEASE)["spec"]
-        except KubeError:
-            return ""
-        found = str(spec.get("holderIdentity") or "")
+        found = str(plane.admin.get(*LEASE)["spec"].get("holderIdentity") or "")
         return found if found != other_than else ""
 
     return eventually(held, what="a replica to hold the Lease")
-
-
-_GIB = 2**30
-_CPUS = 16
 
 
 class BusyNodes(LoopbackServer):
@@ -129,15 +122,14 @@ class BusyNodes(LoopbackServer):
         super().__init__(lambda handler: reply(handler, self._text(handler.path.strip("/")).encode(), headers=kind))
 
     def _text(self, node: str) -> str:
-        busy, now = self._busy[node], time.time()
-        lines = [
-            f"node_memory_MemTotal_bytes {64 * _GIB}",
-            f"node_memory_MemAvailable_bytes {64 * _GIB * (1 - busy):.0f}",
+        busy, now, memory = self._busy[node], time.time(), 64 * 2**30
+        seconds = [
+            f'node_cpu_seconds_total{{cpu="{cpu}",mode="{mode}"}} {now * share:.3f}\n'
+            for cpu in range(16)
+            for mode, share in (("idle", 1 - busy), ("user", busy))
         ]
-        for cpu in range(_CPUS):
-            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="idle"}} {now * (1 - busy):.3f}')
-            lines.append(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} {now * busy:.3f}')
-        return "\n".join([*lines, ""])
+        available = f"node_memory_MemAvailable_bytes {memory * (1 - busy):.0f}\n"
+        return "".join([f"node_memory_MemTotal_bytes {memory}\n", available, *seconds])
 
 
 class NodePrometheus:
@@ -183,15 +175,6 @@ class NodePrometheus:
             result = json.load(answer)["data"]["result"]
         return {one["metric"]["instance"]: float(one["value"][1]) for one in result}
 
-    def wait_for(self, query: str, expected: Mapping[str, float], within: float = 0.05) -> None:
-        """Return once a query has these values, each to within so much."""
-
-        def is_there() -> bool:
-            found = self.values(query)
-            return found.keys() == expected.keys() and all(abs(found[one] - expected[one]) < within for one in found)
-
-        eventually(is_there, what=f"{query} of all nodes")
-
 
 CLAIMS = "resource.k8s.io"
 # Permissions that are granted but not always used here, with the reason.
@@ -220,29 +203,25 @@ def log(cluster: LentPlane) -> AuditLog:
     return cluster.requests_of(SECOND_SCHEDULER.user)
 
 
-def title(one: Json) -> str:
-    return f"{one['kind']} {one['metadata']['name']}"
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
-    second = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
+    second = kustomize(plane, tmp_path, "second", variant)
     assert sorted(second, key=title) == sorted(documents(variant), key=title)
     # The component for OpenShift has the variants, too.
-    made = {one["kind"]: one for one in yaml.safe_load_all(kustomize(plane, tmp_path, "openshift", variant))}
+    made = {one["kind"]: one for one in kustomize(plane, tmp_path, "openshift", variant)}
     written = made["ConfigMap"]["data"][CONFIGURATION_KEY]
     assert yaml.safe_load(written) == yaml.safe_load(configuration(MANIFESTS, variant, "openshift"))
     assert made["SecondaryScheduler"]["spec"]["schedulerConfig"] == made["ConfigMap"]["metadata"]["name"]
     assert made["ConfigMap"]["metadata"]["namespace"] == made["SecondaryScheduler"]["metadata"]["namespace"]
 
 
-def kustomize(plane: Access, directory: Path, component: str, variant: Variant) -> str:
+def kustomize(plane: Access, directory: Path, component: str, variant: Variant) -> list[Json]:
     """The objects of an admin's kustomization with the component and a variant."""
     chosen = [component] if variant == "spread" else [component, f"variants/{variant}"]
     components = [os.path.relpath(MANIFESTS / "scheduler" / one, directory.resolve()) for one in chosen]
     content = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "components": components}
     (directory / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    return plane.kubectl("kustomize", str(directory)).stdout
+    return manifests.parse(plane.kubectl("kustomize", str(directory)).stdout)
 
 
 def test_two_replicas_place_pods_one_after_the_other(
@@ -277,13 +256,11 @@ def test_every_right_is_used_and_none_is_missing(
 ) -> None:
     binary, is_newest = kube_scheduler, not version and versions.DEVICES_AS_RESOURCES.is_there
     if version:
-        binary = (
-            build.location({}, build.cache_root(os.environ), bundles.older_control_plane(version)) / "kube-scheduler"
-        )
+        older = bundles.older_control_plane(version)
+        binary = build.location({}, build.cache_root(os.environ), older) / "kube-scheduler"
         if not binary.exists():
-            pytest.skip(
-                f"kube-scheduler {version} is not built: python -m hack.controlplane.build --kubernetes {version}"
-            )
+            why = f"kube-scheduler {version} is not built"
+            pytest.skip(f"{why}: python -m hack.controlplane.build --kubernetes {version}")
     with SchedulerReplica(cluster, tmp_path, "replica", binary) as replica:
         kube = cluster.admin
         create(kube, "plain")
@@ -416,9 +393,10 @@ def busy_prometheus(prometheus: Path, tmp_path_factory: pytest.TempPathFactory) 
     groups = yaml.safe_load(written)["groups"]
     directory = tmp_path_factory.mktemp("prometheus")
     with BusyNodes(BUSY) as nodes, NodePrometheus(prometheus, directory, nodes, groups) as running:
-        for rule in groups[0]["rules"]:
+        for query in (f"avg_over_time({rule['record']}[15m])" for rule in groups[0]["rules"]):
             # A node that seems 0.6 points less busy gets one VM more.
-            running.wait_for(f"avg_over_time({rule['record']}[15m])", BUSY, within=0.005)
+            expected = pytest.approx(BUSY, rel=0, abs=0.005)
+            eventually(lambda: running.values(query) == expected, what=f"{query} of all nodes")  # noqa: B023
         yield running
 
 

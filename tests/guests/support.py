@@ -17,7 +17,7 @@ from hack.guests.parts import SCHEDULER
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.kube import path as url
 from tests.e2e.support.migrations import migration
-from tests.e2e.support.objects import ensure_namespace
+from tests.e2e.support.objects import ensure_namespace, has_condition
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS, vm
 from tests.node.support import IMAGE, NodeInstallation
@@ -211,14 +211,8 @@ class Guests(NodeInstallation):
         return Inside(int(cpus), int(memory))
 
     def wait_migratable(self, name: str) -> None:
-        wanted = {"type": "LiveMigratable", "status": "True"}.items()
-        self.admin.wait(
-            VMIS,
-            name,
-            NAMESPACE,
-            until=lambda vmi: any(wanted <= one.items() for one in vmi["status"].get("conditions", ())),
-            what=f"{name} to be migratable",
-        )
+        is_migratable = lambda vmi: has_condition(vmi, "LiveMigratable")
+        self.admin.wait(VMIS, name, NAMESPACE, until=is_migratable, what=f"{name} to be migratable")
 
     def migrate(self, name: str, added: dict[str, str] | None = None) -> KubeObject:
         """Begin a migration; the answer is the stored object, or the KubeError of its denial."""

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.support.descheduler import evicting_every_vm
-from tests.e2e.support.kube import KubeError, eventually
+from tests.e2e.support.foreign_webhook import eviction
+from tests.e2e.support.kube import denied, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.processes import Process
 from tests.e2e.support.workloads import PODS
 
 from .support import NAMESPACE, OTHER, Guests, gaps
 
-REQUESTER = {"requested-by": "sigs.k8s.io/descheduler"}
 HOSTNAME = "kubernetes.io/hostname"
 # KubeVirt's answer, which the descheduler looks for.
 TRIGGERED = "Eviction triggered evacuation"
@@ -25,11 +25,8 @@ COOL_DOWN = "[cool-down]"
 def evict(guests: Guests, name: str) -> str:
     """Evict a guest as the descheduler does; returns the denial, which each answer is."""
     pod = guests.launcher(name)["metadata"]["name"]
-    metadata = {"name": pod, "annotations": REQUESTER}
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    with pytest.raises(KubeError) as denied:
-        guests.admin.create(PODS, eviction, NAMESPACE, name=pod, subresource="eviction")
-    return denied.value.message
+    evicted = eviction(pod, "sigs.k8s.io/descheduler")
+    return denied(lambda: guests.admin.create(PODS, evicted, NAMESPACE, name=pod, subresource="eviction")).message
 
 
 def wait_evacuated(guests: Guests, name: str, source: str) -> None:

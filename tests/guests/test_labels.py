@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.support.kube import Json, KubeObject, eventually
+from tests.e2e.support.objects import is_unschedulable
 from tests.e2e.support.workloads import PODS
 from webhook.names import MIGRATION, policy_label
 
@@ -121,9 +122,6 @@ def test_a_node_that_is_not_eligible_is_one_that_kubevirt_does_not_take(apart: G
     guests.migrate("web")
     pod = target_of(guests, "web")
 
-    def is_unschedulable() -> bool:
-        found = guests.admin.get(PODS, pod["metadata"]["name"], NAMESPACE)
-        return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions", ()))
-
-    eventually(is_unschedulable, what="the scheduler to find no node")
+    name = pod["metadata"]["name"]
+    guests.admin.wait(PODS, name, NAMESPACE, until=is_unschedulable, what="the scheduler to find no node")
     assert guests.node_of("web") == source

@@ -1,11 +1,19 @@
-"""Guests migrate while they count: memory is copied, and no second is lost or counted twice."""
+"""Guests migrate while they count: memory is copied, and no second is lost or counted twice, nor by a drain."""
 
 from __future__ import annotations
+
+import time
+
+import pytest
 
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import ZONE
 
-from .support import OTHER, Guests, gaps, times_of
+from .support import NAMESPACE, OTHER, Guests, gaps, most_at_once, phases_of, times_of
+
+NAMES = [f"vm-{number}" for number in range(4)]
+NODE = "node-1"
+DRAIN = ("--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=kubevirt.io=virt-launcher")
 
 
 def zone_of(node: str) -> str:
@@ -42,3 +50,48 @@ def test_without_a_selector_a_second_migration_is_free_again(guests: Guests) -> 
     assert guests.node_of("web") == source
     assert ZONE not in guests.launcher("web")["spec"]["nodeSelector"]
     assert (gaps(guests.count_on("web")), guests.told("web").count("guest: booted")) == ([], 1)
+
+
+@pytest.fixture
+def crowd(guests: Guests) -> Guests:
+    guests.kubectl("cordon", OTHER[NODE])
+    try:
+        guests.start(*NAMES)
+    finally:
+        guests.kubectl("uncordon", OTHER[NODE])
+    assert {guests.node_of(name) for name in NAMES} == {NODE}
+    return guests
+
+
+def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
+    guests = crowd
+    plan = guests.explain("drain", NODE)
+    foretold = {vm["name"]: vm for vm in plan["steps"][0]["vms"] if vm["namespace"] == NAMESPACE}
+    for name in NAMES:
+        guests.follow(name)
+    before = {name: guests.count_on(name) for name in NAMES}
+    began = time.monotonic()
+
+    try:
+        guests.kubectl("drain", NODE, *DRAIN, "--timeout=400s", timeout=420)
+        lasted = time.monotonic() - began
+        moved = {name: guests.node_of(name) for name in NAMES}
+        assert moved == {name: vm["to"] for name, vm in foretold.items()}
+        assert {vm["outcome"] for vm in foretold.values()} == {"moves"}
+        for name in NAMES:
+            after = guests.count_on(name)
+            assert (gaps(after), after[: len(before[name])]) == ([], before[name])
+            assert guests.told(name).count("guest: booted") == 1
+    finally:
+        guests.kubectl("uncordon", NODE)
+
+    made = sorted(guests.migrations(), key=lambda each: phases_of(each)["Scheduling"])
+    assert sorted(each["spec"]["vmiName"] for each in made) == NAMES
+    assert plan["moves"] == len(made)
+    assert most_at_once(made) == plan["limits"]["perNode"]
+    assert lasted <= plan["atMostSeconds"]
+    print(f"foretold {plan['seconds']}s, lasted {lasted:.0f}s")
+    for each in made:
+        name = each["spec"]["vmiName"]
+        times, pause = times_of(guests.vmi(name), each), guests.longest_pause(name) - 1
+        print(f"{name}: turn {foretold[name]['turn']}, {times}, stood still for {pause:.1f}s")

@@ -16,7 +16,7 @@ from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.manifests import MANIFESTS
-from tests.e2e.support.objects import ensure_namespace
+from tests.e2e.support.objects import ensure_namespace, has_condition
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.repeated import Repeated
 from tests.e2e.support.workloads import VMS, scheduler_of, vm
@@ -81,8 +81,7 @@ class NodeInstallation(Access):
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def ready_pods(self) -> list[KubeObject]:
-        wanted = {"type": "Ready", "status": "True"}.items()
-        return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
+        return [pod for pod in self.pods() if has_condition(pod, "Ready")]
 
     def wait_ready(self, number: int = 2) -> None:
         """Wait until so many replicas are ready, and no others exist."""

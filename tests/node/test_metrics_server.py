@@ -11,8 +11,8 @@ import pytest
 from hack.controlplane.build import location
 from hack.controlplane.bundles import METRICS_SERVER
 from hack.node.cluster import NodeCluster
-from tests.e2e.support.kube import Json, KubeError, eventually
-from tests.e2e.support.objects import obj
+from tests.e2e.support.kube import Json, eventually
+from tests.e2e.support.objects import has_condition, obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 
@@ -52,20 +52,11 @@ def metrics_server(node: NodeInstallation) -> Iterator[None]:
     process.kill()
 
 
-def measured(node: NodeInstallation) -> list[Json]:
-    try:
-        found: list[Json] = node.admin.request("GET", METRICS)["items"]
-    except KubeError:
-        return []
-    return found
-
-
 def autoscaler_sees(node: NodeInstallation) -> Json | None:
-    status = node.admin.get(AUTOSCALERS, NAMESPACE, NAMESPACE).get("status", {})
-    active = {"type": "ScalingActive", "status": "True"}.items()
-    if not any(active <= condition.items() for condition in status.get("conditions", ())):
+    autoscaler = node.admin.get(AUTOSCALERS, NAMESPACE, NAMESPACE)
+    if not has_condition(autoscaler, "ScalingActive"):
         return None
-    (metric,) = status["currentMetrics"]
+    (metric,) = autoscaler["status"]["currentMetrics"]
     current: Json = metric["resource"]["current"]
     return current
 
@@ -75,7 +66,8 @@ def test_the_autoscaler_reads_what_replicas_use(node: NodeInstallation, metrics_
     try:
         node.apply(kustomization(tmp_path, "autoscaling"))
         node.wait_ready()
-        eventually(lambda: len(measured(node)) == 2, what="metrics of both replicas", timeout=90)
+        are_there = lambda: len(node.admin.request("GET", METRICS)["items"]) == 2
+        eventually(are_there, what="metrics of both replicas", timeout=90)
         current = eventually(lambda: autoscaler_sees(node), what="the autoscaler to read metrics", timeout=150)
         assert "averageValue" in current
         # Idle replicas are not scaled beyond the least number.

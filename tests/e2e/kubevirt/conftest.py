@@ -18,12 +18,12 @@ from tests.e2e.support.commands import (
     KUBEVIRT_SCHEDULER,
     KUBEVIRT_SCHEDULER_LEASE,
 )
+from tests.e2e.support.descheduler import ACCOUNT as DESCHEDULER
 from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
 from .control_plane import RunningKubeVirt, aggregation
-from .descheduler import USER as DESCHEDULER
 from .place import DEFAULTS, POLICIES, Place, make_place
 
 SETTINGS: Mapping[str, Any] = {
@@ -60,7 +60,7 @@ def kubevirt_binaries(binaries: Path) -> Path:
 @pytest.fixture(scope="session")
 def audit_log(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
     """The requests that the webhook and a descheduler send to the API server."""
-    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user, DESCHEDULER)
+    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user, DESCHEDULER.user)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from tests.e2e.support.kube import Json, KubeError, KubeObject, denied
+from tests.e2e.support.foreign_webhook import eviction
+from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, denied
 from tests.e2e.support.objects import is_unschedulable, obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.program import command
@@ -90,6 +92,15 @@ class Place:
         found: Json = json.loads(done.stdout)
         return found
 
+    def status(self, name: str) -> Json | None:
+        """The status of a VMI that has not ended; None: it has, or is gone."""
+        try:
+            status: Json = self.get(VMIS, name)["status"]
+        except KubeError as error:
+            assert error.status == GONE
+            return None
+        return None if status.get("phase") in ("Succeeded", "Failed") else status
+
     def launchers(self, name: str = "web") -> list[KubeObject]:
         """The pods of a VM, the newest last."""
         found = [pod for pod in self.admin.list(PODS, self.namespace) if domain(pod) == name]
@@ -132,6 +143,27 @@ def cordoned(place: Place, nodes: Iterable[str]) -> Iterator[None]:
     finally:
         for name in listed:
             place.admin.patch("v1/nodes", name, {"spec": {"unschedulable": None}})
+
+
+def vm_run_once(name: str, template: Json) -> Json:
+    """A VM that is not started again once it has ended."""
+    return obj("VirtualMachine", name, spec={"runStrategy": "Once", "template": template})
+
+
+def evict_all(place: Place, nodes: Sequence[str]) -> dict[str, str]:
+    """One round of a drain: evicts every pod on nodes that has not ended; the answers by pod, empty: it is evicted."""
+    answers = {}
+    for pod in place.admin.list(PODS, place.namespace):
+        is_running = pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") == "Running"
+        if is_running and "deletionTimestamp" not in pod["metadata"]:
+            name = pod["metadata"]["name"]
+            evict = partial(
+                place.admin.create, PODS, eviction(name), place.namespace, name=name, subresource="eviction"
+            )
+            answer = denial(evict)
+            assert answer is None or answer.status in (429, GONE), answer
+            answers[name] = answer.message if answer else ""
+    return answers
 
 
 def hotplugged(place: Place, name: str, key: str, value: str) -> Json:
@@ -198,7 +230,3 @@ def annotations_left(vmi: Mapping[str, Any]) -> dict[str, str]:
         for key, value in vmi["metadata"]["annotations"].items()
         if not key.startswith(own) and not key.endswith("-observed-api-version")
     }
-
-
-def made(place: Place) -> KubeObject | None:
-    return next(iter(place.admin.list(VMIS, place.namespace)), None)

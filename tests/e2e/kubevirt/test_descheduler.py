@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from hack.controlplane import build, bundles
 from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.descheduler import ACCOUNT, BACKGROUND, policy_of, process
 from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import obj
+from tests.e2e.support.rbac import RBAC, grant
 from tests.e2e.support.webhook_server import WebhookServer
-from tests.e2e.support.workloads import VMIS, VMS
+from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 from .control_plane import RunningKubeVirt
-from .descheduler import HELD, IN_PROGRESS, Descheduler, answers_to, crowd, marked, nodes_of
-from .place import Place, make_place
+from .place import Place, cordoned, domain, make_place
 
 pytestmark = [pytest.mark.kubevirt, pytest.mark.timeout(300)]
 
@@ -26,13 +27,25 @@ NODE = "node-1"
 # The last ones find nothing to do.
 ROUNDS = 6
 MOVABLE = [f"vm-{number}" for number in range(6)]
+# The priority class, and the beginning of the names, of VMs that a quota holds where they are.
+HELD = "held"
 # A full quota leaves no room for the pods to which these would move.
 STUCK = [f"{HELD}-{letter}" for letter in "ab"]
 QUOTAS = "v1/resourcequotas"
 EVICTION = "kubevirt-webhook.github.io/eviction"
-EVICTION_MODE = "enforce"
 # KubeVirt's answer, which the descheduler looks for.
 TRIGGERED = "Eviction triggered evacuation"
+# As upstream's own manifests have it (kubernetes/base/rbac.yaml), less what this policy does not need.
+RULES: Sequence[Json] = (
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "update", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes", "namespaces", "pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["get", "list", "watch"]},
+)
+# KubeVirt's, on the pod of a VM that it is to move.
+IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 # Eight VMs use 75 % of the node's CPUs, and the mean of the four nodes is 19 %; half of them use less than 39 %.
 ENOUGH = 4
 
@@ -56,6 +69,84 @@ def paced(
     settings = {"schedulers": {}, "eviction": {"maxPerNamespace": 2, "coolDownSeconds": 300}}
     with WebhookServer(real.plane, tmp_path_factory.mktemp("paced"), "paced", settings) as started:
         yield started
+
+
+class Descheduler:
+    """A descheduler that looks at one namespace's VMs only, with or without the feature gate that VMs need."""
+
+    def __init__(self, place: Place, directory: Path, binary: Path, *, background: bool) -> None:
+        self._place = place
+        plane = place.real.plane
+        grant(plane.admin, "descheduler", RULES, subject={"apiGroup": RBAC, "kind": "User", "name": ACCOUNT.user})
+        options = [BACKGROUND] if background else []
+        kubeconfig = plane.kubeconfig_for(*ACCOUNT)
+        self.process = process(binary, policy_of(place.namespace), kubeconfig, directory, *options)
+
+    def run(self, rounds: int) -> None:
+        """Has it look at the nodes so often, each time after what it asked for before has happened.
+
+        It ends after each round, as one does that a CronJob starts. A migration begins while the descheduler looks, and
+        has ended when it looks again, as in its usual interval of a minute: how fast the machine is decides nothing.
+        """
+        for number in range(1, rounds + 1):
+            with self._place.real.nodes.holding():
+                self._look(number)
+            eventually(self._is_settled, what=f"the migrations of round {number} to end")
+
+    def _look(self, number: int) -> None:
+        self.process.start()
+        try:
+            eventually(lambda: not self.process.running, what=f"round {number} of the descheduler")
+        finally:
+            self.process.stop()
+        # What it logs at the end of a round.
+        assert self.process.log.read_text().count("Number of evictions/requests") == number
+
+    def _is_settled(self) -> bool:
+        """Whether each VM that KubeVirt is to move has left, or cannot be moved and is marked on its pod as well."""
+        place = self._place
+        migrations = [
+            one for one in place.admin.list(MIGRATIONS, place.namespace) if not one["spec"]["vmiName"].startswith(HELD)
+        ]
+        if any(one.get("status", {}).get("phase") not in ("Succeeded", "Failed") for one in migrations):
+            return False
+        pods = place.admin.list(PODS, place.namespace)
+        return all(_is_at_rest(vmi, pods) for vmi in place.admin.list(VMIS, place.namespace))
+
+
+def _is_at_rest(vmi: Json, pods: Sequence[Json]) -> bool:
+    name = vmi["metadata"]["name"]
+    own = [pod["metadata"] for pod in pods if domain(pod) == name and pod["status"]["phase"] in ("Pending", "Running")]
+    if not vmi["status"].get("evacuationNodeName"):
+        return len(own) == 1
+    return name.startswith(HELD) and all(IN_PROGRESS in metadata["annotations"] for metadata in own)
+
+
+def answers_to(log: AuditLog, place: Place) -> dict[str, list[str]]:
+    """The answers to the descheduler's evictions in a namespace, by the VM's name."""
+    found: dict[str, list[str]] = {}
+    for line in log.requests(ACCOUNT.user):
+        about = line["objectRef"]
+        if about.get("subresource") == "eviction" and about["namespace"] == place.namespace:
+            name = about["name"].removeprefix("virt-launcher-").rpartition("-")[0]
+            found.setdefault(name, []).append(line["responseStatus"].get("message", ""))
+    return found
+
+
+def crowd(place: Place, node: str, templates: Mapping[str, Json]) -> None:
+    """Starts VMs, all on one node, for no other takes any."""
+    names = (one["metadata"]["name"] for one in place.admin.list("v1/nodes"))
+    with cordoned(place, (name for name in names if name != node)):
+        for name, template in templates.items():
+            place.vm(name, template=template)
+        for name in templates:
+            assert place.running(name)["status"]["nodeName"] == node
+
+
+def marked(place: Place) -> set[str]:
+    """The VMs that KubeVirt is to move, and that are where they were."""
+    found = place.admin.list(VMIS, place.namespace)
+    return {vmi["metadata"]["name"] for vmi in found if vmi["status"].get("evacuationNodeName")}
 
 
 def template(real: RunningKubeVirt, priority: str) -> Json:
@@ -107,7 +198,7 @@ def answers(crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Pa
     return run
 
 
-BOTH = pytest.mark.parametrize("crowded", [EVICTION_MODE], indirect=True)
+BOTH = pytest.mark.parametrize("crowded", ["enforce"], indirect=True)
 ALONE = pytest.mark.parametrize("crowded", [""], indirect=True)
 
 
@@ -158,7 +249,7 @@ def test_with_the_policy_and_a_cap_even_then_hardly_more_leave_than_must(crowded
 
 
 def left(place: Place) -> list[str]:
-    nodes = nodes_of(place)
+    nodes = {vmi["metadata"]["name"]: vmi["status"].get("nodeName") for vmi in place.admin.list(VMIS, place.namespace)}
     return [name for name in MOVABLE if nodes[name] != NODE]
 
 

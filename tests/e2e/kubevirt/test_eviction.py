@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 
 import pytest
 
-from tests.e2e.support.foreign_webhook import eviction
-from tests.e2e.support.kube import Json, KubeError, denial, eventually
+from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.messages import parse
-from tests.e2e.support.objects import is_unschedulable, obj
+from tests.e2e.support.objects import is_unschedulable
 from tests.e2e.support.webhook_server import TIMEOUT_SECONDS, WebhookServer
-from tests.e2e.support.workloads import PODS, VMIS, VMS
+from tests.e2e.support.workloads import VMIS, VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
 
 from .control_plane import ZONES
-from .place import DESCHEDULER, GONE, HOSTNAME, IN_A, Place, attachments, cordoned, hotplugged
+from .place import DESCHEDULER, HOSTNAME, IN_A, Place, attachments, cordoned, evict_all, hotplugged, vm_run_once
 
 pytestmark = pytest.mark.kubevirt
 
@@ -39,19 +37,6 @@ def test_a_drain_goes_on_while_we_are_a_black_hole(place: Place, server: Webhook
         server.thaw()
 
 
-def test_the_descheduler_is_told_when_a_vm_has_nowhere_to_go(place: Place) -> None:
-    place.vm(template={**IN_A, "nodeSelector": {"kubernetes.io/hostname": "node-1"}})
-    place.running()
-
-    vetoed = place.evict(place.launcher(), DESCHEDULER)
-    assert vetoed.status == 429
-    assert parse(vetoed.message).code == "no-eligible-node"
-    assert "evacuationNodeName" not in place.get(VMIS)["status"]
-
-    drained = place.evict(place.launcher())
-    assert "Eviction triggered evacuation" in drained.message
-
-
 def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: Place) -> None:
     name = "w" * 64
     place.vm(name)
@@ -69,18 +54,6 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
 DRAINED, *OTHERS = sorted(ZONES)
 
 
-def evict_all(place: Place) -> None:
-    """One round of a drain: an eviction of every launcher pod on the node that has not ended."""
-    for pod in place.admin.list(PODS, place.namespace):
-        on_it = pod["spec"].get("nodeName") == DRAINED and pod["status"].get("phase") == "Running"
-        if not on_it or "deletionTimestamp" in pod["metadata"]:
-            continue
-        name = pod["metadata"]["name"]
-        evict = partial(place.admin.create, PODS, eviction(name), place.namespace, name=name, subresource="eviction")
-        refused = denial(evict)
-        assert refused is None or refused.status in (429, GONE), refused
-
-
 def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     """It is no blocker, its eviction is denied, and a node that cannot have it cannot have the VM."""
     place = apart
@@ -88,7 +61,7 @@ def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     near = {**hotplugged(place, "near", "zone", "a"), "nodeSelector": {"zone": "a"}}
     with cordoned(place, OTHERS):
         for name, spec in (("near", near), ("here", hotplugged(place, "here", HOSTNAME, DRAINED))):
-            place.make(_vm(name, spec, "mover"))
+            place.make(vm_run_once(name, {"spec": spec}))
             place.running(name)
         eventually(lambda: len(attachments(place, DRAINED)) == 2, what="the volumes to be attached")
     (step,) = plan(asyncio.run(from_cluster(place.kubeconfig())), [DRAINED]).steps
@@ -101,7 +74,7 @@ def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     with cordoned(place, [DRAINED]):
         for pod in attachments(place, DRAINED):
             assert "cannot evict hotplug pod" in place.evict(pod).message
-        evict_all(place)
+        evict_all(place, [DRAINED])
         eventually(lambda: place.get(VMIS, "near")["status"]["nodeName"] == "node-2", what="the one to move")
         assert len(attachments(place, "node-2")) == 1
         eventually(
@@ -111,9 +84,3 @@ def test_the_pod_that_attaches_hotplugged_volumes_decides(apart: Place) -> None:
     for name in ("near", "here"):
         place.admin.delete(VMS, name, place.namespace)
         place.admin.delete("v1/persistentvolumes", f"{place.namespace}-{name}")
-
-
-def _vm(name: str, spec: Json, app: str) -> Json:
-    """A VM that is not started again once it has ended."""
-    whole = {"runStrategy": "Once", "template": {"metadata": {"labels": {"app": app}}, "spec": spec}}
-    return obj("VirtualMachine", name, spec=whole)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.support.foreign_webhook import eviction
-from tests.e2e.support.kube import Json, KubeError, denial, eventually
+from tests.e2e.support.kube import Json, KubeError, eventually
 from tests.e2e.support.objects import has_condition, is_unschedulable, obj, owner_reference
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 from webhook.cli.explain import from_cluster, read_answer
@@ -31,7 +30,7 @@ from webhook.policies.migration.explanation import MigrationExplanation, Questio
 
 from .control_plane import ZONES, RunningKubeVirt
 from .nodes import LOCAL
-from .place import GONE, HOSTNAME, Place, attachments, cordoned, hotplugged
+from .place import HOSTNAME, Place, attachments, cordoned, evict_all, hotplugged, vm_run_once
 
 pytestmark = pytest.mark.kubevirt
 
@@ -103,7 +102,7 @@ def _fleet(seed: int) -> Fleet:
                 volumes[f"vm-{number}"] = here
             case "local":
                 template["metadata"]["annotations"] = {LOCAL: ""}
-        vms.append(obj("VirtualMachine", f"vm-{number}", spec={"runStrategy": "Once", "template": template}))
+        vms.append(vm_run_once(f"vm-{number}", template))
     spare = dice.choice([None, None, 0.4 * GI, 1.5 * GI, 4 * GI])
     quota = None if spare is None else {"requests.memory": int(spare)}
     if dice.random() < 0.2:
@@ -161,7 +160,8 @@ def _populate(place: Place, fleet: Fleet) -> set[str]:
         for name in names:
             assert place.running(name)["status"]["nodeName"] in fleet.drained
         count = len(names & fleet.volumes.keys())
-        eventually(partial(_are_attached, place, fleet.drained, count), what=f"{count} volumes to be attached")
+        are_attached = lambda: sum(len(attachments(place, node)) for node in fleet.drained) >= count
+        eventually(are_attached, what=f"{count} volumes to be attached")
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     claim = place.make(obj("PersistentVolumeClaim", "disk", spec=size))
     for node, memory in fleet.fillers.items():
@@ -194,10 +194,6 @@ def _starts(place: Place, name: str) -> bool:
     place.admin.delete(VMS, name, place.namespace)
     eventually(lambda: not place.launchers(name), what=f"{name} to be gone")
     return False
-
-
-def _are_attached(place: Place, nodes: Sequence[str], count: int) -> bool:
-    return sum(len(attachments(place, node)) for node in nodes) >= count
 
 
 def _make_quota(place: Place, spare: Mapping[str, int]) -> None:
@@ -252,29 +248,14 @@ class Drain:
         self.answers: dict[str, str] = {}
 
     def round(self) -> None:
-        """One eviction of every pod of the namespace on the nodes that has not ended."""
-        for pod in self._place.admin.list(PODS, self._place.namespace):
-            running = pod["spec"].get("nodeName") in self._drained and pod["status"].get("phase") == "Running"
-            if not running or "deletionTimestamp" in pod["metadata"]:
-                continue
-            name = _name(pod)
-            create = partial(self._place.admin.create, PODS, eviction(name), self._place.namespace)
-            answer = denial(partial(create, name=name, subresource="eviction"))
-            assert answer is None or answer.status in (429, GONE), answer
-            self.answers[name] = answer.message if answer else ""
+        self.answers |= evict_all(self._place, self._drained)
 
     def outcome(self, vm: VmPlan) -> str:
-        try:
-            vmi = self._place.get(VMIS, vm.name)
-        except KubeError as error:
-            assert error.status == GONE
-            return report.SHUTS_DOWN
-        status = vmi["status"]
-        if status.get("phase") in ("Succeeded", "Failed"):
+        if (status := self._place.status(vm.name)) is None:
             return report.SHUTS_DOWN
         if status.get("nodeName") != vm.node:
             return report.MOVES
-        is_external = vmi["spec"].get("evictionStrategy") == "External"
+        is_external = self._place.get(VMIS, vm.name)["spec"].get("evictionStrategy") == "External"
         return report.HANDED_OVER if is_external and status.get("evacuationNodeName") == vm.node else report.BLOCKS
 
 

@@ -1,4 +1,6 @@
-"""Defaults, bare VMIs and denials beside a real KubeVirt, and what KubeVirt makes of them afterwards.
+"""Defaults, bare VMIs and denials beside a real KubeVirt, what KubeVirt makes of them afterwards, and what a VM costs.
+
+Requests are counted here, and times are measured by `bench.creation`.
 
 Of random VMs, too: the webhook makes of a bare VMI what KubeVirt's controller makes of the same VM.
 ``KUBEVIRT_VMS=400 make kubevirt`` compares more of them; the number in a failing test's name makes it again.
@@ -14,16 +16,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denied, eventually
-from tests.e2e.support.objects import obj
+from tests.e2e.support.objects import CRDS, obj
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS, preference
+from webhook.kubevirt.definitions import NAMES, Definition, fields_of
+from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.vm import fidelity
 
 from .conftest import NewPlace
-from .control_plane import POOL
+from .control_plane import POOL, RunningKubeVirt
+from .cost import create
 from .place import DEFAULTS, Place, annotations_left, differences
 
 pytestmark = pytest.mark.kubevirt
@@ -191,57 +198,67 @@ def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place
     assert "ratio of 0" in said[1]
 
 
+def test_no_vm_costs_a_look_up_of_what_it_names(place: Place, audit_log: AuditLog) -> None:
+    def warm() -> bool:
+        cost = create(place, audit_log, 1, "warm")
+        place.admin.delete(VMS, "warm-0", place.namespace)
+        return not cost.look_ups
+
+    eventually(warm, what="the first look-ups to begin the watches")
+
+    cost = create(place, audit_log, 30, "counted")
+
+    assert cost.look_ups == {}
+    names = [f"counted-{number}" for number in range(30)]
+    assert all(place.matchers(place.get(VMS, name)) == [{"name": "u1.small"}, {"name": "fedora"}] for name in names)
+    # The API server calls three entries of kubevirt-webhook for each VM.
+    ours = {name: calls for name, calls in cost.calls.items() if "kubevirt-webhook" in name}
+    assert [*ours.values()] == [30] * 3
+
+
+def test_the_tables_say_what_the_installed_definitions_say(real: RunningKubeVirt) -> None:
+    found = [real.plane.admin.get(CRDS, name) for name in NAMES.values()]
+    said = fields_of(msgspec.convert(json.loads(json.dumps(each)), Definition) for each in found)
+    assert said
+
+    installed = release_of(real.release.version, said)
+    assert {kind: installed.unknown_fields(kind) for kind in NAMES} == {
+        kind: real.release.unknown_fields(kind) for kind in NAMES
+    }
+    assert said.version
+    assert said.version.line == real.release.version.line
+
+
 VMS_COMPARED = int(os.environ.get("KUBEVIRT_VMS", "25"))
 # Errors that KubeVirt reports only while its own caches are behind.
 PASSING = ("encountered while storing", "the object has been modified")
 UUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 DEVICES: Sequence[Json] = (
-    {},
+    *({}, {"tpm": {}}, {"rng": {}}, {"clientPassthrough": {}}, {"useVirtioTransitional": True}),
     {"disks": [{"name": "root", "disk": {}}, {"name": "tools", "cdrom": {}}]},
     {"disks": [{"name": "root", "disk": {"bus": "sata"}}, {"name": "tools", "disk": {}, "cache": "none"}]},
     {"interfaces": [{"name": "default", "masquerade": {}}]},
     {"interfaces": [{"name": "default", "masquerade": {}, "model": "e1000"}]},
-    {"autoattachPodInterface": False},
-    {"autoattachGraphicsDevice": False},
-    {"autoattachMemBalloon": False},
-    {"autoattachInputDevice": True},
-    {"autoattachVSOCK": True},
-    {"inputs": [{"name": "tablet", "type": "tablet"}]},
-    {"tpm": {}},
-    {"rng": {}},
-    {"sound": {"name": "sound"}},
+    *({f"autoattach{what}": False} for what in ("PodInterface", "GraphicsDevice", "MemBalloon")),
+    *({f"autoattach{what}": True} for what in ("InputDevice", "VSOCK")),
+    *({"inputs": [{"name": "tablet", "type": "tablet"}]}, {"sound": {"name": "sound"}}),
     {"watchdog": {"name": "watchdog", "i6300esb": {"action": "reset"}}},
     {"blockMultiQueue": True, "networkInterfaceMultiqueue": True},
-    {"useVirtioTransitional": True},
-    {"clientPassthrough": {}},
 )
 DOMAINS: Sequence[Json] = (
-    {},
-    {"features": {"acpi": {}}},
+    *({}, {"machine": {"type": "q35"}}, {"ioThreadsPolicy": "auto"}),
+    *({"cpu": {"model": "host-passthrough"}}, {"cpu": {"cores": 2}}, {"memory": {"guest": "3Gi"}}),
+    *({"features": {"acpi": {}}}, {"features": {"smm": {"enabled": False}}}, {"features": {"kvm": {"hidden": True}}}),
     {"features": {"hyperv": {"relaxed": {"enabled": False}, "vapic": {}}}},
-    {"features": {"smm": {"enabled": False}}},
-    {"features": {"kvm": {"hidden": True}}},
-    {"firmware": {"bootloader": {"bios": {}}}},
-    {"firmware": {"bootloader": {"efi": {"secureBoot": False}}}},
-    {"clock": {"utc": {}}},
-    {"clock": {"timezone": "Europe/Berlin"}},
+    *({"firmware": {"bootloader": {"bios": {}}}}, {"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
+    *({"clock": {"utc": {}}}, {"clock": {"timezone": "Europe/Berlin"}}),
     {"clock": {"utc": {"offsetSeconds": 5}, "timer": {"hpet": {"present": False}}}},
     {"clock": {"timer": {"rtc": {"tickPolicy": "catchup"}}}},
-    {"machine": {"type": "q35"}},
-    {"ioThreadsPolicy": "auto"},
-    {"cpu": {"model": "host-passthrough"}},
-    {"cpu": {"cores": 2}},
-    {"memory": {"guest": "3Gi"}},
     {"resources": {"requests": {"memory": "1Gi"}}},
 )
 SPECS: Sequence[Json] = (
-    {},
-    {"terminationGracePeriodSeconds": 0},
-    {"terminationGracePeriodSeconds": 180},
-    {"subdomain": "guests", "hostname": "one"},
-    {"architecture": "amd64"},
-    {"evictionStrategy": "None"},
-    {"nodeSelector": {"zone": "a"}},
+    *({}, {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 180}, {"architecture": "amd64"}),
+    *({"subdomain": "guests", "hostname": "one"}, {"evictionStrategy": "None"}, {"nodeSelector": {"zone": "a"}}),
 )
 
 

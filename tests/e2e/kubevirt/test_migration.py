@@ -14,7 +14,7 @@ from tests.e2e.support.workloads import MIGRATIONS, VMIS
 
 from .conftest import SETTINGS
 from .control_plane import RunningKubeVirt
-from .place import DEFAULTS, IN_A, POLICIES, Place, made, make_place
+from .place import DEFAULTS, IN_A, POLICIES, Place, make_place
 
 pytestmark = pytest.mark.kubevirt
 
@@ -79,20 +79,11 @@ def test_an_added_selector_is_followed_once(place: Place) -> None:
     assert "zone" not in place.launcher()["spec"]["nodeSelector"]
 
 
-def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
-    place.vm(template=IN_A)
-    place.running()
-    answer = place.explained()
-
-    assert place.ended(place.migrate()) == "Succeeded"
-
-    assert answer["eligible"]["names"] == [place.running()["status"]["nodeName"]]
-
-
 def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> None:
     place.real.configure(developerConfiguration={"featureGates": ["Snapshot", "DecentralizedLiveMigration"]})
     eventually(lambda: place.vm(run="WaitAsReceiver"), what="virt-api to take VMs that are received")
-    eventually(lambda: _phase(place) == "WaitingForSync", what="the VMI to wait for its source")
+    is_waiting = lambda: place.get(VMIS)["status"].get("phase") == "WaitingForSync"
+    eventually(is_waiting, what="the VMI to wait for its source")
     spec = {"vmiName": "web", "receive": {"migrationID": "one"}, "addedNodeSelector": {"zone": "b"}}
     _come_from(place, "node-3")
     answer = place.explained("--to", "zone=b")
@@ -105,11 +96,6 @@ def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> 
 
     assert answer["eligible"]["names"] == [pod["spec"]["nodeName"]] == ["node-4"]
     assert (answer["obstacles"], answer["gaps"]) == ([], [])
-
-
-def _phase(place: Place) -> str | None:
-    found = made(place)
-    return found["status"].get("phase") if found else None
 
 
 def _come_from(place: Place, node: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 import pytest
@@ -219,20 +218,13 @@ def _rendered(place: Place, name: str) -> dict[str, int]:
     migration = place.migrate(name)
 
     def target() -> KubeObject | None:
-        return next((pod for pod in place.launchers(name) if _is_of(migration, pod)), None)
+        uid, key = migration["metadata"]["uid"], "kubevirt.io/migrationJobUID"
+        return next((pod for pod in place.launchers(name) if pod["metadata"]["labels"].get(key) == uid), None)
 
     found = msgspec.convert(eventually(target, what=f"a target pod of {name}"), LauncherPod)
     place.admin.delete(VIRTUAL_MACHINES, name, place.namespace)
     place.admin.delete(MIGRATIONS, migration["metadata"]["name"], place.namespace)
-    return _requests(found)
-
-
-def _is_of(migration: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    return bool(pod["metadata"]["labels"].get("kubevirt.io/migrationJobUID") == migration["metadata"]["uid"])
-
-
-def _requests(pod: LauncherPod) -> dict[str, int]:
-    spec = pod.spec
+    spec = found.spec
     assert spec
     whole = sum_requests(
         [each.requests for each in spec.containers or () if each],

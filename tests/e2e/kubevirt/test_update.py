@@ -9,15 +9,14 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.support.kube import Json, KubeError, eventually
-from tests.e2e.support.objects import obj
-from tests.e2e.support.workloads import VMIS, VMS
+from tests.e2e.support.kube import Json, eventually
+from tests.e2e.support.workloads import VMS
 from webhook.cli.explain import from_cluster
 from webhook.forecast import report, update
 from webhook.forecast.report import MOVES, SHUTS_DOWN, STAYS, VmPlan
 
 from .nodes import LOCAL
-from .place import GONE, HOSTNAME, Place
+from .place import HOSTNAME, Place, vm_run_once
 
 pytestmark = pytest.mark.kubevirt
 
@@ -46,22 +45,16 @@ RANDOM: list[Json] = [
 
 
 def _vm(name: str, wanted: Json) -> Json:
-    """A VM that is not started again once it has ended."""
     spec = dict(wanted)
     memory, is_local = spec.pop("memory", "1Gi"), spec.pop("local", False)
     metadata: Json = {"labels": {"app": name.partition("-")[0]}, "annotations": {LOCAL: ""} if is_local else {}}
     template = {"metadata": metadata, "spec": {"domain": {"devices": {}, "memory": {"guest": memory}}, **spec}}
-    return obj("VirtualMachine", name, spec={"runStrategy": "Once", "template": template})
+    return vm_run_once(name, template)
 
 
 def _outcome(place: Place, vm: VmPlan, tag: str) -> str:
     """The outcome of a VM so far."""
-    try:
-        status = place.get(VMIS, vm.name)["status"]
-    except KubeError as error:
-        assert error.status == GONE
-        return SHUTS_DOWN
-    if status.get("phase") in ("Succeeded", "Failed"):
+    if (status := place.status(vm.name)) is None:
         return SHUTS_DOWN
     is_new = str(status.get("launcherContainerImageVersion")).endswith(tag)
     return MOVES if is_new and status["nodeName"] != vm.node else STAYS
@@ -79,7 +72,9 @@ def test_what_is_said_of_an_update_is_what_happens(apart: Place, number: int) ->
     ]
     for name, spec in wanted:
         place.make(_vm(name, spec))
-        eventually(partial(_launched, place, name), what=f"{name} to run")
+        # virt-controller has seen the image of its launcher then.
+        seen = lambda name=name: place.running(name)["status"].get("launcherContainerImageVersion")
+        eventually(seen, what=f"{name} to run")
     methods = number % len(METHODS)
     real.update_by(METHODS[methods])
     planned = update.plan(asyncio.run(from_cluster(place.kubeconfig())))
@@ -102,8 +97,3 @@ def test_what_is_said_of_an_update_is_what_happens(apart: Place, number: int) ->
         place.admin.delete(VMS, name, place.namespace)
     real.update_by(None)
     real.configure(migrations=None)
-
-
-def _launched(place: Place, name: str) -> bool:
-    """Whether a VM runs, and virt-controller has seen the image of its launcher."""
-    return bool(place.running(name)["status"].get("launcherContainerImageVersion"))

@@ -12,7 +12,7 @@ from hack.controlplane.build import location
 from hack.controlplane.bundles import CERT_MANAGER
 
 from .access import Access
-from .kube import Json, KubeError, eventually
+from .kube import Json, eventually
 from .pki import ADMIN
 from .processes import Process
 
@@ -32,9 +32,12 @@ def running(access: Access) -> Iterator[None]:
     for file in sorted((place / "crds").glob("*.yaml")):
         for definition in yaml.safe_load_all(file.read_text()):
             access.admin.apply(definition)
-    eventually(
-        lambda: {"issuers", "certificates", "certificaterequests"} <= _served(access), what="cert-manager's kinds"
-    )
+
+    def is_served() -> bool:
+        served = access.admin.request("GET", "/apis/cert-manager.io/v1")["resources"]
+        return {"issuers", "certificates", "certificaterequests"} <= {one["name"] for one in served}
+
+    eventually(is_served, what="cert-manager's kinds")
     kubeconfig = str(access.kubeconfig_for(*ADMIN))
     logs = access.directory / "logs"
     processes = [Process(name, [str(place / name), kubeconfig], logs / f"{name}.log") for name in PROGRAMS]
@@ -45,13 +48,6 @@ def running(access: Access) -> Iterator[None]:
     finally:
         for process in processes:
             process.kill()
-
-
-def _served(access: Access) -> set[str]:
-    try:
-        return {one["name"] for one in access.admin.request("GET", "/apis/cert-manager.io/v1")["resources"]}
-    except KubeError:
-        return set()
 
 
 def renew(access: Access, name: str, namespace: str) -> None:

@@ -13,9 +13,10 @@ from hack.controlplane.bundles import DESCHEDULER
 from .access import Access
 from .kube import Json
 from .manifests import MANIFESTS
-from .pki import ADMIN
+from .pki import ADMIN, service_account
 from .processes import Process, free_port
 
+ACCOUNT = service_account("kube-system", "descheduler")
 # What the shipped policy needs of VMs.
 BACKGROUND = "--feature-gates=EvictionsInBackground=true"
 _POLICY = MANIFESTS / "descheduler" / "upstream" / "policy.yaml"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
-import ipaddress
 import json
 import os
 import re
@@ -23,8 +22,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from certs.source import certificate_builder, common_name, server_builder
+
 LOOPBACK = ("localhost", "127.0.0.1")
-BACKDATED = dt.timedelta(hours=1)
 LIFETIME = dt.timedelta(days=7)
 
 
@@ -60,13 +60,12 @@ class Pki:
             self._create_authority()
         pem = self._ca_pem.read_bytes()
         self._ca_key = serialization.load_pem_private_key(pem, password=None)
-        self._ca_certificate = x509.load_pem_x509_certificate(pem)
+        self._subject = x509.load_pem_x509_certificate(pem).subject
 
     def serving(self, name: str, hosts: Sequence[str] = LOOPBACK) -> Path:
         """A server's key and certificate, valid for ``hosts``."""
-        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-        subject = _name((NameOID.COMMON_NAME, name))
-        return self._issue(f"serving-{name}", subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
+        key = ec.generate_private_key(ec.SECP256R1())
+        return self._issue(f"serving-{name}", key, server_builder(hosts, self._subject, key, *_validity()))
 
     def client(self, user: str, groups: Iterable[str] = ()) -> Path:
         """A client's key and certificate, issued once for each identity."""
@@ -74,8 +73,11 @@ class Pki:
         path = self.directory / f"{_file_name(user, groups)}.pem"
         if path.exists():
             return path
+        key = ec.generate_private_key(ec.SECP256R1())
         subject = _name((NameOID.COMMON_NAME, user), *((NameOID.ORGANIZATION_NAME, group) for group in groups))
-        return self._issue(path.stem, subject, ExtendedKeyUsageOID.CLIENT_AUTH)
+        purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        builder = certificate_builder(subject, self._subject, key, *_validity()).add_extension(purpose, critical=False)
+        return self._issue(path.stem, key, builder)
 
     def kubeconfig(self, server: str, user: str, groups: Iterable[str] = ()) -> Path:
         """A kubeconfig for ``user`` that refers to no other file, so that it may be copied and mounted anywhere."""
@@ -87,39 +89,25 @@ class Pki:
     def _create_authority(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name((NameOID.COMMON_NAME, "e2e control plane"))
-        usage = _key_usage(signs_certificates=True)
+        name = common_name("e2e control plane")
+        others = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+        signs = dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
         certificate = (
-            _builder(name, name, key.public_key())
+            certificate_builder(name, name, key, *_validity())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
+            .add_extension(x509.KeyUsage(**signs, **dict.fromkeys(others.split(), False)), critical=True)
             .sign(key, hashes.SHA256())
         )
         _write(self.service_account_key, _key_pem(ec.generate_private_key(ec.SECP256R1())))
-        _write(self.ca, _certificate_pem(certificate))
-        _write(self._ca_pem, _key_pem(key) + _certificate_pem(certificate))
+        _write(self.ca, certificate.public_bytes(serialization.Encoding.PEM))
+        _write(self._ca_pem, _key_pem(key) + self.ca.read_bytes())
 
-    def _issue(
-        self,
-        stem: str,
-        subject: x509.Name,
-        purpose: x509.ObjectIdentifier,
-        names: x509.SubjectAlternativeName | None = None,
-    ) -> Path:
+    def _issue(self, stem: str, key: ec.EllipticCurvePrivateKey, builder: x509.CertificateBuilder) -> Path:
         assert isinstance(self._ca_key, ec.EllipticCurvePrivateKey)
-        key = ec.generate_private_key(ec.SECP256R1())
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._ca_key.public_key())
-        builder = (
-            _builder(subject, self._ca_certificate.subject, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-            .add_extension(authority, critical=False)
-        )
-        if names is not None:
-            builder = builder.add_extension(names, critical=False)
-        certificate = builder.sign(self._ca_key, hashes.SHA256())
-        return _write(self.directory / f"{stem}.pem", _key_pem(key) + _certificate_pem(certificate))
+        certificate = builder.add_extension(authority, critical=False).sign(self._ca_key, hashes.SHA256())
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        return _write(self.directory / f"{stem}.pem", _key_pem(key) + pem)
 
 
 def kubeconfig(server: str, ca: Path | None, credentials: Mapping[str, str], user: str = "e2e") -> str:
@@ -136,18 +124,9 @@ def kubeconfig(server: str, ca: Path | None, credentials: Mapping[str, str], use
     return json.dumps(config, indent=1)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _validity() -> tuple[dt.datetime, dt.datetime]:
     now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
+    return now, now + LIFETIME
 
 
 def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
@@ -156,27 +135,10 @@ def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     return x509.Name([x509.NameAttribute(oid, value, _validate=False) for oid, value in attributes])
 
 
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    others = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
-    signs = dict.fromkeys(("key_cert_sign", "crl_sign"), signs_certificates)
-    return x509.KeyUsage(digital_signature=True, **signs, **dict.fromkeys(others.split(), False))
-
-
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     # The traditional form, not PKCS #8: the API server reads service account keys in it.
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def _certificate_pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _file_name(user: str, groups: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -187,8 +187,7 @@ class WebhookServer:
 
     def terminate(self) -> None:
         """Signals it to end, as Kubernetes does, and returns at once."""
-        assert self._popen is not None
-        self._popen.send_signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def wait_ended(self, timeout: float = PATIENCE) -> int:
         """Its exit status, once it has ended by itself."""
@@ -214,13 +213,15 @@ class WebhookServer:
 
     def freeze(self) -> None:
         """From here on it takes connections and never answers, until it is killed or thawed."""
-        assert self._popen is not None
-        self._popen.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Lets it answer again, also the requests that arrived meanwhile."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         assert self._popen is not None
-        self._popen.send_signal(signal.SIGCONT)
+        self._popen.send_signal(number)
 
     def stop(self) -> None:
         """Ends it: it must do so by itself, successfully, after a life without mistakes, and leave nothing behind."""
@@ -293,17 +294,11 @@ class WebhookServer:
 def fetch(port: int, path: str, token: str = "", *, tls: bool = True, body: str | None = None) -> tuple[int, str]:
     """Status and text of a listener's answer, whose certificate is its own; with a body, to a POST."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    unverified = ssl._create_unverified_context()
-    connection = (
-        http.client.HTTPSConnection(LOOPBACK, port, timeout=PATIENCE, context=unverified)
-        if tls
-        else http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
-    )
-    with closing(connection):
-        if body is None:
-            connection.request("GET", path, headers=headers)
-        else:
-            connection.request("POST", path, body, {**headers, "Content-Type": "application/json"})
+    headers |= {"Content-Type": "application/json"} if body is not None else {}
+    unverified = partial(http.client.HTTPSConnection, context=ssl._create_unverified_context())
+    connect = unverified if tls else http.client.HTTPConnection
+    with closing(connect(LOOPBACK, port, timeout=PATIENCE)) as connection:
+        connection.request("GET" if body is None else "POST", path, body, headers)
         response = connection.getresponse()
         return response.status, response.read().decode()
 
