@@ -463,7 +463,8 @@ class _VmExplainer:
 
     async def _nodes(self, vmi: Json) -> Nodes:
         """Where the VMI could start."""
-        facts, keys = Facts(), (NodesKey(), KubeVirtKey())
+        facts = Facts()
+        keys: tuple[Key[Any], ...] = (NodesKey(), KubeVirtKey())
         for key in keys:
             facts.learn(key, await self._sources.once.read(key, self._deadline))
         nodes, configuration = read(facts, NodesKey(), "the nodes"), read_configuration(facts) or DEFAULTS
