@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders import Json
@@ -337,10 +337,15 @@ def test_a_pod_is_listed_by_the_vmi_that_owns_it(uid: str, active: Json, known: 
         assert bool(pods.witnesses()) is is_evidence
 
 
+# What its former wait was counts no longer.
+COMES_AGAIN = [("seen", 0), ("tried", 0), ("seen", 20)]
 WHAT, WHERE = st.sampled_from(["seen", "tried", "gone", "check"]), st.sampled_from(["east", "west", "foreign"])
 
 
 @given(st.lists(st.tuples(WHAT, WHERE, st.sampled_from("abc"), st.integers(0, 20)), max_size=60))
+@example(
+    [("seen", "east", "a", 0), *((step, "west", "b", wait) for step, wait in COMES_AGAIN), ("check", "east", "a", 11)]
+)
 def test_evidence_is_what_a_plain_count_says(steps: list[tuple[str, str, str, int]]) -> None:
     pods = waiting()
     seen: dict[str, tuple[str, str, float]] = {}

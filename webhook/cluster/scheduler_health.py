@@ -283,9 +283,11 @@ class WaitingPods:
 
     def _take_due(self, now: float) -> None:
         while self._due and self._due[0][0] < now:
-            pod = self._waiting.get(heapq.heappop(self._due)[1])
-            if pod is not None and pod.uid not in self._evidence:
-                self._unchecked[pod.uid] = pod
+            due, uid = heapq.heappop(self._due)
+            pod = self._waiting.get(uid)
+            # One that left and came again waits from then on.
+            if pod is not None and due == pod.since + pod.patience and uid not in self._evidence:
+                self._unchecked[uid] = pod
 
 
 def _clause(pods: Iterable[Waiting], namespaces: int, now: float) -> str:

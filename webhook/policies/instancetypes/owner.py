@@ -222,7 +222,12 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 class Findings:
-    """What becomes known on the way to a decision by lookups and settings, for its reasons and warnings."""
+    """What becomes known on the way to a decision, for its reasons and warnings.
+
+    Args:
+        lookups: those of the review, which know its namespace.
+        settings: those of the namespace.
+    """
 
     def __init__(self, lookups: Lookups, settings: InstancetypeSettings) -> None:
         self.lookups: Final = lookups
