@@ -198,9 +198,7 @@ class Summary(msgspec.Struct):
 
     def join(self, other: Summary) -> None:
         """Count what another one has counted."""
-        self.decisions.update(other.decisions)
-        self.severities.update(other.severities)
-        for field in ("files", "warnings", "unmatched", "foreign", "mistakes", "checked", "redacted"):
+        for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
     @property
