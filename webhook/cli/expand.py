@@ -93,8 +93,7 @@ def expand(
     deny the VM, 2 on invalid input.
     """
     found = _read(files)
-    release = parse_release(kubevirt_version)
-    explanations, denials = asyncio.run(_all(found, mode, release, source, show_secrets))
+    explanations, denials = asyncio.run(_all(found, mode, parse_release(kubevirt_version), source, show_secrets))
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"

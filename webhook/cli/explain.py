@@ -208,8 +208,7 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
             yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
         if (rest := len(answer.reasons) - _MOST_REASONS) > 0:
             yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
-    yield Paragraph()
-    yield Paragraph(f"KubeVirt by itself {answer.kubevirt.text}.")
+    yield from (Paragraph(), Paragraph(f"KubeVirt by itself {answer.kubevirt.text}."))
     if answer.openings:
         change, nodes = answer.openings[0].change, answer.openings[0].nodes
         more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
@@ -423,8 +422,7 @@ def _vm_groups(
         pods = blocked if outcome == report.BLOCKS else ()
         if not found and not pods:
             continue
-        yield Paragraph()
-        yield Paragraph(title, style)
+        yield from (Paragraph(), Paragraph(title, style))
         yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
         width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
         for vm in found[:_MOST_VMS]:

@@ -99,11 +99,9 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
 
     try:
         found = asyncio.run(explained())
-    except Unreadable as error:
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(UNREADABLE) from None
-    except NoAnswerError as error:
-        write.error(f"Error: {error}")
+    except (Unreadable, NoAnswerError) as error:
+        fix = "; check the kubeconfig and its permissions" if isinstance(error, Unreadable) else ""
+        write.error(f"Error: {error}{fix}")
         raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:
@@ -135,8 +133,7 @@ def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
 
 def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
     for request in found.requests:
-        yield Paragraph()
-        yield Paragraph(f"{_WHEN[request.kind]}:", "bold")
+        yield from (Paragraph(), Paragraph(f"{_WHEN[request.kind]}:", "bold"))
         if not request.policies:
             yield Paragraph("no policy is called", "dim", "  ")
         for policy in request.policies:
@@ -160,8 +157,7 @@ def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
         return next((place for place, origin in enumerate(_ORDER) if group[0].startswith(origin)), len(_ORDER))
 
     for label, fields in sorted(groups.items(), key=place):
-        yield Paragraph()
-        yield Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold")
+        yield from (Paragraph(), Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"))
         for field in fields[:_MOST_FIELDS]:
             value = field.value if isinstance(field.value, str) else json.dumps(field.value, ensure_ascii=False)
             note = " (another one each time)" if field.random else ""
