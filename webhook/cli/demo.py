@@ -143,10 +143,7 @@ def demo(url: str) -> None:
     settings = load(settings_file)
     cluster = FilesCluster.load(examples / "cluster", settings)
     if url:
-        try:
-            check_url(url)
-        except InputError as error:
-            raise InputError(error.what, "--against", error.fix) from None
+        check_url(url, "--against")
         asyncio.run(_fill(url.rstrip("/"), examples, cluster, settings))
         return
     pair = self_signed(["localhost", "127.0.0.1"])

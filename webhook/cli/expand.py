@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import click
 from rich.console import Console
@@ -36,7 +36,6 @@ from webhook.text import pluralize, visible
 _INPUT: Final = InputPath(allow_dash=True)
 _FILES: Final = "File with VMs; - for stdin."
 _MODE: Final = "Print the VMI of the VM, or the VM itself."
-_MORE: Final = " more validation errors"
 _WOULD: Final = {
     Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
     Stage.CONTROLLER: "KubeVirt would accept {} but not start it:",
@@ -59,6 +58,8 @@ _PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
 # KubeVirt's own bookkeeping, one row for each unless another origin set a part of it.
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
+# A machine that KubeVirt would not make, after the document that it is from.
+_Denial: TypeAlias = tuple[str, Json, CreationDenied]
 
 
 @click.command()
@@ -92,8 +93,7 @@ def expand(
     deny the VM, 2 on invalid input.
     """
     found = _read(files)
-    release = parse_release(kubevirt_version)
-    explanations, denials = asyncio.run(_all(found, mode, release, source, show_secrets))
+    explanations, denials = asyncio.run(_all(found, mode, parse_release(kubevirt_version), source, show_secrets))
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"
@@ -108,7 +108,7 @@ def expand(
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
     for denial in denials:
-        _print_denial(denial, hint=not any(source))
+        _print_denial(*denial, hint=not any(source))
     if denials:
         raise SystemExit(1)
 
@@ -126,17 +126,8 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     return found
 
 
-class _Denial(NamedTuple):
-    """A machine that KubeVirt would not make, and the document that it is from."""
-
-    where: str
-    machine: Json
-    denied: CreationDenied
-
-
-def _print_denial(denial: _Denial, *, hint: bool) -> None:
-    """Print that KubeVirt would not make a machine, and why."""
-    where, machine, denied = denial
+def _print_denial(where: str, machine: Json, denied: CreationDenied, *, hint: bool) -> None:
+    """Print that KubeVirt would not make a machine, which is from a document, and why."""
     metadata = machine["metadata"]
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
@@ -146,7 +137,7 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
         lines.append(f"  {denied.what}")
     causes = denied.causes if joined or len(denied.causes) > 1 else ()
     lines += [f"  - {each.what}" + ("" if each.field in each.what else f" ({each.field})") for each in causes]
-    if joined and denied.what.endswith(_MORE):
+    if joined and denied.what.endswith(" more validation errors"):
         lines.append(f"  - {denied.what.rpartition(', ')[2]}")
     if hint and denied.what.endswith(" not found"):
         lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
@@ -178,7 +169,7 @@ async def _all(
             try:
                 created = await search.answer(_question(machine.value, mode, uuids, configuration))
             except CreationDenied as denied:
-                denials.append(_Denial(where, machine.value, denied))
+                denials.append((where, machine.value, denied))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:

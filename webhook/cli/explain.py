@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 import msgspec
@@ -79,6 +79,9 @@ UNREADABLE: Final = 3
 _WITH_POLICIES: Final = ("spread", "vm")
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
+# The release that made the launchers, None for the one that the KubeVirt object names, and the one whose rules count,
+# None for the first one.
+_Releases: TypeAlias = tuple[Release | None, Release | None]
 
 
 class _Explain(options.CommandGroup):
@@ -205,8 +208,7 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
             yield Paragraph(few(reason.nodes.names), "", " " * (width + 6))
         if (rest := len(answer.reasons) - _MOST_REASONS) > 0:
             yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
-    yield Paragraph()
-    yield Paragraph(f"KubeVirt by itself {answer.kubevirt.text}.")
+    yield from (Paragraph(), Paragraph(f"KubeVirt by itself {answer.kubevirt.text}."))
     if answer.openings:
         change, nodes = answer.openings[0].change, answer.openings[0].nodes
         more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
@@ -249,8 +251,7 @@ def drain(
         raise InputError("it has no meaning without --rolling", "--parallel", fix)
     required = parse_selector(selector, "--node-selector")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _no_garbage():
-        snapshot = _snapshot(source)
+    with _snapshot(source) as snapshot:
         if required:
             metas = [node.meta for node in snapshot.nodes if required.items() <= (node.meta.labels or {}).items()]
             nodes = tuple(sorted(filter(None, (meta.name for meta in metas))))
@@ -287,10 +288,9 @@ def update(
     Exit status 0 if every VM can be updated, 1 if some stay outdated, 2 on invalid input, 3 if the cluster cannot be
     read.
     """
-    before, after = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
+    releases = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
     rate = _bytes(bandwidth) if bandwidth is not None else None
-    with _no_garbage():
-        snapshot = _snapshot(source, before, after)
+    with _snapshot(source, releases) as snapshot:
         found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
         print_report(found, output, _update_lines)
     if found.stays:
@@ -298,29 +298,27 @@ def update(
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Without the collector: a cluster's objects stay, and it would visit all of them each time they have grown."""
+def _snapshot(source: Source, releases: _Releases = (None, None)) -> Iterator[ClusterObjects]:
+    """The cluster's objects; exit status 3 where it cannot be read.
+
+    The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
+    """
+    require_single_source(*source)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _snapshot(source: Source, before: Release | None = None, after: Release | None = None) -> ClusterObjects:
-    """The cluster's objects; exit status 3 where it cannot be read."""
-    require_single_source(*source)
-    try:
         if source.cluster_from:
-            return from_files(source.cluster_from, before, after)
-        return asyncio.run(from_cluster(source.kubeconfig, before, after))
+            yield from_files(source.cluster_from, releases)
+        else:
+            yield asyncio.run(from_cluster(source.kubeconfig, releases))
     except Unreadable as error:
         if source.cluster_from:
             raise InputError(error.why, fix="correct the file") from None
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(UNREADABLE) from None
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _bytes(text: str) -> int:
@@ -350,8 +348,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
     handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
-    headline = f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}"
-    yield Paragraph(headline, f"bold {color}")
+    yield Paragraph(f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}", f"bold {color}")
     if plan.rolling:
         yield from _rolling(plan)
     else:
@@ -361,9 +358,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
             yield from (Paragraph(), Paragraph("Cut off:", "bold yellow"))
         yield from (Paragraph(_transfer(transfer), "", "  ") for transfer in step.transfers)
         if step.other_pods:
-            others = f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too."
-            yield from (Paragraph(), Paragraph(others))
-    yield Paragraph()
+            yield from (Paragraph(), Paragraph(f"{pluralize(step.other_pods, 'pod')} without a VM evicted, too."))
     yield from _pace(plan, vms)
     if plan.order:
         yield Paragraph(f"Fewer VMs block or move in the order {', '.join(plan.order[:_MOST_VMS])}.", "yellow")
@@ -376,8 +371,7 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
 def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     color = "red" if plan.stays else "yellow" if plan.shuts_down or plan.handed_over else "green"
     if not plan.vms:
-        up_to_date = f"{pluralize(plan.up_to_date, 'VM')} up to date"
-        yield Paragraph(f"No launcher is outdated: {up_to_date}", f"bold {color}")
+        yield Paragraph(f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date", "bold green")
         return
     what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
     if plan.from_version == plan.to_version:
@@ -389,7 +383,6 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
     yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{handed_over}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
-    yield Paragraph()
     yield from _pace(plan, plan.vms)
     batches = plan.evictions
     if batches.vms:
@@ -429,8 +422,7 @@ def _vm_groups(
         pods = blocked if outcome == report.BLOCKS else ()
         if not found and not pods:
             continue
-        yield Paragraph()
-        yield Paragraph(title, style)
+        yield from (Paragraph(), Paragraph(title, style))
         yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
         width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
         for vm in found[:_MOST_VMS]:
@@ -477,6 +469,7 @@ def _rolling(plan: DrainPlan) -> Iterator[Paragraph]:
 
 def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Paragraph]:
     limits = plan.limits
+    yield Paragraph()
     slots = f"{limits.per_cluster} migrations concurrently, {limits.per_node} from each node"
     if not plan.moves:
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
@@ -523,23 +516,15 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 }
 
 
-def from_files(directory: Path, before: Release | None = None, after: Release | None = None) -> ClusterObjects:
-    """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type.
-
-    Args:
-        directory: the files.
-        before: the release that made the launchers; None: the one that the KubeVirt object names.
-        after: the release whose rules count; None: as ``before``.
-    """
+def from_files(directory: Path, releases: _Releases = (None, None)) -> ClusterObjects:
+    """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type."""
     index = read_index(directory)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
-    return _cluster_objects(lists, [], before, after)
+    return _cluster_objects(lists, [], releases)
 
 
-async def from_cluster(
-    kubeconfig: Kubeconfig | None, before: Release | None = None, after: Release | None = None
-) -> ClusterObjects:
-    """A snapshot of a running cluster, by one list of each kind; the releases are those of `from_files`.
+async def from_cluster(kubeconfig: Kubeconfig | None, releases: _Releases = (None, None)) -> ClusterObjects:
+    """A snapshot of a running cluster, by one list of each kind.
 
     An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed.
     """
@@ -557,7 +542,7 @@ async def from_cluster(
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
-    return _cluster_objects(found, gaps, before, after)
+    return _cluster_objects(found, gaps, releases)
 
 
 def _as_view(entry: FileObject, resource: Resource[V]) -> V:
@@ -572,10 +557,8 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(
-    found: dict[str, list[Any]], gaps: list[str], before: Release | None, after: Release | None
-) -> ClusterObjects:
-    kubevirts = found.pop("kubevirts")
+def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: _Releases) -> ClusterObjects:
+    kubevirts, (before, after) = found.pop("kubevirts"), releases
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
     configuration = install.configuration if install else DEFAULTS

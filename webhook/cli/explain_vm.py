@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,8 @@ from webhook import names
 from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
-from webhook.cli.inputs import connected
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
-from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import OnceCluster
-from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
+from webhook.cluster.selection import NoAnswerError, once, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
@@ -40,7 +37,6 @@ _WHEN: Final = {
 }
 # What was added comes first; owners know what they wrote, and KubeVirt's defaults are many.
 _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster settings", "vm", "KubeVirt default")
-_BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
 
 @click.command()
@@ -71,8 +67,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
     elif answer.mode != names.ENFORCE:
         will = f"would get constraints, but the mode of the namespace is {answer.mode}"
     summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
-    style = "bold green" if answer.is_spread else "bold yellow"
-    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", style)
+    yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", "bold green" if answer.is_spread else "bold yellow")
     for constraint in answer.injected or answer.present:
         fields = (f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
         yield Paragraph(", ".join(fields), "", "  ")
@@ -95,21 +90,18 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
     require_single_source(*source)
 
     async def explained() -> VmExplanation:
-        async with open_cluster(*source, settings) as cluster, AsyncExitStack() as stack:
-            if isinstance(cluster, FilesCluster):
-                sources = Sources(cluster, cluster)
-            else:
-                transport = await stack.enter_async_context(connected(source.kubeconfig))
-                sources = Sources(cluster, OnceCluster(transport))
-            return await explain_vm(sources, settings, *machine, asyncio.get_running_loop().time() + SECONDS)
+        async with (
+            open_cluster(*source, settings) as cluster,
+            nullcontext(cluster) if source.cluster_from else once(*source) as other,
+        ):
+            deadline = asyncio.get_running_loop().time() + SECONDS
+            return await explain_vm(Sources(cluster, other), settings, *machine, deadline)
 
     try:
         found = asyncio.run(explained())
-    except Unreadable as error:
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(UNREADABLE) from None
-    except NoAnswerError as error:
-        write.error(f"Error: {error}")
+    except (Unreadable, NoAnswerError) as error:
+        fix = "; check the kubeconfig and its permissions" if isinstance(error, Unreadable) else ""
+        write.error(f"Error: {error}{fix}")
         raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:
@@ -141,8 +133,7 @@ def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
 
 def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
     for request in found.requests:
-        yield Paragraph()
-        yield Paragraph(f"{_WHEN[request.kind]}:", "bold")
+        yield from (Paragraph(), Paragraph(f"{_WHEN[request.kind]}:", "bold"))
         if not request.policies:
             yield Paragraph("no policy is called", "dim", "  ")
         for policy in request.policies:
@@ -159,15 +150,14 @@ def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
 def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
     groups: dict[str, list[FieldReport]] = {}
     for field in found.fields:
-        if not field.path.startswith(_BOOKKEEPING):
+        if not field.path.startswith(("status", "metadata.ownerReferences", "metadata.finalizers")):
             groups.setdefault(f"{field.origin} {field.name}".strip(), []).append(field)
 
     def place(group: tuple[str, object]) -> int:
         return next((place for place, origin in enumerate(_ORDER) if group[0].startswith(origin)), len(_ORDER))
 
     for label, fields in sorted(groups.items(), key=place):
-        yield Paragraph()
-        yield Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold")
+        yield from (Paragraph(), Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"))
         for field in fields[:_MOST_FIELDS]:
             value = field.value if isinstance(field.value, str) else json.dumps(field.value, ensure_ascii=False)
             note = " (another one each time)" if field.random else ""

@@ -38,10 +38,10 @@ from webhook.text import pluralize, visible
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _KUBECONFIG: Final = kubeconfig_option()
 _DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
-_DIFF: Final = click.option("--diff", is_flag=True, help="Show new and deleted objects whole, not only their names.")
 _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
+_POSITIVE: Final = click.IntRange(1)
 _TIMEOUT: Final = click.option(
-    "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
+    "--timeout", "seconds", default=180, show_default=True, type=_POSITIVE, metavar="SECONDS", help="Time limit."
 )
 _REPLICAS: Final = "Namespace of the replicas.  [default: that of the installation, or kubevirt-webhook]"
 _NAMESPACE: Final = namespace_option(_REPLICAS)
@@ -87,7 +87,7 @@ def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callab
 @image_option("Image of the replicas; required at first.  [default: what they run]")
 @click.option("--callers", metavar="auto|any|CIDR,...", help=_CALLERS)
 @_DRY_RUN
-@_DIFF
+@click.option("--diff", is_flag=True, help="Show new and deleted objects whole, not only their names.")
 @_YES
 @click.option("--wait/--no-wait", default=True, help=_WAIT)
 @_TIMEOUT
@@ -109,7 +109,7 @@ async def install(
     diff: bool,
     yes: bool,
     wait: bool,
-    timeout: int,  # noqa: ASYNC109
+    seconds: int,
     force_conflicts: bool,
 ) -> None:
     """Install or upgrade kubevirt-webhook in a cluster. Every difference is shown first.
@@ -120,7 +120,7 @@ async def install(
     if not extras and (scheduler_variant or scheduler_image or prometheus):
         raise InputError("there are options of the second scheduler", "install", f"add --with {_WITH}")
     async with connected(kubeconfig) as api:
-        installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
+        installer = Installer(api, write.line, force=force_conflicts, seconds=seconds)
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
         namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", given)
@@ -199,8 +199,7 @@ async def _caller_blocks(
         return await network.discover_callers(api)
     if callers is not None:
         return network.parse(callers)
-    policy = plan.network_policy(directory("manifests"), overlay, namespace)
-    return network.blocks_of(await installer.get(policy))
+    return network.blocks_of(await installer.get(plan.network_policy(directory("manifests"), overlay, namespace)))
 
 
 async def _plan(
@@ -289,19 +288,14 @@ async def _with_permissions(installer: Installer, objects: tuple[Manifest, ...])
 @_TIMEOUT
 @_asynchronous
 async def uninstall(
-    *,
-    kubeconfig: Kubeconfig | None,
-    namespace: str | None,
-    dry_run: bool,
-    yes: bool,
-    timeout: int,  # noqa: ASYNC109
+    *, kubeconfig: Kubeconfig | None, namespace: str | None, dry_run: bool, yes: bool, seconds: int
 ) -> None:
     """Remove kubevirt-webhook from a cluster: first the webhook configurations, last the namespace.
 
     Changes in VMs are kept; use `kubevirt-webhook cleanup` to remove them.
     """
     async with connected(kubeconfig) as api:
-        installer = Installer(api, write.line, seconds=timeout)
+        installer = Installer(api, write.line, seconds=seconds)
         own = await _removable(installer, await _namespace(installer, namespace, "or leave the option out"))
         # The scheduler goes last: until then, what names it can still be placed.
         objects = [*await _removable_scheduler(api, installer), *own]
@@ -340,11 +334,8 @@ async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -
 
     None where pods name it, which would wait for it indefinitely.
     """
-    found = []
-    for manifest in plan.in_order(scheduler.objects(directory("manifests"))):
-        live = await installer.get(manifest)
-        if live is not None and scheduler.is_ours(live):
-            found.append(manifest)
+    objects = plan.in_order(scheduler.objects(directory("manifests")))
+    found = [one for one in objects if (live := await installer.get(one)) and scheduler.is_ours(live)]
     if found and (users := await scheduler.count_users(api, scheduler.PROFILE)):
         todo = "run kubevirt-webhook cleanup, restart VMs that run, then run kubevirt-webhook uninstall again"
         write.line(f"scheduler {scheduler.PROFILE}: kept, since {users} name it; {todo}", err=True)

@@ -41,8 +41,6 @@ _COMMANDS: Final = {
     "version": ("webhook.cli.admin:version", "Print the version."),
 }
 
-# The top-level packages of the distribution. Others have packages of these names, and pip overwrites files in silence.
-_PACKAGES: Final = ("webhook", "certs")
 # 128 + SIGINT, as shells report it.
 _INTERRUPTED: Final = 130
 _INVALID: Final = 2
@@ -149,7 +147,8 @@ def _replace_handler(present: Any, other: Any) -> bool:
 
 def _check_packages() -> None:
     """End the program with one sentence where another distribution's files are in its packages."""
-    for name in _PACKAGES:
+    # The top-level packages. Other distributions have packages of these names, and pip overwrites files in silence.
+    for name in ("webhook", "certs"):
         package = sys.modules.get(name) or importlib.import_module(name)
         if getattr(package, "DISTRIBUTION", None) != "kubevirt-webhook":
             where = os.path.dirname(getattr(package, "__file__", None) or "") or "an unknown place"  # noqa: PTH120

@@ -20,7 +20,7 @@ from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
-from webhook.k8s.types.meta import Condition, Namespace, Object, ObjectMeta, Unstructured, View
+from webhook.k8s.types.meta import Condition, Namespace, Object, Unstructured, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.settings.model import Settings
 
@@ -150,11 +150,6 @@ POLICIES: Final = {
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
-
-
-def title(resource: Resource[Any], meta: ObjectMeta) -> str:
-    """``KIND NAME`` or ``KIND NAMESPACE/NAME``."""
-    return f"{resource.kind} {meta.namespace}/{meta.name}" if meta.namespace else f"{resource.kind} {meta.name}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
-from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, Reference, title
+from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import shipped
@@ -63,7 +63,7 @@ async def check_kubevirt(installation: Installation) -> list[Finding]:
         return [warning("configuration-invalid", "KubeVirt", what, "correct the object")]
     if deployed is None:
         return [failure("missing", "KubeVirt", "the cluster has no KubeVirt object", "install KubeVirt")]
-    subject = title(KUBEVIRTS, deployed.meta)
+    subject = f"{KUBEVIRTS.kind} {deployed.meta.namespace}/{deployed.meta.name}"
     findings: list[Finding] = []
     namespace, actual = installation.settings.scheduling.kubevirt_namespace, deployed.meta.namespace
     if namespace and namespace != actual:

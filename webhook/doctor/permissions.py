@@ -102,25 +102,32 @@ async def _check_policies(installation: Installation) -> list[Finding]:
 @check(_RIGHTS)
 async def _check_permissions(installation: Installation) -> list[Finding]:
     subject = f"ServiceAccount {installation.namespace}/{NAME}"
-    api = readable(subject, installation.reader.api)
     needed = list(_required_access(installation, managed=await installation.manages_certificates()))
-    limit = asyncio.Semaphore(_AT_ONCE)
+    missing, number = await find_lacking(installation, subject, needed), pluralize(len(needed), "permission")
+    if missing:
+        todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
+        what = f"lacks {len(missing)} of {number}: {abbreviate(missing)}"
+        return [failure("permissions-missing", subject, what, todo)]
+    return [ok("permissions-granted", subject, f"has the {number} that it needs")]
+
+
+async def find_lacking(installation: Installation, subject: str, needed: Sequence[AccessKey]) -> list[str]:
+    """Those of the permissions that the API server does not grant, as ``VERB RESOURCE.GROUP NAME``.
+
+    An `UnreadableError` about the subject where it does not answer.
+    """
+    api, limit = readable(subject, installation.reader.api), asyncio.Semaphore(_AT_ONCE)
 
     async def ask(key: AccessKey) -> bool | Unavailable:
         async with limit:
             return await is_allowed(api, key, SECONDS)
 
     answers = [readable(subject, answer) for answer in await asyncio.gather(*map(ask, needed))]
-    number = pluralize(len(needed), "permission")
     missing = []
     for key in (key for key, granted in zip(needed, answers, strict=True) if not granted):
         group, name = f".{key.group}" if key.group else "", f" {key.name}" if key.name else ""
         missing.append(f"{key.verb} {key.resource}{group}{name}")
-    if missing:
-        todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
-        what = f"lacks {len(missing)} of {number}: {abbreviate(missing)}"
-        return [failure("permissions-missing", subject, what, todo)]
-    return [ok("permissions-granted", subject, f"has the {number} that it needs")]
+    return missing
 
 
 def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:

@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 
 from webhook import names
-from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS, FileGap
 from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, LeaseState, Waiting
-from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation, title
-from webhook.doctor.permissions import CLUSTER_ROLES, Role, service_account
+from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation
+from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
@@ -122,8 +121,7 @@ async def _evaluate_health(
     modes = await installation.modes(names.SCHEDULING)
     failures = [answer for answer in (pods, modes) if isinstance(answer, Unavailable)]
     known = {} if isinstance(modes, Unavailable) else modes
-    opted_in = {name for name, mode in known.items() if mode == names.ENFORCE}
-    state = HealthEvidence(health_check, opted_in.__contains__)
+    state = HealthEvidence(health_check, lambda namespace: known.get(namespace) == names.ENFORCE)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
         if pod.is_unnoticed:
@@ -183,15 +181,11 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
     roles = [readable(subject, answer) or Role() for answer in answers]
     *upstream, own = (msgspec.to_builtins(role.rules or []) for role in roles)
     expected = needed(rule for rules in upstream for rule in rules)
-    missing: list[str] = []
-    for permission in sorted(expected - granted(own)):
-        # Another binding may grant it.
-        group, resource, verb = permission
-        key = AccessKey(*service_account(NAME, NAME), "", (), verb, group, resource, "", "")
-        api = readable(subject, installation.reader.api)
-        if not readable(subject, await is_allowed(api, key, SECONDS)):
-            missing.append(str(permission))
-    if missing:
+    account = service_account(NAME, NAME)
+    ungranted = sorted(expected - granted(own))
+    keys = [AccessKey(*account, "", (), verb, group, resource, "", "") for group, resource, verb in ungranted]
+    # Another binding may grant them.
+    if keys and (missing := await find_lacking(installation, subject, keys)):
         what = f"lacks {pluralize(len(missing), 'permission')} that kube-scheduler of this cluster's version needs: "
         todo = 'run "kubevirt-webhook install --with scheduler", or apply manifests/scheduler/second of a newer release'
         return [failure("scheduler-permissions-missing", subject, what + abbreviate(missing), todo)]
@@ -212,7 +206,7 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
         if volume.config_map is None or not volume.config_map.name:
             continue
         mounted = readable(subject, await installation.reader.get(CONFIG_MAPS, beside, volume.config_map.name))
-        where = title(CONFIG_MAPS, mounted.meta) if mounted else ""
+        where = f"{CONFIG_MAPS.kind} {beside}/{volume.config_map.name}"
         for document in _configurations((mounted.data or {}).values() if mounted else (), where):
             if any(profile.get("schedulerName") == scheduler.name for _, profile in profiles_of(document.value)):
                 is_the_clusters = (beside, scheduler.health_check.name) == DEFAULT_LEASE

@@ -93,15 +93,11 @@ def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
         f"scores of load, images and constraints{part}"
     )
     texts = [f"no change: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
-    figures = {
-        "estimatedNodes": outlook.nodes,
-        "estimatedVms": outlook.vms,
-        "asNow": _estimate_figures(outlook.now),
-        "cures": [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures],
-        "measure": outlook.measure,
-        "cheapest": outlook.cheapest.key if outlook.cheapest else None,
-    }
-    finding = Measurement(_CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
+    figures: dict[str, Any] = {"estimatedNodes": outlook.nodes, "estimatedVms": outlook.vms}
+    figures["asNow"] = _estimate_figures(outlook.now)
+    figures["cures"] = [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures]
+    figures |= {"measure": outlook.measure, "cheapest": outlook.cheapest.key if outlook.cheapest else None}
+    finding = Measurement("", "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
     cheapest = outlook.cheapest
     if cheapest is None:
         what = "none needed: VMs are spread as evenly as after any of the estimated changes"
@@ -147,14 +143,10 @@ def _check_balance(inventory: Inventory, version: Version) -> Finding:
         f"; on a node with {format_amount(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
         f"uses the next node ({piles['withoutBalancedAllocation']} without this score)"
     )
-    figures = {
-        "schedulerVersion": shown,
-        "biasedNodes": biased,
-        "nodes": len(inventory.open),
-        "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
-        "vmsOnOneNodeFirst": piles,
-    }
-    return Measurement(_CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
+    figures: dict[str, Any] = {"schedulerVersion": shown, "biasedNodes": biased, "nodes": len(inventory.open)}
+    figures["vm"] = {"cpuMillis": demand.cpu, "memoryBytes": demand.memory}
+    figures["vmsOnOneNodeFirst"] = piles
+    return Measurement("", "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
 
 
 def _check_images(inventory: Inventory) -> Finding:
@@ -166,14 +158,9 @@ def _check_images(inventory: Inventory) -> Finding:
     if 0 < inventory.listing < len(inventory.open):
         points = pluralize(inventory.points, "point")
         what += f"; ImageLocality prefers nodes that list it by {points} of {estimate.MAX_SCORE}"
-    figures = {
-        "image": inventory.image,
-        "nodes": len(inventory.open),
-        "listing": inventory.listing,
-        "withoutItAndFull": inventory.full,
-        "points": inventory.points,
-    }
-    return Measurement(_CHECK, "launcher-image", "launcher image", "ok", what, figures=figures)
+    figures: dict[str, Any] = {"image": inventory.image, "nodes": len(inventory.open), "listing": inventory.listing}
+    figures |= {"withoutItAndFull": inventory.full, "points": inventory.points}
+    return Measurement("", "launcher-image", "launcher image", "ok", what, figures=figures)
 
 
 def _count_vms(inventory: Inventory) -> list[Finding]:
@@ -189,16 +176,12 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         f"{deviation(spread.memory):.1f} percentage points of requested memory{empty}; "
         f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
     )
-    figures = {
-        "vms": total,
-        "nodes": len(hosts),
-        "vmsPerNode": _distribution(spread.counts),
-        "vmsStandardDeviation": round(deviation(spread.counts), 3),
-        "requestedCpuPercentPerNode": _summary(spread.cpu),
-        "requestedMemoryPercentPerNode": _summary(spread.memory),
-        "nodesWithoutVms": spread.empty,
-    }
-    findings: list[Finding] = [Measurement(_CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
+    figures: dict[str, Any] = {"vms": total, "nodes": len(hosts), "vmsPerNode": _distribution(spread.counts)}
+    figures["vmsStandardDeviation"] = round(deviation(spread.counts), 3)
+    figures["requestedCpuPercentPerNode"] = _summary(spread.cpu)
+    figures["requestedMemoryPercentPerNode"] = _summary(spread.memory)
+    figures["nodesWithoutVms"] = spread.empty
+    findings: list[Finding] = [Measurement("", "vms-by-node", "VMs", "ok", what, figures=figures)]
     sizes = Counter(itertools.chain.from_iterable(host.guests.elements() for host in hosts))
     return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
@@ -207,31 +190,29 @@ def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counte
     texts, figures = [], []
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     # CPU and memory that the VMs of each namespace request, by node.
-    requests: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ordered}
+    cpu, memory = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for guest in inventory.guests:
-        cpu, memory = requests[guest.namespace]
-        cpu[guest.node] += guest.demand.cpu
-        memory[guest.node] += guest.demand.memory
+        cpu[guest.namespace, guest.node] += guest.demand.cpu
+        memory[guest.namespace, guest.node] += guest.demand.memory
     for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
         counts = [host.guests[name] for host in hosts]
         if index < _NAMESPACES:
             size = pluralize(sizes[name], "VM")
             texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation(counts):.1f}")
-        cpu, memory = requests[name]
         figures.append(
             {
                 "namespace": name,
                 "vms": sizes[name],
                 "vmsPerNode": _distribution(counts),
                 "vmsStandardDeviation": round(deviation(counts), 3),
-                "requestedCpuMillisPerNode": _summary([cpu[host.name] for host in hosts]),
-                "requestedMemoryBytesPerNode": _summary([memory[host.name] for host in hosts]),
+                "requestedCpuMillisPerNode": _summary([cpu[name, host.name] for host in hosts]),
+                "requestedMemoryBytesPerNode": _summary([memory[name, host.name] for host in hosts]),
             }
         )
     if len(ordered) > _NAMESPACES:
         texts.append(f"{len(ordered) - _NAMESPACES} more namespaces")
     whole = {"namespaces": len(ordered), "largest": figures}
-    return Measurement(_CHECK, "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
+    return Measurement("", "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:

@@ -25,7 +25,6 @@ _ACCOUNT: Final = "kubevirt-webhook"
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
-
 _Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
 
 

@@ -34,7 +34,6 @@ INJECTED_ANNOTATIONS: Final = (
     *(names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
     *DEFAULTS_ANNOTATIONS.values(),
 )
-
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)

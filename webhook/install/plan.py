@@ -20,13 +20,11 @@ from webhook.settings.file import parse
 from webhook.settings.model import LayersSettings, Settings, is_loopback
 
 Overlay = Literal["kubernetes", "openshift"]
-
 DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/settings-digest"
 SETTINGS_KEY: Final = "settings.yaml"
 # The namespace of the manifests; `in_namespace` moves them to another one.
 NAMESPACE: Final = "kubevirt-webhook"
 CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-
 # Creation order: for example an account before its pods, a priority level before its FlowSchema.
 _ORDER: Final = (
     *("Namespace", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),

@@ -20,7 +20,6 @@ from webhook.settings.model import Settings
 
 SCHEDULER_POLICY: Final = "kubevirt-webhook-scheduler"
 MIGRATION_POLICY: Final = "kubevirt-webhook-migrations"
-
 _LABELS: Final = {"app.kubernetes.io/name": "kubevirt-webhook", "app.kubernetes.io/part-of": "kubevirt-webhook"}
 # A denial names no more of what a user wrote.
 _QUOTED: Final = 60

@@ -262,10 +262,8 @@ def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
 
 
 Manifest = dict[str, Any]
-
 # The time limit of each call that deletes a configuration, which delays the end of the process.
 _DELETE_SECONDS: Final = 5.0
-
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 
@@ -285,8 +283,8 @@ class RegistrationTarget(msgspec.Struct, frozen=True):
     only_ignore: bool = False
 
 
-def check_url(url: str) -> None:
-    """Check that the API server can call a server by a URL.
+def check_url(url: str, option: str = "--url") -> None:
+    """Check that the API server can call a server by a URL, which an option names.
 
     Raises:
         InputError: the URL does not have the form ``https://HOST[:PORT]``.
@@ -297,13 +295,13 @@ def check_url(url: str) -> None:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise InputError(f"{quote_text(url)} is not a valid URL ({error})", "--url", fix) from None
+        raise InputError(f"{quote_text(url)} is not a valid URL ({error})", option, fix) from None
     if parts.scheme != "https":
-        raise InputError(f"{quote_text(url)} is not an https URL, which the API server requires", "--url", fix)
+        raise InputError(f"{quote_text(url)} is not an https URL, which the API server requires", option, fix)
     if not host or port == 0 or not is_host(host):
-        raise InputError(f"{quote_text(url)} has no valid host name or IP address", "--url", fix)
+        raise InputError(f"{quote_text(url)} has no valid host name or IP address", option, fix)
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
-        raise InputError(f"{quote_text(url)} has more than a host and a port", "--url", fix)
+        raise InputError(f"{quote_text(url)} has more than a host and a port", option, fix)
 
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen

@@ -22,7 +22,7 @@ from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
 from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, InputPath, config_option, output_option
 from webhook.cli.review import formats
-from webhook.cli.review.evaluation import Evaluator, schemas_of_files
+from webhook.cli.review.evaluation import Evaluator, find_schemas
 from webhook.cli.review.result import Result
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
@@ -30,8 +30,7 @@ from webhook.errors import InputError
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import Schemas
 from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of, read_file
-from webhook.settings.file import default_settings, load, parse
-from webhook.settings.model import Settings
+from webhook.settings.file import load, parse
 from webhook.text import pluralize
 
 _RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."
@@ -68,7 +67,7 @@ def test(
     """
 
     def schemas(cluster: FilesCluster, origin: Path | str) -> Schemas | None:
-        return None if no_validate else schemas_of_files(cluster, crds, origin)
+        return None if no_validate else find_schemas(cluster, crds, origin)
 
     if recorded:
         if not cluster_from:
@@ -83,7 +82,7 @@ def test(
     outcomes: list[CaseOutcome] = []
     for file in _tests(paths, mistakes):
         try:
-            outcomes += run_cases(file, schemas)
+            outcomes += asyncio.run(run_cases(file, schemas))
         except InputError as error:
             where = file.document.where()
             mistakes += [InputError(each.what, each.where or where, each.fix) for each in mistakes_of(error)]
@@ -211,7 +210,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
         return frozenset(codes_of(self.result)) if self.result and self.passed else frozenset()
 
 
-def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
+async def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
     """The outcomes of all cases of a test; an `InputError` where its cluster or settings cannot be used.
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
@@ -221,20 +220,14 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
         # JSON is YAML, and the lines of a part of a file are not those of the file.
         settings = parse(msgspec.json.encode(written), f"{file.document.file} settings")
     else:
-        settings = default_settings() if written is None else load(file.directory / written)
+        settings = load(None if written is None else file.directory / written)
     if release := parse_release(file.test.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
     if isinstance(given, str):
         cluster = FilesCluster.load(file.directory / given, settings)
     else:
-        found = [file.part(value, "cluster", index) for index, value in enumerate(given)]
-        cluster = FilesCluster.of(found, settings)
-    return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
-
-
-async def _run_cases(
-    file: TestFile, cluster: FilesCluster, settings: Settings, schemas: Schemas | None
-) -> list[CaseOutcome]:
+        cluster = FilesCluster.of([file.part(value, "cluster", index) for index, value in enumerate(given)], settings)
+    schemas = schemas_for(cluster, file.document.file)
     outcomes = []
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)
@@ -259,7 +252,7 @@ def record(
     """
     if target.exists():
         raise InputError("exists already", str(target), "remove it, or name another file")
-    settings = load(config_file) if config_file else default_settings()
+    settings = load(config_file)
     cluster = FilesCluster.load(cluster_from, settings)
     evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, cluster_from))
     mistakes: list[InputError] = []

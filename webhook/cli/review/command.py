@@ -23,7 +23,7 @@ from webhook.cli import inputs as given
 from webhook.cli import write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
 from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
-from webhook.cli.review.evaluation import Evaluator, schemas_of_cluster, schemas_of_files
+from webhook.cli.review.evaluation import Evaluator, fetch_definitions, find_schemas
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
 from webhook.cluster.files import FilesCluster
@@ -32,7 +32,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.yaml_documents import Document, mistakes_of
-from webhook.settings.file import default_settings, load
+from webhook.settings.file import load
 from webhook.settings.model import Settings
 
 _MOST_MISTAKES: Final = 100
@@ -110,7 +110,7 @@ def _run(options: _ReviewOptions) -> None:
     written = Written()
     summary, mistakes = written.summary, written.mistakes
     parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
-    settings = load(options.config_file) if options.config_file else default_settings()
+    settings = load(options.config_file)
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
     output = _FORMATS[options.output](options)
@@ -169,24 +169,24 @@ def _evaluate_parts(
         if not each.partition("=")[0] or "=" not in each:
             raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
     sending = Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
-    shown = "object" in output.parts
 
     def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
-        evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects=shown)
+        evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects="object" in output.parts)
         return BatchJob(evaluator, output, options.show_secrets)
 
     cluster_from, kubeconfig = options.source
     if cluster_from and not kubeconfig:
         cluster = FilesCluster.load(cluster_from, settings)
         if not options.no_validate:
-            used.append(schemas_of_files(cluster, options.crds, cluster_from))
+            used.append(find_schemas(cluster, options.crds, cluster_from))
         yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
         return
 
     async def over_a_cluster() -> list[Written]:
         async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
             if not options.no_validate:
-                used.append(await schemas_of_cluster(cluster, options.crds, transport))
+                definitions = () if options.crds else await fetch_definitions(transport)
+                used.append(find_schemas(cluster, options.crds, None, definitions))
             dry_run = DryRun(transport) if options.server_dry_run else None
             return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
 
@@ -247,25 +247,22 @@ async def evaluate(parts: Sequence[Part], job: BatchJob) -> Written:
         written.mistakes += found.mistakes
         answers = map(one, found.documents)
         for result in await asyncio.gather(*answers) if waits else [await answer for answer in answers]:
-            _write(result, job, written)
+            if isinstance(result, InputError):
+                written.mistakes += mistakes_of(result)
+                continue
+            summary.add(result)
+            is_redacted = not job.show_secrets and result.redact(job.format.parts)
+            if is_redacted and not job.format.partial:
+                # A placeholder must not reach a cluster, whatever the output is piped into.
+                what = "the output would hold placeholders instead of secrets, and must not be applied"
+                fix = "use --show-secrets to print the secrets, or another output to read the decisions"
+                written.mistakes.append(InputError(what, result.source, fix))
+                continue
+            if is_redacted:
+                summary.redacted += 1
+                written.redacted = written.redacted or result.source
+            written.fragments.append(job.format.fragment(result))
     return written
-
-
-def _write(result: Result | InputError, job: BatchJob, written: Written) -> None:
-    if isinstance(result, InputError):
-        written.mistakes += mistakes_of(result)
-        return
-    written.summary.add(result)
-    if not job.show_secrets and result.redact(job.format.parts):
-        if not job.format.partial:
-            # A placeholder must not reach a cluster, whatever the output is piped into.
-            what = "the output would hold placeholders instead of secrets, and must not be applied"
-            fix = "use --show-secrets to print the secrets, or another output to read the decisions"
-            written.mistakes.append(InputError(what, result.source, fix))
-            return
-        written.summary.redacted += 1
-        written.redacted = written.redacted or result.source
-    written.fragments.append(job.format.fragment(result))
 
 
 def evaluate_in_processes(parts: Sequence[Part], job: BatchJob, jobs: int) -> Iterator[Written]:

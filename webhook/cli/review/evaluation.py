@@ -123,8 +123,7 @@ class Evaluator:
         fix = "create it" if self.waits else "add it to the cluster's objects"
         other = "" if named or asked.origin else ", or name another one with --namespace"
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
-        where = ("request" if is_review else "metadata", "namespace")
-        return Finding(where, text, common.NAMESPACE_UNREADABLE)
+        return Finding(("request" if is_review else "metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
 
     async def _send(self, asked: requests.ReviewRequest, deadline: float) -> Result:
         request = asked.request
@@ -200,22 +199,7 @@ def _not_called(operation: str, kind: str) -> str:
     return f"the API server does not call kubevirt-webhook for {operation} of {kind}"
 
 
-def schemas_of_files(cluster: FilesCluster, crds: Path | None, origin: Path | str) -> Schemas:
-    """What objects of KubeVirt are checked against where the cluster is files, read from ``origin``.
-
-    Definitions of a file, ``crds``, come before those of the cluster; an `InputError` where it has none of KubeVirt.
-    """
-    definitions = () if crds else cluster.objects(DEFINITIONS.kind)
-    return _schemas(cluster, crds, definitions, f"the CustomResourceDefinitions in {origin}")
-
-
-async def schemas_of_cluster(cluster: Cluster, crds: Path | None, transport: Transport) -> Schemas:
-    """What objects of KubeVirt are checked against in a running cluster; as `schemas_of_files`."""
-    definitions = () if crds else await _definitions(transport)
-    return _schemas(cluster, crds, definitions, "the cluster's CustomResourceDefinitions")
-
-
-async def _definitions(transport: Transport) -> list[dict[str, Any]]:
+async def fetch_definitions(transport: Transport) -> list[dict[str, Any]]:
     """KubeVirt's definitions; an `InputError` where they cannot be read. All of a cluster can have 100 MB."""
     try:
         async with aclosing(listed(transport, DEFINITIONS.decoded_as(Unstructured), seconds=SECONDS)) as definitions:
@@ -229,12 +213,21 @@ async def _definitions(transport: Transport) -> list[dict[str, Any]]:
     return []
 
 
-def _schemas(cluster: Cluster, crds: Path | None, definitions: Sequence[dict[str, Any]], origin: str) -> Schemas:
-    """Those of the file, else of the definitions, else of the release of KubeVirt whose rules apply."""
+def find_schemas(
+    cluster: Cluster, crds: Path | None, source: Path | str | None, definitions: Sequence[dict[str, Any]] = ()
+) -> Schemas:
+    """What objects of KubeVirt are checked against: definitions, else those of the release whose rules apply.
+
+    Definitions of a file, ``crds``, come before those of the cluster, which is read from files in ``source``, or gave
+    these ones; an `InputError` where the file has none of KubeVirt.
+    """
+    place = crds or source
+    origin = f"the CustomResourceDefinitions in {place}" if place else "the cluster's CustomResourceDefinitions"
     if crds:
         documents = (each.value for document in read_documents(crds) for each in objects_in(document))
         definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
-        origin = f"the CustomResourceDefinitions in {crds}"
+    elif isinstance(cluster, FilesCluster):
+        definitions = cluster.objects(DEFINITIONS.kind)
     if found := Schemas.of_definitions(definitions, origin):
         return found
     if crds:

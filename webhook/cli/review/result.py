@@ -19,7 +19,6 @@ _CODE: Final = re.compile(r"\[([a-z-]+)\]$", re.MULTILINE)
 WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied", "invalid")
 # What a pipeline does about a result: nothing, show it, fail, or report that the answer is not known.
 Severity = Literal["fine", "warned", "denied", "unevaluated"]
-
 # In the order of the summary, with the words of it.
 _DECISIONS: Final = {
     "patched": "patched",
@@ -198,9 +197,7 @@ class Summary(msgspec.Struct):
 
     def join(self, other: Summary) -> None:
         """Count what another one has counted."""
-        self.decisions.update(other.decisions)
-        self.severities.update(other.severities)
-        for field in ("files", "warnings", "unmatched", "foreign", "mistakes", "checked", "redacted"):
+        for field in self.__struct_fields__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
     @property

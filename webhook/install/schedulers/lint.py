@@ -63,11 +63,9 @@ KIND: Final = "KubeSchedulerConfiguration"
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 # What kube-scheduler takes where its configuration names no Lease (pkg/scheduler/apis/config/v1/defaults.go).
 DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
-
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 Schema = dict[str, Any]
-
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
 PLUGINS: Final = {
     *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
