@@ -17,7 +17,7 @@ from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
-from webhook.cluster.selection import NoAnswerError, once, open_cluster, require_single_source
+from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import few
@@ -92,7 +92,7 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
     async def explained() -> VmExplanation:
         async with (
             open_cluster(*source, settings) as cluster,
-            nullcontext(cluster) if source.cluster_from else once(*source) as other,
+            nullcontext(cluster) if source.cluster_from else open_cluster(*source) as other,
         ):
             deadline = asyncio.get_running_loop().time() + SECONDS
             return await explain_vm(Sources(cluster, other), settings, *machine, deadline)
