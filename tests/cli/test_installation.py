@@ -265,7 +265,7 @@ def test_the_name_of_the_cluster_is_one_line(api: InstallMemory) -> None:
 
 
 def test_the_deployment_gives_up_before_we_do() -> None:
-    (timeout,) = (one for one in installation.install.params if one.name == "timeout")
+    (timeout,) = (one for one in installation.install.params if "--timeout" in one.opts)
     assert planned().deployment["spec"]["progressDeadlineSeconds"] < timeout.default
 
 
