@@ -62,20 +62,26 @@ def test_only_what_enforces_counts(label: str | None, wide: bool, enforced: bool
     assert enforces({SCHEDULING: label} if label else None, made) == enforced
 
 
+@pytest.mark.parametrize("meta", [{"name": "kube-system"}, {"deletion_timestamp": "2026-11-21T15:00:00Z"}])
+def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
+    assert not enforces({SCHEDULING: "enforce"}, settings(), **meta)
+
+
 @pytest.mark.parametrize(
-    ("labels", "meta", "selected"),
+    ("operator", "values", "labels", "selected"),
     [
-        *(({"t": "a", "x": ""}, {}, True), ({"t": "b", "x": ""}, {}, False), ({"t": "a"}, {}, False)),
-        ({"t": "a", "x": ""}, {"name": "kube-system"}, False),
-        ({"t": "a", "x": ""}, {"deletion_timestamp": "2026-11-21T15:00:00Z"}, False),
+        *(("In", ["a"], {"t": "a"}, True), ("In", ["a"], {"t": "b"}, False), ("In", ["a"], {}, False)),
+        *(("NotIn", ["a"], {"t": "a"}, False), ("NotIn", ["a"], {}, True)),
+        *(("Exists", None, {"t": ""}, True), ("Exists", None, {}, False)),
+        *(("DoesNotExist", None, {"t": ""}, False), ("DoesNotExist", None, {}, True)),
     ],
 )
-def test_nor_do_excluded_or_dying_namespaces_and_those_that_the_api_server_never_asks_about(
-    labels: dict[str, str], meta: dict[str, str], selected: bool
+def test_nor_do_those_that_the_api_server_never_asks_about(
+    operator: str, values: list[str] | None, labels: dict[str, str], selected: bool
 ) -> None:
-    selector: Any = ({"key": "t", "operator": "In", "values": ["a"]}, {"key": "x", "operator": "Exists"})
-    made = settings(webhooks=WebhookSettings(namespace_selector=selector))
-    assert enforces({SCHEDULING: "enforce", **labels}, made, **meta) == selected
+    expression = {"key": "t", "operator": operator} | ({"values": values} if values else {})
+    made = settings(webhooks=WebhookSettings(namespace_selector=(expression, {"key": "x", "operator": "DoesNotExist"})))
+    assert enforces({SCHEDULING: "enforce", **labels}, made) == selected
 
 
 def test_nothing_is_listed_for_what_is_switched_off() -> None:
