@@ -234,31 +234,32 @@ VMS_COMPARED = int(os.environ.get("KUBEVIRT_VMS", "25"))
 PASSING = ("encountered while storing", "the object has been modified")
 UUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 DEVICES: Sequence[Json] = (
-    *({}, {"tpm": {}}, {"rng": {}}, {"clientPassthrough": {}}, {"useVirtioTransitional": True}),
+    {},
     {"disks": [{"name": "root", "disk": {}}, {"name": "tools", "cdrom": {}}]},
     {"disks": [{"name": "root", "disk": {"bus": "sata"}}, {"name": "tools", "disk": {}, "cache": "none"}]},
     {"interfaces": [{"name": "default", "masquerade": {}}]},
     {"interfaces": [{"name": "default", "masquerade": {}, "model": "e1000"}]},
     *({f"autoattach{what}": False} for what in ("PodInterface", "GraphicsDevice", "MemBalloon")),
     *({f"autoattach{what}": True} for what in ("InputDevice", "VSOCK")),
-    *({"inputs": [{"name": "tablet", "type": "tablet"}]}, {"sound": {"name": "sound"}}),
+    *({"inputs": [{"name": "tablet", "type": "tablet"}]}, {"tpm": {}}, {"rng": {}}, {"sound": {"name": "sound"}}),
     {"watchdog": {"name": "watchdog", "i6300esb": {"action": "reset"}}},
-    {"blockMultiQueue": True, "networkInterfaceMultiqueue": True},
+    *({"blockMultiQueue": True, "networkInterfaceMultiqueue": True}, {"useVirtioTransitional": True}),
+    {"clientPassthrough": {}},
 )
 DOMAINS: Sequence[Json] = (
-    *({}, {"machine": {"type": "q35"}}, {"ioThreadsPolicy": "auto"}),
-    *({"cpu": {"model": "host-passthrough"}}, {"cpu": {"cores": 2}}, {"memory": {"guest": "3Gi"}}),
-    *({"features": {"acpi": {}}}, {"features": {"smm": {"enabled": False}}}, {"features": {"kvm": {"hidden": True}}}),
-    {"features": {"hyperv": {"relaxed": {"enabled": False}, "vapic": {}}}},
+    *({}, {"features": {"acpi": {}}}, {"features": {"hyperv": {"relaxed": {"enabled": False}, "vapic": {}}}}),
+    *({"features": {"smm": {"enabled": False}}}, {"features": {"kvm": {"hidden": True}}}),
     *({"firmware": {"bootloader": {"bios": {}}}}, {"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
     *({"clock": {"utc": {}}}, {"clock": {"timezone": "Europe/Berlin"}}),
     {"clock": {"utc": {"offsetSeconds": 5}, "timer": {"hpet": {"present": False}}}},
     {"clock": {"timer": {"rtc": {"tickPolicy": "catchup"}}}},
-    {"resources": {"requests": {"memory": "1Gi"}}},
+    *({"machine": {"type": "q35"}}, {"ioThreadsPolicy": "auto"}, {"cpu": {"model": "host-passthrough"}}),
+    *({"cpu": {"cores": 2}}, {"memory": {"guest": "3Gi"}}, {"resources": {"requests": {"memory": "1Gi"}}}),
 )
 SPECS: Sequence[Json] = (
-    *({}, {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 180}, {"architecture": "amd64"}),
-    *({"subdomain": "guests", "hostname": "one"}, {"evictionStrategy": "None"}, {"nodeSelector": {"zone": "a"}}),
+    *({}, {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 180}),
+    *({"subdomain": "guests", "hostname": "one"}, {"architecture": "amd64"}),
+    *({"evictionStrategy": "None"}, {"nodeSelector": {"zone": "a"}}),
 )
 
 
