@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
+import ssl
+import warnings
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +18,10 @@ from typing import Any, NoReturn, cast
 import aiohttp
 import msgspec
 import pytest
+import trustme
 from aiohttp import web
 
-from tests.cluster.fake_apiserver import FakeApiServer, why
+from tests.cluster.fake_apiserver import FakeApiServer, tls_of, why
 from tests.golden_files import Golden
 from tests.waiting import until
 from webhook import __version__
@@ -216,6 +221,37 @@ async def test_the_cause_is_told_and_no_address(
 
     monkeypatch.setattr(transport._credentials, "send", send)
     assert (await failure(transport.get(PATH))).endswith(f"{cause})")
+
+
+def test_a_watch_that_is_left_leaves_no_socket(tmp_path: Path) -> None:
+    """Also where the API server, which is to answer the end of TLS, does nothing any more."""
+    held: list[ssl.SSLSocket] = []
+
+    def send_one_piece() -> None:
+        connection, _ = listening.accept()
+        held.append(tls_of(trustme.CA()).wrap_socket(connection, server_side=True))
+        held[0].recv(65_536)
+        held[0].sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+
+    async def watch_one_piece() -> None:
+        server = FakeApiServer()
+        server.url = f"https://localhost:{listening.getsockname()[1]}"
+        file = Path(server.kubeconfig(tmp_path / "config"))
+        file.write_text(file.read_text().replace('"server":', '"insecure-skip-tls-verify": true, "server":'))
+        transport = await connect(str(file))
+        async with aclosing(transport.watch(PATH, WATCH)) as pieces:
+            assert [await anext(pieces), await anext(pieces)] == [b"", b"{}"]
+        await transport.close()
+
+    with socket.create_server(("localhost", 0)) as listening, ThreadPoolExecutor() as threads:
+        served = threads.submit(send_one_piece)
+        with warnings.catch_warnings(record=True) as left:
+            warnings.simplefilter("always")
+            asyncio.run(watch_one_piece())
+            gc.collect()
+        served.result()
+        held[0].close()
+    assert [str(each.message) for each in left] == []
 
 
 async def test_a_server_without_tls(server: FakeApiServer, tmp_path: Path, golden: Golden) -> None:

@@ -7,7 +7,8 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
@@ -106,7 +107,7 @@ class KubernetesTransport(Transport):
             body = msgspec.json.decode(body)
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
-            async with await self._send(ApiRequest(method, path, query, timeout, body, content_type)) as response:
+            async with self._answer(ApiRequest(method, path, query, timeout, body, content_type)) as response:
                 return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             is_late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
@@ -116,9 +117,7 @@ class KubernetesTransport(Transport):
         """The body of a 200 answer in pieces of any size; see `Transport.watch`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         try:
-            async with asyncio.timeout(_WATCH_HEADERS_SECONDS):
-                response = await self._send(ApiRequest("GET", path, query, timeout))
-            async with response:
+            async with self._answer(ApiRequest("GET", path, query, timeout), _WATCH_HEADERS_SECONDS) as response:
                 if response.status != 200:
                     raise ApiError(response.status, await self._body(response, api.LARGEST_ANSWER_BYTES))
                 yield b""
@@ -142,7 +141,7 @@ class KubernetesTransport(Transport):
         """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
         try:
-            async with await self._send(ApiRequest("GET", "/version", NO_QUERY, timeout)) as response:
+            async with self._answer(ApiRequest("GET", "/version", NO_QUERY, timeout)) as response:
                 return parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
         except ApiConnectionError as error:
             return Unavailable(error.why)
@@ -155,6 +154,21 @@ class KubernetesTransport(Transport):
         """End all connections."""
         self._closed = True
         await self._credentials.close()
+
+    @asynccontextmanager
+    async def _answer(
+        self, request: ApiRequest, head_seconds: float | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The head of an answer; at the end its connection is free for another request, or gone."""
+        async with asyncio.timeout(head_seconds):
+            response = await self._send(request)
+        try:
+            yield response
+        finally:
+            if response.connection and response.connection.transport:
+                # There is more of the body. To end TLS takes an answer, for which nothing would wait.
+                response.connection.transport.abort()
+            response.release()
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
         response, authorization = await self._call(request)
