@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
-from collections.abc import Callable, Mapping
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -326,3 +330,18 @@ def editing(name: str) -> Callable[[dict[str, bytes]], None]:
         data.update(changed)
 
     return edit
+
+
+@asynccontextmanager
+async def serving(signer: Authority, host: str, directory: Path) -> AsyncIterator[int]:
+    """A TLS server with a certificate that an authority signs, which ends each connection at once; by its port."""
+    pair = signer.issue([host], datetime.now(UTC), timedelta(days=1))
+    (directory / "pair").write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "pair")
+
+    async def end(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(end, "localhost", 0, ssl=context) as server:
+        yield server.sockets[0].getsockname()[1]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ import pytest
 
 from certs.authority import Authority
 from certs.handshake import verify_server_certificate
+from tests.certs.memory import serving
 
 WEEK = timedelta(days=7)
 
@@ -21,30 +21,22 @@ def served() -> Authority:
 
 @pytest.fixture
 async def port(served: Authority, tmp_path: Path) -> AsyncIterator[int]:
-    pair = served.issue(["service.test"], datetime.now(UTC), WEEK)
-    (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair")
-
-    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with serving(served, "service.test", tmp_path) as port:
+        yield port
 
 
 async def test_another_bundle_refuses_it_and_so_does_another_name(port: int, served: Authority) -> None:
-    await verify_server_certificate("127.0.0.1", port, "service.test", served.pem)
+    await verify_server_certificate("localhost", port, "service.test", served.pem)
     other = Authority.new(["service.test"], datetime.now(UTC), WEEK)
     for host, bundle_ in (("service.test", other.pem), ("other.test", served.pem)):
         with pytest.raises(ssl.SSLCertVerificationError):
-            await verify_server_certificate("127.0.0.1", port, host, bundle_)
+            await verify_server_certificate("localhost", port, host, bundle_)
 
 
 @pytest.mark.parametrize(("pem", "kind"), [(b"\xff", ValueError), (b"no certificate", OSError)])
 async def test_a_bundle_that_is_none(port: int, pem: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        await verify_server_certificate("127.0.0.1", port, "service.test", pem)
+        await verify_server_certificate("localhost", port, "service.test", pem)
 
 
 async def test_nobody_is_there(served: Authority) -> None:

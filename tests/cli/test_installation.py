@@ -13,8 +13,7 @@ from click.testing import Result
 
 from tests.cli.runner import Refused, run
 from tests.golden_files import Golden
-from tests.install.manifests import MANIFESTS, planned
-from tests.install.memory import VMS, InstallMemory, Replicas, S, vm
+from tests.install.memory import MANIFESTS, VMS, InstallMemory, Replicas, S, planned, vm
 from webhook.cli import installation
 from webhook.install import shortage
 from webhook.install.plan import path

@@ -21,13 +21,9 @@ from webhook.errors import InputError, InputErrors
 
 
 class TestDirectoryMistakes:
-    def test_a_missing_directory(self, tmp_path: Path, golden: Golden) -> None:
+    def test_no_directory_no_files_and_no_objects(self, tmp_path: Path, golden: Golden) -> None:
         golden("\n".join(rejection(tmp_path / "none")))
-
-    def test_a_directory_without_files(self, tmp_path: Path, golden: Golden) -> None:
         golden("\n".join(rejection(tmp_path)))
-
-    def test_files_without_objects(self, tmp_path: Path, golden: Golden) -> None:
         (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
         golden("\n".join(rejection(tmp_path)))
 

@@ -168,6 +168,17 @@ class TestAnswers:
             assert [each.meta.name for each in listed] == expected
 
 
+PROVE_NOTHING: list[dict[str, Any]] = [
+    *({"metadata": {"creationTimestamp": time}} for time in ("2026-01-31T11:59:30Z", "2026-01-31T12:05:00Z", None)),
+    *({"metadata": {"deletionTimestamp": "2026-01-31T11:59:59Z"}}, {"spec": {"nodeName": "n"}}),
+    *({"status": {"phase": "Running"}}, {"status": {"conditions": [{"type": "Ready"}, {"type": "PodScheduled"}]}}),
+]
+PROVE_THAT_NOBODY_IS_THERE: list[dict[str, Any]] = [
+    *({}, {"metadata": {"creationTimestamp": "2026-01-31T12:59:29+01:00"}}, {"status": {}}, {"status": None}),
+    *({"status": {"phase": "Pending", "conditions": [{"type": "Ready"}]}}, {"status": {"phase": ""}}),
+]
+
+
 class TestSchedulers:
     def test_undeclared_ones_have_no_health_and_other_settings_can_be_used(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE)
@@ -176,25 +187,17 @@ class TestSchedulers:
         assert found.peek(SchedulerKey("kubevirt")) is None
         assert health(found, "new").state == "available"
 
-    def test_a_held_lease_is_alive_whatever_its_age(self, tmp_path: Path, golden: Golden) -> None:
-        found = health(cluster(tmp_path, LEASE))
-        assert found.state == "available"
-        golden(found.why)
-
-    def test_no_lease_is_dead(self, tmp_path: Path, golden: Golden) -> None:
-        found = health(cluster(tmp_path))
-        assert found.state == "unavailable"
-        golden(found.why)
-
-    @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"holderIdentity": None}])
-    def test_a_released_lease_is_dead(self, tmp_path: Path, spec: Any, golden: Golden) -> None:
-        found = health(cluster(tmp_path, {**LEASE, "spec": spec}))
-        assert found.state == "unavailable"
-        golden(found.why)
-
-    def test_pods_that_nobody_tries_are_stronger_than_a_lease(self, tmp_path: Path, golden: Golden) -> None:
-        found = health(cluster(tmp_path, LEASE, *stuck("east"), *stuck("west")))
-        assert found.state == "unavailable"
+    @pytest.mark.parametrize(
+        ("objects", "state"),
+        [
+            *(([LEASE], "available"), ([], "unavailable"), ([LEASE, *stuck("east"), *stuck("west")], "unavailable")),
+            *(([LEASE | {"spec": spec}], "unavailable") for spec in (None, {}, {"holderIdentity": ""})),
+        ],
+        ids=["held whatever its age", "none", "pods that nobody tries", "without spec", "without holder", "released"],
+    )
+    def test_a_lease_and_what_waits(self, tmp_path: Path, objects: list[Any], state: str, golden: Golden) -> None:
+        found = health(cluster(tmp_path, *objects))
+        assert found.state == state
         golden(found.why)
 
     def test_one_namespace_speaks_for_itself(self, tmp_path: Path) -> None:
@@ -219,30 +222,10 @@ class TestSchedulers:
         assert found.state == "available"
         golden(found.why)
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            *({"metadata": {"creationTimestamp": time}} for time in ("2026-01-31T11:59:30Z", "2026-01-31T12:05:00Z")),
-            *({"metadata": {"creationTimestamp": None}}, {"status": {"phase": "Running"}}, {"spec": {"nodeName": "n"}}),
-            {"metadata": {"deletionTimestamp": "2026-01-31T11:59:59Z"}},
-            {"status": {"phase": "Pending", "conditions": [{"type": "Ready"}, {"type": "PodScheduled"}]}},
-        ],
-    )
-    def test_pods_that_prove_nothing(self, tmp_path: Path, changes: dict[str, Any]) -> None:
-        assert health(cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))) == health(
-            cluster(tmp_path, LEASE)
-        )
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            *({}, {"metadata": {"creationTimestamp": "2026-01-31T12:59:29+01:00"}}, {"status": {}}, {"status": None}),
-            *({"status": {"phase": "Pending", "conditions": [{"type": "Ready"}]}}, {"status": {"phase": ""}}),
-        ],
-    )
-    def test_pods_that_prove_that_nobody_is_there(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("changes", PROVE_NOTHING + PROVE_THAT_NOBODY_IS_THERE)
+    def test_what_waiting_pods_prove(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
-        assert health(found).state == "unavailable"
+        assert health(found).state == ("available" if changes in PROVE_NOTHING else "unavailable")
 
 
 def test_a_summary_of_a_whole_cluster_and_of_nearly_nothing(tmp_path: Path) -> None:

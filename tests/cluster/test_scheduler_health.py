@@ -392,13 +392,6 @@ class TestEvidence:
         state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
         assert state.health(31.0).state == "available"
 
-    def test_it_is_alive_again_once_a_pod_is_tried(self) -> None:
-        state = guarded(PODS_ONLY)
-        abandon(state)
-        assert state.health(31.0).state == "unavailable"
-        state.pods.observe_attempt("east-a-0", 31.0)
-        assert state.health(31.0) == WELL
-
     def test_a_namespace_may_know_better(self) -> None:
         state = guarded(PODS_ONLY)
         abandon(state, pod("east", "a"), pod("east", "b"))

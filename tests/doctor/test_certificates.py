@@ -1,29 +1,15 @@
 from __future__ import annotations
 
-import asyncio
-import ssl
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from certs.authority import Authority
-from tests.doctor.world import (
-    CONFIGURED,
-    MUTATING,
-    NS,
-    Change,
-    DoctorWorld,
-    authority,
-    base64,
-    forbid,
-    put,
-    remove,
-)
+from tests.certs.memory import serving
+from tests.doctor.world import CONFIGURED, MUTATING, NS, Change, DoctorWorld, authority, base64, forbid, put, remove
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
@@ -133,32 +119,17 @@ async def test_mounted_certificates_have_no_secret_of_ours(world: DoctorWorld) -
     assert "cert-manager" in failure.todo
 
 
-# A server that can be dialled.
-@asynccontextmanager
-async def served(world: DoctorWorld, signer: Authority, directory: Path) -> AsyncIterator[None]:
-    pair = signer.issue(["localhost"], datetime.now(UTC), DAY)
-    (directory / "crt").write_bytes(pair.certificate)
-    (directory / "key").write_bytes(pair.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(directory / "crt", directory / "key")
-
-    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    async with await asyncio.start_server(nothing, "localhost", 0, ssl=context) as server:
-        world.url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
-        world.register()
-        yield
-
-
 async def test_the_served_certificate_is_verified(world: DoctorWorld, tmp_path: Path) -> None:
-    async with served(world, world.authority, tmp_path):
-        told = await world.told(check_certificates)
-
-    assert told[-1] == f"ok {world.url}: served-trusted"
-    assert all(line.startswith("ok ") for line in told)
-    async with served(world, authority(), tmp_path):
-        assert await world.problems(check_certificates) == [f"failure {world.url}: served-not-trusted"]
+    for signer, outcome in (
+        (world.authority, "ok {}: served-trusted"),
+        (authority(), "failure {}: served-not-trusted"),
+    ):
+        async with serving(signer, "localhost", tmp_path) as port:
+            world.url = f"https://localhost:{port}"
+            world.register()
+            *others, last = await world.told(check_certificates)
+        assert last == outcome.format(world.url)
+        assert all(line.startswith("ok ") for line in others)
 
 
 class Shifted(Clock):

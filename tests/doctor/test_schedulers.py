@@ -195,8 +195,6 @@ CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
         (lambda _: None, [CORRECT]),
         (score(), ["warning image-locality-on"]),
         (score(score=off("ImageLocality")), [CORRECT]),
-        (score(score=off("ImageLocality"), filter=off("TaintToleration")), ["failure filter-off"]),
-        (score(score=off("ImageLocality", "InterPodAffinity")), [CORRECT]),
         (
             score(score="none", filter=[], multiPoint={"disabled": "x"}),
             [*["failure invalid-field"] * 3, "warning image-locality-on"],

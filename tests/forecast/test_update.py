@@ -17,9 +17,8 @@ from tests.golden_files import Golden
 from webhook.errors import InputError
 from webhook.forecast import report, update
 from webhook.forecast.report import CODES, UpdatePlan, VmPlan
+from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.hyperconverged import HyperConverged
-from webhook.kubevirt.releases.capabilities import Version
-from webhook.kubevirt.releases.release import release_of
 
 NODES = [node("a"), node("b")]
 BOTH = {"workloadUpdateMethods": ["LiveMigrate", "Evict"]}
@@ -40,6 +39,11 @@ def of(found: UpdatePlan, name: str = "web") -> VmPlan:
 def unable(strategy: str | None = "LiveMigrate") -> clusters.Json:
     condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
     return {"condition": condition} | ({"evictionStrategy": strategy} if strategy else {})
+
+
+def updating(before: str, after: str, **configuration: Any) -> ClusterConfig:
+    """The configuration while KubeVirt is updated from one version to another."""
+    return replace(config_of(after, configuration), launchers_of=config_of(before).release)
 
 
 class TestOutcomes:
@@ -168,8 +172,8 @@ class TestTimes:
 
     def test_a_downgrade_is_not_evaluated(self) -> None:
         def gaps(before: str, after: str) -> int:
-            config = replace(config_of(after, {}), launchers_of=config_of(before, {}).release)
-            return len(update.plan(msgspec.structs.replace(snapshot(NODES, []), kubevirt=config)).gaps)
+            world = msgspec.structs.replace(snapshot(NODES, []), kubevirt=updating(before, after))
+            return len(update.plan(world).gaps)
 
         assert [gaps("1.8.3", "1.9.0"), gaps("1.9.0", "1.9.0"), gaps("1.9.0", "1.8.3")] == [0, 0, 1]
 
@@ -195,13 +199,14 @@ class TestReleases:
     @pytest.mark.parametrize(
         ("before", "after", "ratio", "own", "to"),
         [
-            *(((1, 9, 0), (1, 10, 0), "", {}, ""), ((1, 9, 0), (1, 9, 0), "", {}, "b")),
-            *(((1, 10, 0), (1, 10, 1), "", {}, "b"), ((1, 8, 4), (1, 9, 0), "2.0", {}, "b")),
-            ((1, 9, 0), (1, 10, 0), "", {"overcommitGuestOverhead": True}, "b"),
+            *(("1.9.0", "1.10.0", "", {}, ""), ("1.9.0", "1.9.0", "", {}, "b"), ("1.10.0", "1.10.1", "", {}, "b")),
+            ("1.8.4", "1.9.0", "2.0", {}, "b"),
+            ("1.9.0", "1.10.0", "", {"overcommitGuestOverhead": True}, "b"),
         ],
     )
-    def test_memory_that_qemu_gets(self, before: Any, after: Any, ratio: str, own: Any, to: str) -> None:
+    def test_memory_that_qemu_gets(self, before: str, after: str, ratio: str, own: Any, to: str) -> None:
         """From 1.10 on a target pod requests 20Mi more than its source, of nodes and of quotas."""
+        config = updating(before, after, evictionStrategy="LiveMigrate", additionalGuestMemoryOverheadRatio=ratio)
         vmi, pod = vm("web", "a")
         vmi["spec"]["domain"]["resources"] = own
         for nodes, quotas in (
@@ -209,22 +214,12 @@ class TestReleases:
             (NODES, [quota(memory=("2058Mi", "1Gi"))]),
         ):
             world = snapshot(nodes, [(vmi, pod)], updates=BOTH, quotas=quotas)
-            release = release_of(Version(*after))
-            config = replace(
-                config_of(
-                    str(release), {"evictionStrategy": "LiveMigrate", "additionalGuestMemoryOverheadRatio": ratio}
-                ),
-                launchers_of=release_of(Version(*before)),
-            )
             found = update.plan(msgspec.structs.replace(world, kubevirt=config))
-            assert (found.from_version, found.to_version) == tuple(".".join(map(str, each)) for each in (before, after))
-            assert of(found).to == to, found
+            assert (found.from_version, found.to_version, of(found).to) == (before, after, to)
 
     @pytest.mark.parametrize(("ratio", "memory"), [("", 1044), ("2.5", 1074), ("nonsense", 1044)])
     def test_the_ratio_of_the_overhead(self, ratio: str, memory: int) -> None:
-        config = replace(
-            config_of("1.10", {"additionalGuestMemoryOverheadRatio": ratio}), launchers_of=release_of(Version(1, 9, 0))
-        )
+        config = updating("1.9.0", "1.10", additionalGuestMemoryOverheadRatio=ratio)
         found = update.plan(msgspec.structs.replace(snapshot(NODES, [vm("web", "a")], updates=BOTH), kubevirt=config))
         assert of(found).memory == memory * 2**20
         assert [gap for gap in found.gaps if "1.10.0 is newer" in gap]

@@ -1,21 +1,39 @@
-"""An API server in memory, as far as installing and cleaning need one."""
+"""What is installed, as it is planned, and an API server in memory, as far as installing and cleaning need one."""
 
 from __future__ import annotations
 
 import copy
 import json
+import pickle
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonpatch
 
 from webhook import names
+from webhook.install import plan
+from webhook.install.plan import Overlay, Plan
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
 
 Json = dict[str, Any]
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
 S, SIZE = names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_INSTANCETYPE_ANNOTATION
 TASTE = names.INJECTED_PREFERENCE_ANNOTATION
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+HEALTH_CHECK = "schedulers: {kubevirt: {healthCheck: pods}}\n"
+
+
+def planned(text: str = HEALTH_CHECK, overlay: Overlay = "kubernetes", image: str = "here") -> Plan:
+    """Which a test may change: it is a copy of the one that was made of the same settings."""
+    made: Plan = pickle.loads(_pickled(text, overlay, image))
+    return made
+
+
+@cache
+def _pickled(text: str, overlay: Overlay, image: str) -> bytes:
+    return pickle.dumps(plan.of(MANIFESTS, overlay, text, "settings.yaml", image))
 
 
 class InstallMemory(Transport):

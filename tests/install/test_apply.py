@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.fake_apiserver import FakeClock
-from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
-from tests.install.memory import InstallMemory, Replicas
+from tests.install.memory import HEALTH_CHECK, MANIFESTS, InstallMemory, Replicas, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.apply import Installer
@@ -135,11 +134,6 @@ async def test_replicas_that_do_not_come(world: InstalledWorld, golden: Golden) 
     world.replicas.serve = True
     await world.installer.install(planned())
     assert world.are_called()
-
-
-async def test_a_roll_out_that_has_not_begun_is_waited_for(installed: InstalledWorld, golden: Golden) -> None:
-    installed.api.then = lambda _: installed.api.objects[DEPLOYMENT]["metadata"].update(generation=2)
-    golden(str(await fails(installed.installer.install(planned(MORE)))))
 
 
 async def test_a_roll_out_that_has_failed_is_not_waited_for(world: InstalledWorld, golden: Golden) -> None:

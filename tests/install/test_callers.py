@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.golden_files import Golden
-from tests.install.manifests import MANIFESTS
-from tests.install.memory import InstallMemory
+from tests.install.memory import MANIFESTS, InstallMemory
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.callers import blocks_of, discover_callers, parse, restrict_callers

@@ -161,21 +161,17 @@ def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
     assert constraints_of(cleaned(declared_by_apply(spread_vm([merged]), own))) == [own]
 
 
-def test_constraints_of_a_running_vm_are_only_reported(golden: Golden) -> None:
-    running = spread_vm(constraints("both"), "both", created=True)
-    found = evaluated(running)
-    assert found
-    assert found.operations == ()
-    golden(found.left)
-    assert cleaned(running, allow=True) == vm({}, {}, created=True)
-
-
-def test_a_running_vm_is_only_reported(golden: Golden) -> None:
-    running = vm({**OURS, SIZE: "A/b"}, OURS, "kubevirt", created=True)
+@pytest.mark.parametrize(
+    "running",
+    [vm({**OURS, SIZE: "A/b"}, OURS, "kubevirt", created=True), spread_vm(constraints("both"), "both", created=True)],
+    ids=["scheduler", "constraints"],
+)
+def test_a_running_vm_is_only_reported(running: Json, golden: Golden) -> None:
     found = evaluated(running)
     assert found
     golden(found.left)
-    assert cleaned(running) == vm(OURS, OURS, "kubevirt", created=True)
+    kept = {key: each for key, each in running["metadata"]["annotations"].items() if key != SIZE}
+    assert cleaned(running) == {**running, "metadata": {**running["metadata"], "annotations": kept}}
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
 
 

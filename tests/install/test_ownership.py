@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.install.manifests import planned
-from tests.install.memory import InstallMemory
+from tests.install.memory import InstallMemory, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.ownership import rename_manager, transfer, transfers

@@ -9,7 +9,7 @@ import yaml
 
 from tests.e2e.support.manifests import parse
 from tests.golden_files import Golden
-from tests.install.manifests import HEALTH_CHECK, MANIFESTS, planned
+from tests.install.memory import HEALTH_CHECK, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay, shipped

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.install.manifests import HEALTH_CHECK
+from tests.install.memory import HEALTH_CHECK
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies

@@ -332,9 +332,6 @@ def test_uncallable() -> None:
     [
         *((status, 'deployments.apps is forbidden: User "x" cannot', True) for status in (401, 403)),
         (403, 'pods "a" is forbidden: exceeded quota: small, requested: pods=1', False),
-        (403, 'admission webhook "x" denied the request: no', False),
-        (403, 'ValidatingAdmissionPolicy "x" with binding "y" denied request: no', False),
-        (403, 'pods "a" is forbidden: violates PodSecurity "restricted:latest"', False),
     ],
 )
 def test_what_an_account_may_not_needs_another_one_and_what_admission_denies_does_not(

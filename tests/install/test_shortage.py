@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.install.manifests import planned
+from tests.install.memory import planned
 from webhook.install import shortage
 from webhook.install.shortage import PodWarning, explain_by_events, worst_problem
 from webhook.k8s.types.core import Pod

@@ -328,12 +328,6 @@ class TestFiles:
         path.write_bytes(data)
         assert told(path).where == (f"{path}:{line}" if line else str(path))
 
-    @pytest.mark.parametrize("name", ["none.yaml", "."])
-    def test_a_missing_one_or_a_directory_is_told(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(InputError) as refused:
-            list(read_documents(tmp_path / name))
-        assert refused.value.where == str(tmp_path / name)
-
     @pytest.mark.parametrize(
         "data", [b"a: 1", gzip.compress(b"a: 1", mtime=0)[:-9], gzip.compress(b"a: 1" * 99, mtime=0)[:20]]
     )

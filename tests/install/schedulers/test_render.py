@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.e2e.support.manifests import parse
-from tests.install.manifests import MANIFESTS
+from tests.install.memory import MANIFESTS
 from webhook.errors import InputError
 from webhook.install.schedulers import render
 from webhook.install.schedulers.lint import LintTarget, lint
