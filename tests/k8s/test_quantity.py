@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.duration import parse_duration
 from webhook.k8s.quantity import Format, Quantity, canonical, int64, overcommit, parse
 
 # Each with what Kubernetes writes.
@@ -125,16 +124,3 @@ def test_any_text_is_a_quantity_or_a_sentence(text: str) -> None:
 def test_zeros_at_the_end_are_taken_off_at_once(number: int, zeros: int) -> None:
     assert quantity._without_zeros(number * 10**zeros) == (number, zeros)
     assert quantity._without_zeros(-number * 10**zeros) == (-number, zeros)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        *(("1m30.5s", 90.5), ("+.5h", 1800.0), ("-5m", -300.0), ("0", 0.0), ("-0", 0.0), ("1.s", 1.0), ("10ms", 0.01)),
-        *(("1µs", 1e-6), ("1\u03bcs", 1e-6), ("2562047h", 2562047 * 3600.0)),
-        *((text, None) for text in ("2562048h", "9" * 400 + "h", "", "+", "-", "1", "h", ".s", "+-5m", "--5m", "5m ")),
-        *((text, None) for text in ("1d", "1e3s", "\u0663m", "1m-2s")),
-    ],
-)
-def test_what_go_takes_for_a_duration(text: str, seconds: float | None) -> None:
-    assert parse_duration(text) == seconds
