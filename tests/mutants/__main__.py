@@ -20,10 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import releases
-from tests.mutants.mutant import ROOT, Mutant, written
+from tests.mutants.mutant import MUTANTS, ROOT, Mutant
 
-MUTANTS = [*written(), *releases.MUTANTS]
 # Fast and telling ones first; without those that draw objects at random, which take longest and tell no rule.
 STAGES = {
     "vectors": ["tests/vectors/test_instancetypes.py"],
