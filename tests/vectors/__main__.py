@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.vectors import nodes, targets
+from tests.vectors import placement
 from tests.vectors.cases import VectorCase, read
-from tests.vectors.compare import differences
-from tests.vectors.stages import STAGES, answers
+from tests.vectors.stages import STAGES, answers, differences
 from webhook.errors import InputError
 
 _SHOWN = 10
@@ -47,8 +46,8 @@ class VectorKind:
 
 KINDS = {
     "instancetypes": VectorKind(dict, failures, STAGES),
-    "placement": VectorKind(list, nodes.failures, nodes.STAGES),
-    "targets": VectorKind(list, targets.failures, targets.STAGES),
+    "placement": VectorKind(list, placement.failures, placement.STAGES),
+    "targets": VectorKind(list, placement.target_failures, placement.TARGET_STAGES),
 }
 
 
