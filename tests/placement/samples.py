@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.builders import read_node
+from tests.drawn import one_of_each, some_of
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node
@@ -83,28 +83,6 @@ VALUES = ["a", "b", "1", "7", "-3", "", *NAMES[:2]]
 EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
 TAINT_KEYS = ["dedicated", "maint", "node.kubernetes.io/unschedulable"]
 RESOURCES = ["cpu", "memory", "hugepages-2Mi", FOO, "devices.kubevirt.io/kvm"]
-
-
-def one_of_each(options: Mapping[str, Sequence[Any]]) -> st.SearchStrategy[Json]:
-    """An object with one of the options for each field, where ``...`` leaves it out.
-
-    A single number says which: to draw each field by itself costs more than all that is done with the objects.
-    """
-
-    def chosen(number: int) -> Json:
-        found = {}
-        for name, values in options.items():
-            number, place = divmod(number, len(values))
-            found[name] = values[place]
-        return {name: value for name, value in found.items() if value is not ...}
-
-    return st.integers(0, prod(map(len, options.values())) - 1).map(chosen)
-
-
-def some_of(options: Sequence[Any], most: int) -> st.SearchStrategy[list[Any]]:
-    """A list of so many of the options, or of fewer."""
-    each = (*[...] * len(options), *options)
-    return one_of_each({str(number): each for number in range(most)}).map(lambda found: list(found.values()))
 
 
 selectors = one_of_each(dict.fromkeys(KEYS, (..., ..., ..., *VALUES)))
