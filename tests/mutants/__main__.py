@@ -29,7 +29,6 @@ STAGES = {
         "tests/kubevirt",
         "tests/k8s/test_quantity.py",
         "--ignore=tests/kubevirt/go_json/test_malformed.py",
-        "--ignore=tests/kubevirt/go_json/test_origins.py",
     ],
     "tests of releases": [
         "tests/kubevirt/releases",
