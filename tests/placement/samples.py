@@ -1,8 +1,8 @@
-"""Nodes, VMIs and their requirements: by hand, and at random for hypothesis."""
+"""Nodes, VMIs and their requirements: by hand, and at random for hypothesis; and which of the nodes meet them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tests.builders import read_node
 from tests.drawn import one_of_each, some_of
 from webhook.kubevirt.config import ClusterConfig
+from webhook.placement.eligibility import Eligibility, unmet_requirements
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node
+from webhook.placement.requirements import Requirements, UnmetRequirement
 
 Json = dict[str, Any]
 
@@ -73,6 +75,22 @@ def expression(key: str, operator: str, *values: str) -> Json:
 
 def expressions(*them: Json | None) -> Json:
     return {"matchExpressions": list(them)}
+
+
+def reasons_node_by_node(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
+    """Why each node is not eligible, worked out the plain way; empty for an eligible node."""
+    return {node.name: unmet_requirements(requirements, node) for node in nodes}
+
+
+def reasons_by_node(eligibility: Eligibility, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
+    """The same as an `Eligibility` of these nodes has it: for each, a reason for each failure that names it."""
+    known = {node.name: node for node in nodes}
+    rows: dict[str, list[UnmetRequirement]] = {name: [] for name in known}
+    for failure in eligibility.failures:
+        for name in eligibility.names(failure):
+            reasons = failure.requirement.reasons(known[name])
+            rows[name] += [each for each in reasons if failure.taint is None or each.has.endswith(f" {failure.taint}")]
+    return {name: tuple(row) for name, row in rows.items()}
 
 
 # -- at random: few keys and values, so that things meet ---------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.builders import installed, known, read_node, review
-from tests.placement.node_by_node import reasons_node_by_node
+from tests.placement.samples import reasons_node_by_node
 from tests.policies.decisions import evaluate, patched
 from tests.vectors.cases import Json, VectorCase
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey

@@ -13,8 +13,6 @@ from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Struct, decode
 from webhook.kubevirt.releases.capabilities import KNOWN, Version
 
-FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
-
 
 class Result(NamedTuple):
     """What is kept of a case: its name, the release that has answered if it names one, the stages, and failures."""
@@ -33,7 +31,7 @@ def evaluated() -> tuple[list[Result], dict[tuple[Struct, bytes], Json]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structs, "_kept", shared)
         patch.setattr(structs, "MAX_OBJECTS", 10_000)
-        for case in (case for file in FILES for case in read(file)):
+        for case in (case for file in (FILE, DATA / "corners.jsonl.gz", *VERSIONS) for case in read(file)):
             release = case.rules.release.version if "kubevirtVersion" in case.given else None
             results.append(Result(case.id, release, frozenset(case.expected), failures(case)))
     return results, shared
