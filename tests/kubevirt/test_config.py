@@ -82,7 +82,7 @@ def test_an_invalid_configuration_is_ignored_as_a_whole(invalid: dict[str, Any])
 
 
 UNKNOWN = st.dictionaries(st.sampled_from(["new", "old"]), st.none() | st.integers() | st.just({"a": [1]}), max_size=2)
-CHANGED = st.sampled_from([None, 0, -1, 7, 2**40, "150", "64Mi", [], {"limit": 1}])
+CHANGED: st.SearchStrategy[Any] = st.sampled_from([None, 0, -1, 7, 2**40, "150", "64Mi", [], {"limit": 1}])
 
 
 @given(
