@@ -426,7 +426,7 @@ NOT_OURS = (
 @pytest.mark.parametrize(
     ("new", "old", "facts", "code", "removed"),
     [
-        # An owner who names another means it, and nothing is added to a VM that was not ours.
+        # An owner who names another means it, and nothing is added to a VM without a choice of the webhook.
         (vm("default-scheduler"), OURS, {}, common.OWNER_OPTED_OUT, set()),
         (vm("stork"), OURS, {}, reasons.OWNER_CHOSE, set()),
         *((vm(), old, {}, common.NOTHING_TO_PRESERVE, set()) for old in NOT_OURS),
