@@ -4,7 +4,6 @@ import gzip
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable
 from re import _constants as kinds  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from types import FrameType
@@ -32,12 +31,11 @@ READABLE = [
 
 
 @pytest.mark.parametrize("text", LOOKS.values(), ids=LOOKS.keys())
-@pytest.mark.parametrize("around", ["{}", "see {}", "x: [{}]"])
-@pytest.mark.parametrize("scrub", [scrub, scrub_prose, sanitize])
-def test_what_looks_like_a_credential_is_hidden(scrub: Callable[[str], str], around: str, text: str) -> None:
-    told = scrub(around.format(text))
-    assert CANARY not in told
-    assert HIDDEN in told
+def test_what_looks_like_a_credential_is_hidden(text: str) -> None:
+    for scrubber in (scrub, scrub_prose, sanitize):
+        for around in ("{}", "see {}", "x: [{}]"):
+            told = scrubber(around.format(text))
+            assert (CANARY in told, HIDDEN in told) == (False, True), (scrubber, around)
 
 
 @pytest.mark.parametrize("text", READABLE)
@@ -80,9 +78,9 @@ def test_flags(flag: str, secret: bool) -> None:
     assert is_secret_flag(flag) is secret
 
 
-@pytest.mark.parametrize("scrub", [scrub, scrub_prose])
-def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious(scrub: Callable[[str], str]) -> None:
-    assert (scrub("token " * MAX_TEXT), scrub("x " * MAX_TEXT)) == (HIDDEN, "x " * MAX_TEXT)
+def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious() -> None:
+    for scrubber in (scrub, scrub_prose):
+        assert (scrubber("token " * MAX_TEXT), scrubber("x " * MAX_TEXT)) == (HIDDEN, "x " * MAX_TEXT)
 
 
 def test_compressed_texts_are_hidden_without_being_decompressed() -> None:
@@ -150,10 +148,10 @@ def steps(text: str, *, prose: bool) -> int:
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize("prose", [False, True])
-def test_reading_takes_steps_in_proportion_to_the_text(piece: str, prose: bool) -> None:
-    small, large = (steps(piece * (size // len(piece)), prose=prose) for size in (4000, 16_000))
-    assert large <= 4.2 * small + 50
+def test_reading_takes_steps_in_proportion_to_the_text(piece: str) -> None:
+    for prose in (False, True):
+        small, large = (steps(piece * (size // len(piece)), prose=prose) for size in (4000, 16_000))
+        assert large <= 4.2 * small + 50, prose
 
 
 PATTERNS = {

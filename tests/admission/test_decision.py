@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.drawn import one_of_each, some_of
 from tests.golden_files import Golden
 from webhook import names
 from webhook.admission import decision as module
@@ -15,64 +16,48 @@ from webhook.admission.decision import Change, Decision, Denial, FieldCause, Out
 from webhook.names import Mode
 
 CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
-WARNING = Reason("w", "mind this")
-PATCHING = Decision((Reason("r", "because"),), (CHANGE,), warnings=(WARNING,), notes={"scheduler": "kubevirt"})
-DENYING = Decision((Reason("r", "because"),), (CHANGE,), Denial(403, "no"))
+MARK = Change(("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION), None, "kubevirt", "r")
+BECAUSE = (Reason("r", "because"),)
+PATCHING = Decision(BECAUSE, (CHANGE,), warnings=(Reason("w", "mind this"),), notes={"scheduler": "kubevirt"})
+DENYING, MARKING = Decision(BECAUSE, (CHANGE,), Denial(403, "no")), Decision(BECAUSE, (MARK, CHANGE))
+SIZING = Decision(BECAUSE, (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
+SET = "set spec.schedulerName to kubevirt"
+ROOM = module.MAX_WARNING - len("kubevirt-webhook (scheduling):  [c]")
+LONG = Decision(BECAUSE, warnings=(Reason("c", "x" * 300), Reason("c", "y" * ROOM)))
+CONTROLLED = module.skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True)
 
 
-def test_enforce_does_it() -> None:
-    warnings = ("kubevirt-webhook (scheduling): mind this [w]",)
-    assert PATCHING.under("enforce", "scheduling") == Outcome(None, (CHANGE,), warnings, {"scheduler": "kubevirt"})
-    # A denial changes nothing.
-    assert DENYING.under("enforce", "scheduling") == Outcome(
-        Denial(403, "kubevirt-webhook (scheduling): no [r]"), (), (), {}
-    )
-
-
-def test_warn_says_what_enforce_would_do() -> None:
-    outcome = PATCHING.under("warn", "scheduling")
-    assert (outcome.denial, outcome.changes) == (None, ())
-    assert outcome.warnings == (
-        "kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [r]",
-        "kubevirt-webhook (scheduling, warn): mind this [w]",
-    )
-    denied = DENYING.under("warn", "migration").warnings
-    assert denied == ("kubevirt-webhook (migration, warn): would deny this request: no [r]",)
-
-
-def test_one_change_is_one_warning() -> None:
-    """An annotation that only records who made another change is not announced; alone it is."""
-    annotation = Change(("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION), None, "kubevirt", "r")
-    both = Decision((Reason("r", "because"),), (annotation, CHANGE))
-    alone = Decision((Reason("r", "because"),), (annotation,))
-    (warning,) = both.under("warn", "scheduling").warnings
-    assert "spec.schedulerName" in warning
-    assert names.INJECTED_SCHEDULER_ANNOTATION in alone.under("warn", "scheduling").warnings[0]
-    assert both.under("enforce", "scheduling").changes == (annotation, CHANGE)
-
-
-def test_warn_shows_values_that_are_no_strings() -> None:
-    decision = Decision((Reason("r", "x"),), (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
-    assert decision.under("warn", "instancetypes").warnings[0].endswith('set spec.cpu to {"cores":2} [r]')
-
-
-@pytest.mark.parametrize("mode", ["audit", "off"])
-@pytest.mark.parametrize("decision", [PATCHING, DENYING])
-def test_audit_is_silent(mode: Mode, decision: Decision) -> None:
-    assert decision.under(mode, "scheduling") == Outcome(None, (), (), decision.notes)
-
-
-def test_long_warnings_are_cut() -> None:
-    before, after = "kubevirt-webhook (scheduling): ", " [c]"
-    room = module.MAX_WARNING - len(before) - len(after)
-    warnings = tuple(Reason("c", text) for text in ("x" * 300, "y" * room))
-    outcome = Decision((Reason("c", "text"),), warnings=warnings).under("enforce", "scheduling")
-    assert outcome.warnings == (f"{before}{'x' * (room - 1)}…{after}", f"{before}{'y' * room}{after}")
-
-
-def test_warnings_hold_no_control_characters() -> None:
-    outcome = module.skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True).under("enforce", "scheduling")
-    assert outcome.warnings == ('kubevirt-webhook (scheduling): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]',)
+@pytest.mark.parametrize(
+    ("decision", "mode", "denial", "changes", "warnings"),
+    [
+        (PATCHING, "enforce", None, (CHANGE,), ["): mind this [w]"]),
+        # A denial changes nothing.
+        (DENYING, "enforce", Denial(403, "kubevirt-webhook (scheduling): no [r]"), (), []),
+        # It says what enforce would do.
+        (
+            PATCHING,
+            "warn",
+            None,
+            (),
+            [f", warn): would {SET} [r]", ", warn): mind this [w]"],
+        ),
+        (DENYING, "warn", None, (), [", warn): would deny this request: no [r]"]),
+        (SIZING, "warn", None, (), [', warn): would set spec.cpu to {"cores":2} [r]']),
+        *((decision, mode, None, (), []) for decision in (PATCHING, DENYING) for mode in ("audit", "off")),
+        # An annotation that only records who made another change is not announced; alone it is.
+        (MARKING, "enforce", None, (MARK, CHANGE), []),
+        (MARKING, "warn", None, (), [f", warn): would {SET} [r]"]),
+        (Decision(BECAUSE, (MARK,)), "warn", None, (), [f", warn): would set {'.'.join(MARK.path)} to kubevirt [r]"]),
+        # Long warnings are cut, and hold no control characters.
+        (LONG, "enforce", None, (), [f"): {'x' * (ROOM - 1)}… [c]", f"): {'y' * ROOM} [c]"]),
+        (CONTROLLED, "enforce", None, (), ['): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]']),
+    ],
+)
+def test_what_a_mode_makes_of_a_decision(
+    decision: Decision, mode: Mode, denial: Denial | None, changes: tuple[Change, ...], warnings: list[str]
+) -> None:
+    said = tuple(f"kubevirt-webhook (scheduling{warning}" for warning in warnings)
+    assert decision.under(mode, "scheduling") == Outcome(denial, changes, said, decision.notes)
 
 
 def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
@@ -160,13 +145,13 @@ MEMBERS = [
     *("userData", "value", "name", "kind", "data", "annotations", "labels", "options", "httpHeaders", "dhCert", "bus"),
     *("args", "volumeAttributes", "session", "caBundle", "example.com/ssh-key", "aLongNameOfAMemberOfAnObject", "x"),
 ]
-texts = st.lists(st.sampled_from(PIECES), max_size=4).map("".join) | st.sampled_from(["Secret", "COOKIE", "X-Auth"])
-contents = st.recursive(
-    texts | st.integers(0, 9) | st.none() | st.booleans(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS) | texts, inner, max_size=3),
-    max_leaves=8,
-)
-paths = st.lists(st.sampled_from(["spec", "domain", "devices", *MEMBERS]), min_size=1, max_size=3).map(tuple)
+texts = some_of(PIECES, 4).map("".join) | st.sampled_from(["Secret", "COOKIE", "X-Auth"])
+leaves = texts | st.sampled_from([7, None, True])
+branches = st.lists(leaves, max_size=2) | st.dictionaries(st.sampled_from(MEMBERS) | texts, leaves, max_size=2)
+contents = leaves | branches | st.lists(branches, max_size=2) | branches.map(lambda inner: {"x": inner, "bus": 1})
+SEGMENTS = ["spec", "domain", "devices", *MEMBERS]
+OPTIONAL = (..., *SEGMENTS)
+paths = one_of_each({"0": SEGMENTS, "1": OPTIONAL, "2": OPTIONAL}).map(lambda path: tuple(path.values()))
 
 
 @settings(max_examples=500)
@@ -177,10 +162,7 @@ def test_a_look_at_all_changes_hides_what_a_look_at_each_does(changes: tuple[Cha
 
 def test_changes_without_secrets_are_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.admission.decision.redact_at", pytest.fail)
-    disks = [
-        {"name": "root", "disk": {"bus": "virtio"}},
-        {"name": "data", "disk": {"bus": "sata"}, "serial": "data-01"},
-    ]
+    disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {}, "serial": "data-01"}]
     changes = (Change(("spec", "domain", "devices", "disks"), disks, disks[:1], "r"),)
     assert redact_changes(changes) == changes
 

@@ -277,21 +277,17 @@ def _compose(policy: str, part: Reason | str, mode: Mode = names.ENFORCE) -> str
     return compose(policy, part.text, part.code, mode, most=MAX_MESSAGE)
 
 
-@each_catalogue
-def test_every_message_has_an_example(name: str) -> None:
-    catalogue, _, examples = CATALOGUES[name]
-    assert examples.keys() == _public(catalogue)
-
-
 @pytest.mark.golden
 @each_catalogue
 def test_messages(name: str) -> None:
     """A line for each example as users read it; what begins with an ellipsis is a part of other messages."""
-    policy, made = CATALOGUES[name][1], _made(name)
+    catalogue, policy, examples = CATALOGUES[name]
+    made = _made(name)
     lines = [f"{function}: {_compose(policy, part)}" for function, part in made]
     function, reason = next((function, part) for function, part in made if isinstance(part, Reason))
     lines.append(f"{function} in mode warn: {_compose(policy, reason, names.WARN)}")
     golden_files.check(f"messages-{name}.txt", "\n".join(lines))
+    assert examples.keys() == _public(catalogue), "every message has an example"
 
 
 @each_catalogue
@@ -320,18 +316,17 @@ def test_a_code_is_defined_once() -> None:
     assert MEANINGS[code].meaning != "Another meaning."
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_meanings_are_sentences(code: str) -> None:
-    meaning = MEANINGS[code]
-    assert meaning.policies
-    # A denial and a failure say what to do.
-    assert meaning.remedy or meaning.kind not in {"denied", "failed"}
-    home = reasons.common if len(meaning.policies) > 1 else getattr(reasons, meaning.policies[0])
-    assert code in vars(home).values(), "codes stand beside their policies"
-    for text in filter(None, (meaning.meaning, meaning.remedy)):
-        assert re.match(r"[A-Z`]|kubevirt-webhook|addedNodeSelector|schedulerName", text)
-        assert text.endswith((".", "`."))
-        assert not re.search(r"\b(we|us|our|can't|doesn't|isn't|don't|nobody|somebody)\b", text)
+def test_meanings_are_sentences() -> None:
+    for code, meaning in MEANINGS.items():
+        assert meaning.policies, code
+        # A denial and a failure say what to do.
+        assert meaning.remedy or meaning.kind not in {"denied", "failed"}, code
+        home = reasons.common if len(meaning.policies) > 1 else getattr(reasons, meaning.policies[0])
+        assert code in vars(home).values(), "codes stand beside their policies"
+        for text in filter(None, (meaning.meaning, meaning.remedy)):
+            assert re.match(r"[A-Z`]|kubevirt-webhook|addedNodeSelector|schedulerName", text), text
+            assert text.endswith((".", "`.")), text
+            assert not re.search(r"\b(we|us|our|can't|doesn't|isn't|don't|nobody|somebody)\b", text), text
 
 
 def test_the_page_is_what_the_code_says() -> None:

@@ -18,9 +18,7 @@ from webhook.k8s.types.core import SchedulingPod
 
 # Names with everything that a JSON pointer must escape, and few of them, so that paths meet.
 _names = st.sampled_from(["a", "b", "a/b", "m~n", "~1", "", "kubevirt-webhook.github.io/x"])
-_leaves = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=4), st.lists(st.integers(), max_size=2)
-)
+_leaves = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
 _objects = st.recursive(
     st.dictionaries(_names, _leaves, max_size=4),
     lambda inner: st.dictionaries(_names, st.one_of(_leaves, inner), max_size=4),

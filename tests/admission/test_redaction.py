@@ -37,10 +37,12 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIhunter2 me@home"
         *("sshAuthorizedKeys", "api-token", "x/secret", "private-key", "apiKey", "credentials"),
     ],
 )
-@pytest.mark.parametrize("where", ["annotations", "labels"])
-def test_annotations_whose_key_tells(where: str, key: str) -> None:
-    vm = {"spec": {"template": {"metadata": {where: {key: SECRET, "app": "till", "empty-token": ""}}}}}
-    assert redact(vm)["spec"]["template"]["metadata"][where] == {key: REDACTED, "app": "till", "empty-token": ""}
+def test_annotations_whose_key_tells(key: str) -> None:
+    kept = {"app": "till", "empty-token": ""}
+    metadata = {where: {key: SECRET} | kept for where in ("annotations", "labels")}
+    assert redact({"spec": {"template": {"metadata": metadata}}})["spec"]["template"]["metadata"] == {
+        where: {key: REDACTED} | kept for where in metadata
+    }
 
 
 @pytest.mark.parametrize(
@@ -79,13 +81,12 @@ def test_headers_that_log_in() -> None:
 
 
 SOURCE = {"source": {"secret": {"secretName": "s"}}}
-IMAGE = {"image": "registry.example.com:5000/ssh/server:13", "imagePullSecret": "p"}
 REFERENCES = {
     "volumes": [
         {"name": "c", "cloudInitNoCloud": {"secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}}},
         {"name": "s", "sysprep": {"secret": {"name": "unattend"}}},
         {"name": "p", "secret": {"secretName": "s"}},
-        {"name": "i", "containerDisk": IMAGE},
+        {"name": "i", "containerDisk": {"image": "registry.example.com:5000/ssh/server:13", "imagePullSecret": "p"}},
     ],
     "accessCredentials": [{"sshPublicKey": {**SOURCE, "propagationMethod": {"noCloud": {}}}}, {"userPassword": SOURCE}],
 }
@@ -145,12 +146,6 @@ places = st.recursive(
 @given(places)
 def test_no_secret_is_shown_wherever_it_stands(value: Any) -> None:
     assert SECRET not in str(redact(value))
-
-
-def test_long_texts_take_no_time() -> None:
-    for piece in ("a.", "sk-", "ssh-", "$6$x", "<a:", "-----BEGIN ", "a://", '"ignition"', "a://u:"):
-        for text in (piece * 100_000, piece * 1000):
-            assert redact(text) in (text, REDACTED)
 
 
 def nested(levels: int, inner: Any, *, lists: bool = False) -> Any:

@@ -45,7 +45,6 @@ SCHEDULE_VM = "/mutate/scheduling/virtualmachines/enforce"
 SCHEDULE_POD = "/mutate/scheduling/pods/enforce"
 MIGRATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
 WARN = "/mutate/migration/virtualmachineinstancemigrations/enforce"
-CONSTRAIN = "/mutate/migration/pods/enforce"
 EVICT = "/mutate/eviction/pods/enforce"
 # Members of objects whose keys people choose.
 _MAPS = ("labels", "annotations", "nodeSelector", "addedNodeSelector")
@@ -230,9 +229,8 @@ def sized_facts() -> Facts:
     objects = [planted(one, (*_OWED, "spec")) for one in (FULL_INSTANCETYPE, FULL_PREFERENCE)]
     for one in objects:
         one["spec"] = json.loads(json.dumps(planted({"spec": one["spec"]}, _OWED)["spec"]).replace(CANARY, APPLIED))
-    return sizes.facts(objects) | {
-        ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"): msgspec.convert(objects[0], Instancetype)
-    }
+    read = msgspec.convert(objects[0], Instancetype)
+    return sizes.facts(objects) | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"): read}
 
 
 @pytest.mark.parametrize(
@@ -278,9 +276,8 @@ def test_the_namespace(mode: str) -> None:
     meta = planted({"name": "demo", "labels": {"a": "b"}, "annotations": {"a": "b"}}, ["name"])
     meta["labels"] |= ours
     meta["annotations"] |= parameters
-    facts = sizes.facts([sizes.instancetype("big")]) | {
-        NamespaceKey("demo"): msgspec.convert({"metadata": meta}, Namespace)
-    }
+    there = msgspec.convert({"metadata": meta}, Namespace)
+    facts = sizes.facts([sizes.instancetype("big")]) | {NamespaceKey("demo"): there}
     shown = show(VALIDATE_VM, review(sizes.vm(instancetype={"name": "big"})), facts, mode="as given")
     assert (shown.verdict.decision.code == instancetypes.NOT_ALLOWED) is (mode in ("enforce", "warn"))
     silent(shown)
@@ -430,7 +427,7 @@ def test_the_migration_of_a_target_pod(uid: str) -> None:
     policy = migrations.migration({CANARY: CANARY})
     policy["metadata"]["uid"] = uid
     facts = known() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(policy, Migration)}
-    shown = show(CONSTRAIN, builders.review(pod), facts)
+    shown = show("/mutate/migration/pods/enforce", builders.review(pod), facts)
     if uid == migrations.POLICY:
         assert CANARY in shown.patch
     else:

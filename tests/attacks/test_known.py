@@ -28,7 +28,6 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 
 VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
-TARGETS = "/mutate/migration/pods/enforce"
 
 # etcd stores no larger object, so a larger answer would be useless.
 MAX_ANSWER = 2 * 1024 * 1024
@@ -101,7 +100,7 @@ def test_a_target_pod_with_many_terms_for_a_migration_with_many_keys() -> None:
         NodesKey(): NodeIndex(read_node(one) for one in world.NODES),
     }
 
-    answer = ask(TARGETS, pod, known, builders.CONTROLLER)
+    answer = ask("/mutate/migration/pods/enforce", pod, known, builders.CONTROLLER)
 
     response = json.loads(answer)["response"]
     assert len(answer) < MAX_ANSWER

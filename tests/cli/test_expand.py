@@ -20,8 +20,7 @@ from tests.cli.runner import EXAMPLES, Command, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
 from tests.golden_files import Golden
-from tests.kubevirt.malformed_objects import WHOLE, anything, replaced
-from tests.kubevirt.samples import among, instancetype, preference, revision, vm
+from tests.kubevirt.samples import WHOLE, among, anything, instancetype, preference, replaced, revision, vm
 from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
 from webhook.cli.main import main

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from tests.builders import read_node
-from tests.placement.node_by_node import reasons_node_by_node
+from tests.placement.samples import reasons_node_by_node
 from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
 from webhook.forecast.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan

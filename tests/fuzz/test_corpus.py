@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import targets
-from tests.fuzz.fuzzer import CORPUS, Fuzzer, inputs
+from tests.fuzz.__main__ import CORPUS, Fuzzer, inputs
 from webhook.review.endpoints import ENDPOINTS
 
 _FILES = [(target, file) for target in targets.TARGETS for file in inputs(CORPUS, target)]

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
+from hypothesis import strategies as st
+
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.apply import apply_instancetype
 from webhook.kubevirt.rejection import TEMPLATE_BASE, Cause, Conflicts, Get
@@ -73,3 +75,54 @@ def among(objects: Iterable[Any]) -> Get:
         return known.get((kind, namespace, name))
 
     return get
+
+
+# -- objects that no API server would store ----------------------------------------------------------------------------
+
+NAMES = ["name", "kind", "spec", "cpu", "guest", "memory", "disks", "devices", "annotations", "bus", "x"]
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    # JSON knows neither NaN nor infinity.
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([-1, 2**32, 2**63, 10**400, "1Gi", "-5", "1e5", ""]),
+    st.text(max_size=5),
+)
+flat = scalars | st.lists(scalars, max_size=2) | st.dictionaries(st.sampled_from(NAMES), scalars, max_size=2)
+anything = flat | st.lists(flat, max_size=2) | st.dictionaries(st.sampled_from(NAMES), flat, max_size=2)
+WHOLE = vm(
+    {
+        "architecture": "amd64",
+        "volumes": [{"name": "v", "dataVolume": {"name": "d"}}],
+        "networks": [{"name": "n", "pod": {}}],
+        "domain": {
+            "cpu": {"features": [{"name": "f"}]},
+            "features": {"hyperv": {"evmcs": {}}},
+            "devices": {"disks": [{"name": "d"}], "interfaces": [{"name": "n"}], "inputs": [{"name": "i"}]},
+            "clock": {"timer": {"hpet": {}}},
+            "resources": {"requests": {"x": "1"}},
+        },
+        "livenessProbe": {"exec": {"command": ["a"]}},
+    },
+    instancetype={"name": "u1"},
+    preference={"name": "linux"},
+    dataVolumeTemplates=[{"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}],
+)
+
+
+def replaced(value: Any, data: st.DataObject, new: Any) -> Any:
+    """A copy of a value with one of its parts replaced."""
+    if not isinstance(value, dict | list) or not value or data.draw(st.integers(0, 6)) == 0:
+        return new
+    key = data.draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
+    copy: Any = value.copy()
+    copy[key] = replaced(value[key], data, new)
+    return copy
+
+
+def deep(levels: int = 10_000) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value

@@ -1,3 +1,5 @@
+"""The KubeVirt object: its configuration and release, who owns it, and the MigrationPolicies beside it."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,15 +12,21 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from webhook.errors import InputError, Unavailable
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, KubeVirtInstall, find_in_use
 from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.hyperconverged import HyperConverged
+from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import Version, parse_version
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
 from webhook.kubevirt.releases.release import Release, release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.types.views import KubeVirt
 
-ARM: dict[str, Any] = {"architectureConfiguration": {"arm64": {"machineType": "new"}}}
+ARM, PPC = (
+    {"architectureConfiguration": {name: {"machineType": machine}}}
+    for name, machine in (("arm64", "new"), ("ppc64le", "pseries-9"))
+)
 
 
 def test_nothing_configured_and_a_malformed_configuration() -> None:
@@ -30,18 +38,20 @@ def test_nothing_configured_and_a_malformed_configuration() -> None:
         ClusterConfig.of({"cpuModel": 1})
 
 
-def test_machine_types() -> None:
-    """An old machine type counts for all architectures, in place of their own."""
-    for given_, types in ((ARM | {"machineType": "old"}, ["old"] * 3), (ARM, ["q35", "new", "s390-ccw-virtio"])):
-        assert [ClusterConfig.of(given_).machine_type(name) for name in ("amd64", "arm64", "s390x")] == types
-
-
-@pytest.mark.parametrize(("version", "machine"), [("1.6", "pseries-9"), ("1.7", "q35")])
-def test_the_machine_type_of_ppc64le(version: str, machine: str) -> None:
-    given = {"architectureConfiguration": {"ppc64le": {"machineType": "pseries-9"}}}
-    assert config_of(version, given).machine_type("ppc64le") == machine
-    # A legacy machine type counts for s390x too.
-    assert config_of(version, {"machineType": "old"}).machine_type("s390x") == "old"
+@pytest.mark.parametrize(
+    ("version", "given", "machines"),
+    [
+        # An old machine type counts for all architectures, in place of their own.
+        ("1.9", ARM | {"machineType": "old"}, {"amd64": "old", "arm64": "old", "s390x": "old"}),
+        ("1.9", ARM, {"amd64": "q35", "arm64": "new", "s390x": "s390-ccw-virtio"}),
+        ("1.6", {"machineType": "old"}, {"s390x": "old"}),
+        ("1.6", PPC, {"ppc64le": "pseries-9"}),
+        ("1.7", PPC, {"ppc64le": "q35"}),
+    ],
+)
+def test_machine_types(version: str, given: Any, machines: dict[str, str]) -> None:
+    configuration = config_of(version, given)
+    assert {architecture: configuration.machine_type(architecture) for architecture in machines} == machines
 
 
 def test_configured_values_are_the_clusters() -> None:
@@ -71,12 +81,8 @@ def test_an_invalid_configuration_is_ignored_as_a_whole(invalid: dict[str, Any])
     assert ClusterConfig.of({"cpuModel": "m", "imagePullPolicy": "Always"}).cpu_model == "m"
 
 
-UNKNOWN = st.dictionaries(
-    st.sampled_from(["brandNew", "other"]), st.none() | st.integers() | st.just({"a": [1]}), max_size=2
-)
-CHANGED: st.SearchStrategy[Any] = st.one_of(
-    st.none(), st.integers(), st.just("150"), st.just("64Mi"), st.just([]), st.just({"limit": 1})
-)
+UNKNOWN = st.dictionaries(st.sampled_from(["new", "old"]), st.none() | st.integers() | st.just({"a": [1]}), max_size=2)
+CHANGED: st.SearchStrategy[Any] = st.sampled_from([None, 0, -1, 7, 2**40, "150", "64Mi", [], {"limit": 1}])
 
 
 @given(
@@ -117,9 +123,8 @@ def kubevirt(namespace: str = "kubevirt", status: Any = None, **configuration: A
 
 def test_a_kubevirt_object_counts_once_its_phase_is_set() -> None:
     for phase, model in (("Deployed", "m"), (None, "")):
-        read = ClusterConfig.of_kubevirt(
-            kubevirt(status={"phase": phase, "defaultArchitecture": "arm64"}, cpuModel="m")
-        )
+        status = {"phase": phase, "defaultArchitecture": "arm64"}
+        read = ClusterConfig.of_kubevirt(kubevirt(status=status, cpuModel="m"))
         assert (read.cpu_model, read.default_architecture, read.even_parity) == (model, "arm64", False)
     assert ClusterConfig.of_kubevirt(KubeVirt()).default_architecture == "amd64"
 
@@ -222,3 +227,103 @@ class TestDefinitions:
         assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
         # Without an object they count for the declared version.
         assert self.release(InstallReader("1.8", self.SAID).read([])).definitions == self.SAID
+
+
+# -- a HyperConverged that owns it -------------------------------------------------------------------------------------
+
+OWNER = {"apiVersion": "hco.kubevirt.io/v1beta1", "kind": "HyperConverged", "name": "hco", "uid": "u"}
+HCO = HyperConverged("openshift-cnv", "hco", "v1beta1")
+
+
+def owned(**owner: object) -> Object:
+    references = [{**OWNER, "controller": True, **owner}]
+    meta = {"name": "kubevirt", "namespace": "openshift-cnv", "ownerReferences": references}
+    return msgspec.convert({"metadata": meta}, KubeVirt)
+
+
+def test_who_owns_the_kubevirt_object() -> None:
+    assert HyperConverged.owning(owned()) == HCO
+    for other in ({"controller": False}, {"kind": "Fleet"}, {"apiVersion": "example.com/v1"}):
+        assert HyperConverged.owning(owned(**other)) is None
+    read = msgspec.convert(owned(), KubeVirt, from_attributes=True)
+    assert ClusterConfig.of_kubevirt(read).owner == HCO
+
+
+@pytest.mark.parametrize(
+    ("version", "path", "field"),
+    [
+        ("v1beta1", "evictionStrategy", "spec.evictionStrategy"),
+        ("v1", "evictionStrategy", "spec.virtualization.evictionStrategy"),
+        ("v1beta1", "migrations.parallelMigrationsPerCluster", "spec.liveMigrationConfig.parallelMigrationsPerCluster"),
+        ("v1", "migrations", "spec.virtualization.liveMigrationConfig"),
+        ("v1beta1", "virtualMachineInstancesPerNode", ""),
+        # A version that is not known.
+        ("v2", "evictionStrategy", ""),
+    ],
+)
+def test_fields_in_its_own_words(version: str, path: str, field: str) -> None:
+    owner = HCO._replace(version=version)
+    assert owner.field(path) == field
+    advice = owner.set(path, 110)
+    if field:
+        assert advice.startswith(f"set {field} to 110 in HyperConverged openshift-cnv/hco")
+        return
+    assert f'[{{"op": "add", "path": "/spec/configuration/{path}", "value": 110}}]' in advice
+    assert "TaintedConfiguration" in advice
+
+
+# -- which MigrationPolicy applies, as migrationpolicy_test.go of KubeVirt 1.9 has it, and what it sets ----------------
+
+VMI, SPACE = {"app": "web", "size": "l"}, {"team": "shop", "stage": "live"}
+
+
+def policy(name: str, vmi: dict[str, str] | None = None, space: dict[str, str] | None = None, **spec: Any) -> Any:
+    selectors = {"virtualMachineInstanceSelector": vmi, "namespaceSelector": space}
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}, MigrationPolicy)
+
+
+@pytest.mark.parametrize(
+    ("policies", "wanted"),
+    [
+        ([], None),
+        ([policy("a", {"app": "db"})], None),
+        ([policy("a", {"app": "web"}, {"team": "lab"})], None),
+        ([policy("a", {"app": "web"}), policy("b", {"app": "web"}, {"team": "shop"})], "b"),
+        ([policy("a", space={"team": "shop"}), policy("b", {"app": "web"})], "b"),
+        ([policy("b", {"app": "web"}), policy("a", {"size": "l"})], "a"),
+        ([policy("a", {"app": "web"}), policy("b", space=SPACE)], "b"),
+        ([msgspec.convert({"metadata": {"name": "a"}, "spec": {}}, MigrationPolicy)], None),
+        ([policy("a")], "a"),
+    ],
+)
+def test_the_most_detailed_policy_applies(policies: list[MigrationPolicy], wanted: str | None) -> None:
+    found = match_policy(policies, VMI, SPACE)
+    assert (found.meta.name if found else None) == wanted
+
+
+def test_no_selector_counts_for_a_vmi_without_labels() -> None:
+    """KubeVirt looks at selectors only where the VMI has labels, at those of namespaces as well."""
+    assert match_policy([policy("a", {"app": "db"}, {"team": "lab"})], None, SPACE)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "spec", "post_copy", "disruption"),
+    [
+        ({}, {}, False, False),
+        ({"allowPostCopy": True}, {}, True, True),
+        ({"allowPostCopy": True, "allowWorkloadDisruption": False}, {}, True, False),
+        ({}, {"allowPostCopy": True}, True, True),
+        ({"allowWorkloadDisruption": True}, {"allowPostCopy": False}, False, False),
+        ({"allowPostCopy": True}, {"allowWorkloadDisruption": False}, True, False),
+    ],
+)
+def test_disruption_follows_post_copy(cluster: Any, spec: Any, post_copy: bool, disruption: bool) -> None:
+    found = migration_rules(ClusterConfig.of({"migrations": cluster}), policy("a", **spec))
+    assert (found.allows_post_copy, found.allows_disruption) == (post_copy, disruption)
+
+
+def test_a_policy_sets_what_it_names() -> None:
+    cluster = ClusterConfig.of({"migrations": {"bandwidthPerMigration": "64Mi", "experimental": {"stallDetector": {}}}})
+    assert migration_rules(cluster) == MigrationRules(64 * 2**20, 150, detects_stalls=True)
+    found = migration_rules(ClusterConfig(), policy("a", bandwidthPerMigration="1Mi", completionTimeoutPerGiB=9))
+    assert found == MigrationRules(2**20, 9, policy="a")

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.definitions import SHAPES, definition, definitions
-from tests.kubevirt.malformed_objects import WHOLE
+from tests.kubevirt.samples import WHOLE
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
-from webhook.kubevirt.definitions import Definition, fields_of
+from webhook.kubevirt.definitions import NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.capabilities import KNOWN, Version
@@ -24,6 +24,7 @@ from webhook.kubevirt.releases.release import NEWEST, release_of
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.creation import CreationDenied, from_vm, from_vmi
 
+WHOLE_DEFINITIONS = {kind: msgspec.convert(definition(kind), Definition) for kind in NAMES}
 PREFERRED_VIDEO = "devices.preferredVideoType"
 
 
@@ -32,7 +33,7 @@ def said_by(*plain: Mapping[str, Any]) -> Definitions | None:
 
 
 def without(kind: str, *paths: str) -> Definitions:
-    said = said_by(*definitions({kind: paths}))
+    said = fields_of((WHOLE_DEFINITIONS | {kind: msgspec.convert(definition(kind, paths), Definition)}).values())
     assert said
     return said
 

@@ -54,9 +54,8 @@ def test_a_vmi_of_a_replica_set_is_the_recorded_one_and_the_replica_set_is_not_c
         assert made["metadata"][key] == real["metadata"][key], key
     # The rest is what virt-api defaults before other webhooks are called.
     assert made["spec"]["domain"]["resources"] == real["spec"]["domain"]["resources"]
-    assert [volume["name"] for volume in made["spec"]["volumes"]] == [
-        volume["name"] for volume in real["spec"]["volumes"]
-    ]
+    names = [[volume["name"] for volume in each["spec"]["volumes"]] for each in (made, real)]
+    assert names[0] == names[1]
     spec = {"template": {"metadata": {"name": "base"}, "spec": {"domain": {}}}}
     kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet"}
     replica_set = {**kind, "metadata": {"name": "rs"}, "spec": spec}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import MUTANTS
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.mutant import MUTANTS, ROOT, Mutant
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{Path(mutant.file).stem}: {mutant.rule}")
-def test_every_mutant_changes_one_place_and_still_compiles(mutant: Mutant) -> None:
-    changed = mutant.apply(ROOT)
-    assert changed != (ROOT / mutant.file).read_text()
-    ast.parse(changed)
+@pytest.mark.parametrize("file", sorted({mutant.file for mutant in MUTANTS}))
+def test_every_mutant_changes_one_place_and_still_compiles(file: str) -> None:
+    before = set((ROOT / file).read_text().split("\n\n\n"))
+    for mutant in (mutant for mutant in MUTANTS if mutant.file == file):
+        (changed,) = set(mutant.apply(ROOT).split("\n\n\n")) - before
+        ast.parse(changed)
 
 
 def test_a_mutant_that_the_source_has_left_behind() -> None:

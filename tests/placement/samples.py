@@ -1,7 +1,9 @@
-"""Nodes, VMIs and their requirements: by hand, and at random for hypothesis."""
+"""Nodes, VMIs and their requirements: by hand, and at random for hypothesis; and which of the nodes meet them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -9,9 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.builders import read_node
+from tests.drawn import one_of_each, some_of
 from webhook.kubevirt.config import ClusterConfig
+from webhook.placement.eligibility import Eligibility, unmet_requirements
 from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import Node
+from webhook.placement.requirements import Requirements, UnmetRequirement
 
 Json = dict[str, Any]
 
@@ -72,6 +77,22 @@ def expressions(*them: Json | None) -> Json:
     return {"matchExpressions": list(them)}
 
 
+def reasons_node_by_node(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
+    """Why each node is not eligible, worked out the plain way; empty for an eligible node."""
+    return {node.name: unmet_requirements(requirements, node) for node in nodes}
+
+
+def reasons_by_node(eligibility: Eligibility, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
+    """The same as an `Eligibility` of these nodes has it: for each, a reason for each failure that names it."""
+    known = {node.name: node for node in nodes}
+    rows: dict[str, list[UnmetRequirement]] = {name: [] for name in known}
+    for failure in eligibility.failures:
+        for name in eligibility.names(failure):
+            reasons = failure.requirement.reasons(known[name])
+            rows[name] += [each for each in reasons if failure.taint is None or each.has.endswith(f" {failure.taint}")]
+    return {name: tuple(row) for name, row in rows.items()}
+
+
 # -- at random: few keys and values, so that things meet ---------------------------------------------------------------
 
 NAMES = [f"n{number}" for number in range(6)]
@@ -82,45 +103,42 @@ TAINT_KEYS = ["dedicated", "maint", "node.kubernetes.io/unschedulable"]
 RESOURCES = ["cpu", "memory", "hugepages-2Mi", FOO, "devices.kubevirt.io/kvm"]
 
 
-def fields(optional: dict[str, Any], **needed: Any) -> st.SearchStrategy[Json]:
-    drawn = ({name: st.sampled_from(values) for name, values in each.items()} for each in (needed, optional))
-    return st.fixed_dictionaries(next(drawn), optional=next(drawn))
-
-
-keys = st.sampled_from(KEYS)
-values = st.sampled_from(VALUES)
-labels = st.dictionaries(keys, values, min_size=1, max_size=len(KEYS))
-selectors = st.dictionaries(keys, values, max_size=3)
-taints = fields({"value": ["", "x"]}, key=TAINT_KEYS, effect=EFFECTS)
+selectors = one_of_each(dict.fromkeys(KEYS, (..., ..., ..., *VALUES)))
+_REQUESTED = (..., ..., ..., ..., ..., ..., 1, 2, 1000, 1500, 1501, 4000, 2**29, 2**30, 2**32)
+requests = one_of_each(dict.fromkeys(RESOURCES, _REQUESTED))
+_VALUES: list[Json] = [{}, {"value": ""}, {"value": "x"}]
+_TAINTS = [{"key": key, "effect": effect} | value for key, effect, value in product(TAINT_KEYS, EFFECTS, _VALUES)]
 _AMOUNTS: list[list[Any]] = [
     *(["1", "1500m", "4", 16], ["512Mi", "1Gi", "4Gi"], ["0", "1Gi"], ["0", "1", "2", None]),
     [None, "0", 0, "1k"],
 ]
-allocatable = fields(dict(zip(RESOURCES, _AMOUNTS, strict=True)))
-requests = st.dictionaries(
-    st.sampled_from(RESOURCES), st.sampled_from([1, 2, 1000, 1500, 1501, 4000, 2**29, 2**30, 2**32]), max_size=3
-)
+_DRAINING = [[{"type": "DrainInProgress", "status": status}] for status in ("False", "True")]
+_SHAPES: dict[str, Sequence[Any]] = {"unschedulable": (False, True), "conditions": _DRAINING}
 
 
 def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
-    draining = st.booleans().map(lambda is_true: [{"type": "DrainInProgress", "status": str(is_true)}])
-    parts = {
-        "metadata": st.fixed_dictionaries({"name": names, "labels": labels}),
-        "spec": st.fixed_dictionaries({"taints": st.lists(taints, max_size=3), "unschedulable": st.booleans()}),
-        "status": st.fixed_dictionaries({"allocatable": st.none() | allocatable, "conditions": draining}),
-    }
-    return st.fixed_dictionaries(parts).map(read_node)
+    def made(name: str, labels: Json, taints: list[Json], amounts: Json | None, shape: Json) -> Node:
+        spec = {"taints": taints, "unschedulable": shape["unschedulable"]}
+        status = {"allocatable": amounts, "conditions": shape["conditions"]}
+        return read_node({"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
+
+    labels = one_of_each(dict.fromkeys(KEYS, (*VALUES, ...)))
+    amounts = one_of_each({name: (..., *each) for name, each in zip(RESOURCES, _AMOUNTS, strict=True)})
+    return st.builds(made, names, labels, some_of(_TAINTS, 3), st.none() | amounts, one_of_each(_SHAPES))
 
 
-clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, min_size=3, max_size=len(NAMES))
+def _named(nodes: list[Node], first: int) -> list[Node]:
+    return [msgspec.structs.replace(node, name=NAMES[at % len(NAMES)]) for at, node in enumerate(nodes, first)]
+
+
+clusters = st.builds(_named, st.lists(nodes(st.just("n")), min_size=3, max_size=len(NAMES)), st.integers(0, 5))
 
 
 def drawn_expressions(
     keys: list[str], operators: list[str], values: list[str], least: int, most: int
 ) -> st.SearchStrategy[Json]:
-    chosen = st.lists(st.sampled_from(values), min_size=least, max_size=most)
-    parts = {"key": st.sampled_from(keys), "operator": st.sampled_from(operators), "values": chosen}
-    return st.fixed_dictionaries(parts)
+    lists = [list(found) for count in range(least, most + 1) for found in product(values, repeat=count)]
+    return one_of_each({"key": keys, "operator": operators, "values": lists})
 
 
 well_formed = st.one_of(
@@ -128,32 +146,29 @@ well_formed = st.one_of(
     drawn_expressions(KEYS, ["Exists", "DoesNotExist"], VALUES, 0, 0),
     drawn_expressions(["rank", "zone"], ["Gt", "Lt"], ["0", "5"], 1, 1),
 )
-operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"]
-malformed = drawn_expressions([*KEYS, "not a key"], operators, VALUES, 0, 2)
+_OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"]
+malformed = drawn_expressions([*KEYS, "not a key"], _OPERATORS, VALUES, 0, 2)
 any_field = drawn_expressions(["metadata.name", "metadata.namespace"], ["In", "NotIn", "Exists"], [*NAMES, ""], 1, 1)
-any_term = st.fixed_dictionaries(
-    {},
-    optional={
-        "matchExpressions": st.lists(st.one_of(well_formed, well_formed, malformed), max_size=3),
-        "matchFields": st.lists(any_field, max_size=2),
-    },
+any_term = st.builds(
+    lambda expressions, fields: {"matchExpressions": expressions} | fields,
+    st.lists(st.one_of(well_formed, well_formed, malformed), max_size=3),
+    st.lists(any_field, max_size=2).map(lambda them: {"matchFields": them} if them else {}),
 )
 terms = st.one_of(st.lists(well_formed, min_size=1, max_size=2).map(lambda them: expressions(*them)), any_term)
-tolerations = fields(
+tolerations = one_of_each(
     {
-        "key": ["", *TAINT_KEYS],
-        "operator": ["", "Equal", "Exists", "Gt", "Lt", "equal"],
-        "value": ["", "x"],
-        "effect": ["", *EFFECTS],
+        "key": (..., "", *TAINT_KEYS),
+        "operator": (..., "", "Equal", "Exists", "Gt", "Lt", "equal"),
+        "value": (..., "", "x"),
+        "effect": (..., "", *EFFECTS),
     }
 )
-features = fields({"policy": ["", "require", "forbid", "optional"]}, name=["vmx", "invtsc"])
-cpus = st.fixed_dictionaries(
-    {},
-    optional={
-        "model": st.sampled_from(["host-model", "Westmere", "host-passthrough"]),
-        "features": st.lists(features, max_size=2),
-    },
+_POLICIES = ({}, *({"policy": policy} for policy in ("", "require", "forbid", "optional")))
+_FEATURES = [{"name": name} | policy for name, policy in product(("vmx", "invtsc"), _POLICIES)]
+cpus = st.builds(
+    lambda model, features: model | {"features": features},
+    one_of_each({"model": (..., "host-model", "Westmere", "host-passthrough")}),
+    some_of(_FEATURES, 2),
 )
 vmis = st.builds(
     lambda selector, terms, tolerations, cpu, source: vmi(

@@ -176,9 +176,7 @@ SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
         ({}, compute_pod({"memory": "300Mi"}), {}, {"memory": 300 * MI}),
     ],
 )
-def test_cpus_and_memory(
-    domain: Json, launcher: LauncherPod | None, options: dict[str, Any], expected: dict[str, int | None]
-) -> None:
+def test_cpus_and_memory(domain: Json, launcher: LauncherPod | None, options: Json, expected: Json) -> None:
     found = requests(machine(domain), launcher, **options)
     assert {resource: found.get(resource) for resource in expected} == expected
 
@@ -276,7 +274,6 @@ def test_a_pod_that_says_nothing_is_no_pod() -> None:
 RESERVED = {"memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}}
 WITH_TDX: Json = {"launchSecurity": {"tdx": {}}}
 BOTH = {"memory": "2Gi", TDX: "1", IOMMUFD: "1"}
-OWN_DEVICE = {"resources": {"requests": {IOMMUFD: "1"}}}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +291,7 @@ OWN_DEVICE = {"resources": {"requests": {IOMMUFD: "1"}}}
         (WITH_TDX, BOTH, "1.9", [], {TDX: 1, IOMMUFD: None}),
         (WITH_TDX, BOTH, "1.9", ["IOMMUFD"], {TDX: 1, IOMMUFD: 1}),
         # A device that the owner requests stays.
-        (OWN_DEVICE, {IOMMUFD: "1"}, "1.9", [], {IOMMUFD: 1}),
+        ({"resources": {"requests": {IOMMUFD: "1"}}}, {IOMMUFD: "1"}, "1.9", [], {IOMMUFD: 1}),
     ],
 )
 def test_what_a_release_requests(domain: Json, present: Any, version: str, gates: list[str], expected: Json) -> None:

@@ -9,23 +9,21 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.node_by_node import reasons_by_node
-from tests.placement.samples import affinity, clusters, expression, expressions, node, selectors, vmi, vmis
-from webhook.placement.eligibility import eligibility_notes, unmet_requirements
+from tests.placement.samples import clusters, node, reasons_by_node, selectors, vmi, vmis
+from webhook.placement.eligibility import eligibility_notes
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Departure, Node, Tolerated
 from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
 
-GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 CLUSTER = [
     node("n1", LABELS),
     node("n2", {**LABELS, "zone": "a"}),
     node("n3", {**LABELS, "zone": "a"}),
     node("n4", {**LABELS, "zone": "a"}, cordoned=True),
-    node("n5", {**LABELS, "zone": "b"}, taints=[GPU]),
+    node("n5", {**LABELS, "zone": "b"}, taints=[{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]),
     node("n6", {**LABELS, "zone": "b"}),
 ]
 VERDICT = NodeIndex(CLUSTER).review(
@@ -95,30 +93,6 @@ def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster:
     with patch("webhook.placement.eligibility._FEW", few):
         assert (eligibility.groups(), eligibility.names()) == (groups, names)
         assert reasons_by_node(eligibility, cluster) == matrix
-
-
-VM = vmi(
-    {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}, {"cpu": {"model": "Westmere"}}, nodeName="n1"
-)
-
-
-def test_all_reasons_are_told_not_the_first() -> None:
-    taints = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": "maint", "effect": "NoExecute"}]
-    worst = node("n1", {"disk": "hdd"}, taints=taints, cordoned=True, kvm="0")
-
-    told = unmet_requirements(target_pod_requirements(VM, Migration.adding({"zone": "b"})), worst)
-
-    assert [(reason.requirement.origin, reason.has) for reason in told] == [
-        ("added", "has no label zone"),
-        ("schedulable", "has no label kubevirt.io/schedulable"),
-        ("kubevirt", "has no label cpu-model.node.kubevirt.io/Westmere"),
-        ("affinity", "has disk=hdd"),
-        ("source node", "is the current node"),
-        ("taints", "has the taint dedicated:NoSchedule"),
-        ("taints", "has the taint maint:NoExecute"),
-        ("cordon", "is cordoned"),
-        ("kvm", "does not offer it"),
-    ]
 
 
 # -- notes: the words are held by `test_wording` -----------------------------------------------------------------------

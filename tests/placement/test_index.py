@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import FOO, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
+from tests.placement import samples
+from tests.placement.samples import FOO, NAMES, node, nodes, reasons_by_node, requests, selectors, thorough, vmi, vmis
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex
@@ -100,7 +100,7 @@ ZONE_B = target_pod_requirements(vmi(), Migration.adding({"zone": "b"}))[:1]
 
 def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> None:
     """The index gives what looking at each node gives, in all its forms."""
-    plain = reasons_node_by_node(requirements, cluster)
+    plain = samples.reasons_node_by_node(requirements, cluster)
     eligibility = index.review(requirements)
     assert reasons_by_node(eligibility, cluster) == plain
     assert eligibility.names() == sorted(name for name, reasons in plain.items() if not reasons)
@@ -116,7 +116,9 @@ def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> 
 
 
 @thorough
-@given(vm=vmis, added=selectors, asked=requests, cluster=clusters, source=st.none() | nodes(st.sampled_from(NAMES)))
+@given(
+    vm=vmis, added=selectors, asked=requests, cluster=samples.clusters, source=st.none() | nodes(st.sampled_from(NAMES))
+)
 def test_the_index_agrees_with_the_plain_way(
     vm: Vmi, added: Any, asked: dict[str, int], cluster: list[Node], source: Node | None
 ) -> None:

@@ -1,4 +1,4 @@
-"""What is read of nodes: labels, taints, departures, and amounts of resources; and what no object is."""
+"""What is read of nodes, VMIs, migrations and volumes; and what no object is."""
 
 from __future__ import annotations
 
@@ -15,24 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import read_node
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import FOO, KEYS, affinity, node, thorough
+from tests.builders import config_of, read_node
+from tests.placement import samples
+from tests.placement.samples import FOO, KEYS, affinity, expression, expressions, node, reasons_by_node, thorough, vmi
 from webhook.errors import InputError
 from webhook.k8s.quantity import nanos, parse
 from webhook.k8s.types.scheduling import Placed, Taint, Toleration
+from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement import nodes as module
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import Vmi
-from webhook.placement.nodes import (
-    CORDON,
-    KVM_DEVICE,
-    Labels,
-    Node,
-    Tolerated,
-    parse_allocatable,
-    plain_labels,
-)
+from webhook.placement.machines import Claim, Migration, PersistentVolume, SourceState, Vmi
+from webhook.placement.nodes import CORDON, KVM_DEVICE, Labels, Node, Tolerated, parse_allocatable, plain_labels
 from webhook.placement.requirements import contradictions
 from webhook.placement.target_pods import own_requirements
 
@@ -156,7 +149,7 @@ def test_nodes_take_a_tenth_of_what_dictionaries_take_or_with_other_values_a_thi
         gc.collect()
         tracemalloc.start()
         try:
-            kept = [make() for _ in range(1000)]
+            kept = [make() for _ in range(600)]
             return tracemalloc.get_traced_memory()[0] if kept else 0
         finally:
             tracemalloc.stop()
@@ -211,7 +204,6 @@ def maintained(message: str) -> dict[str, str]:
 
 
 MAINTENANCE = "will be emptied for maintenance"
-DRAINED = {"type": "Drained", "status": "True"}
 LATER, PAST = "at 1970-01-01T02:00:01Z", "since 1970-01-01T00:30:00Z"
 UPGRADED = {"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}
 
@@ -222,7 +214,7 @@ UPGRADED = {"type": "DrainInProgress", "status": "True", "reason": "Upgrade"}
         ([{"type": "Ready", "status": "True"}], None, None),
         ([{"type": "Drained", "status": "Unknown"}], None, None),
         ([], "PreferNoSchedule", None),
-        ([maintained(""), DRAINED], None, "is being emptied (Drained)"),
+        ([maintained(""), {"type": "Drained", "status": "True"}], None, "is being emptied (Drained)"),
         ([UPGRADED], None, "is being emptied (DrainInProgress: Upgrade)"),
         ([], "NoSchedule", "is being emptied (taint medik8s.io/drain:NoSchedule)"),
         ([maintained("new disks")], None, f"{MAINTENANCE} (MaintenancePlanned: new disks)"),
@@ -235,11 +227,6 @@ def test_why_vms_leave_a_node(conditions: Any, taint_effect: str | None, clause:
     found = read_node({"metadata": {"name": "n1"}, "spec": spec, "status": {"conditions": conditions}})
     assert (found.departure and found.departure.clause(now=2400.0)) == clause
     assert found.is_being_emptied is bool(clause and clause.startswith("is"))
-
-
-@pytest.mark.parametrize(("kvm", "none"), [("0", True), (0, True), ("1k", False), ("110", False), (None, False)])
-def test_kvm(kvm: Any, none: bool) -> None:
-    assert node(kvm=kvm).no_kvm is none
 
 
 @pytest.mark.parametrize("metadata", [{}, {"name": ""}])
@@ -265,9 +252,7 @@ garbage = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
     max_leaves=12,
 )
-terms: st.SearchStrategy[list[Any]] = st.lists(
-    st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3
-)
+terms: Any = st.lists(st.dictionaries(st.sampled_from(NAMES[5:]), garbage, max_size=3) | garbage, max_size=3)
 NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
 
 
@@ -278,7 +263,7 @@ def test_garbage_ends_with_an_answer_or_a_sentence(near: Any, tolerations: Any, 
         requirements = tuple(own_requirements(msgspec.convert(spec, Placed)))
     except msgspec.ValidationError:
         return
-    answer = reasons_node_by_node(requirements, NODES)
+    answer = samples.reasons_node_by_node(requirements, NODES)
     assert reasons_by_node(NodeIndex(NODES).review(requirements), NODES) == answer
     assert all(str(reason) for reasons in answer.values() for reason in reasons)
     assert all(str(each) for each in contradictions(requirements))
@@ -316,3 +301,109 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 @given(st.lists(_tolerations, max_size=4), _taints)
 def test_found_at_once_is_found_one_by_one(tolerations: list[Toleration], taint: Taint) -> None:
     assert Tolerated(tolerations).covers(taint) is any(_covers(each, taint) for each in tolerations)
+
+
+# -- VMIs, migrations and volumes --------------------------------------------------------------------------------------
+
+FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "receives", "sends"),
+    [
+        ({"receive": {"migrationID": "x"}}, True, False),
+        ({"sendTo": {"migrationID": "x"}}, False, True),
+        # KubeVirt takes both together for a migration within the cluster.
+        *(({"sendTo": {}, "receive": {}}, False, False), ({"sendTo": None}, False, False)),
+        *(({}, False, False), (None, False, False)),
+    ],
+)
+def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> None:
+    migration = msgspec.convert({"spec": spec}, Migration)
+    assert (migration.receives, migration.sends) == (receives, sends)
+
+
+@pytest.mark.parametrize(("spec", "added"), [({"addedNodeSelector": {"a": "b"}}, {"a": "b"}), ({}, {}), (None, {})])
+def test_what_a_migration_adds(spec: Any, added: dict[str, str]) -> None:
+    assert msgspec.convert({"spec": spec}, Migration).added_selector == added
+    assert Migration.adding(added).added_selector == added
+    assert (Migration.adding(added, receives=True).receives, Migration.adding(added).receives) == (True, False)
+
+
+def test_the_receiving_half() -> None:
+    waiting: list[Any] = [{"phase": "WaitingForSync"}, {"phase": "Scheduling", **FROM_FAR}]
+    others: list[Any] = [{"phase": "Scheduling"}, {"phase": "Running", "nodeName": "n1", **FROM_FAR}, None]
+    found = [msgspec.convert({"status": each}, Vmi).waits_for_source for each in waiting + others]
+    assert found == [True] * 2 + [False] * 3
+
+
+def test_terms_keep_their_places() -> None:
+    near = affinity({}, None, expressions(expression("zone", "In", "a"), None))
+    placed = msgspec.convert({"affinity": near}, Placed)
+    assert placed.required_affinity
+    empty, null, spoiled = placed.required_affinity.terms()
+    assert empty == null == Term()
+    assert spoiled.expressions == (Expression.equals("zone", "a"), Expression("", ""))
+    assert {problem.partition(": ")[0] for problem in spoiled.problems} == {"nodeSelectorTerms[2].matchExpressions[1]"}
+
+
+@pytest.mark.parametrize(
+    "affinity", [{"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}, {}, None]
+)
+def test_only_required_affinity_counts(affinity: Any) -> None:
+    assert msgspec.convert({"affinity": affinity}, Placed).required_affinity is None
+
+
+def test_what_is_read_of_a_vmi_and_its_claims() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "b", "dataVolume": {"name": "data"}},
+        {"name": "c", "containerDisk": {"image": "x"}},
+        {"persistentVolumeClaim": {}},
+        {"dataVolume": {}},
+        None,
+    ]
+    spec = vmi({"volumes": volumes}).spec
+    assert spec
+    assert [volume.claim if volume else None for volume in spec.volumes or ()] == ["claim", "data", "", "", "", None]
+    assert msgspec.convert({"spec": {"volumeName": "pv"}}, Claim).volume == "pv"
+    assert Claim().volume == msgspec.convert({"spec": {}}, Claim).volume == ""
+    in_a = {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", "a"))]}}
+    for near, terms in ((in_a, ["zone=a"]), ({}, [])):
+        volume = msgspec.convert({"spec": {"nodeAffinity": near}}, PersistentVolume)
+        assert [str(term) for term in volume.terms] == terms
+    assert (vmi(nodeName="n1").node_name, Vmi().node_name, vmi().node_name) == ("n1", "", "")
+    ended = [phase for phase in ("Running", "Succeeded", "Failed", None) if vmi(phase=phase).has_ended]
+    assert (ended, Vmi().has_ended) == (["Succeeded", "Failed"], False)
+    far = vmi(migrationState={"sourceState": {"node": "far", "nodeSelectors": {"a": "b"}}})
+    assert far.source_state == SourceState("far", {"a": "b"})
+    assert vmi().source_state == vmi(migrationState={}).source_state == SourceState()
+    found = vmi(conditions=[None, {"type": "Ready"}, {"type": "LiveMigratable", "status": "False"}])
+    assert (found.condition("LiveMigratable") or found).status == "False"
+    assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None
+
+
+GATE = {"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}
+DIRECT = {"hypervisors": [{"name": "hyperv-direct"}]}
+NEEDING: list[Any] = [{}, None, {"hypervisors": []}, DIRECT, GATE]
+
+
+@pytest.mark.parametrize(
+    ("version", "configuration", "needed"),
+    [
+        *(("1.9", each, True) for each in NEEDING),
+        ("1.9", {"hypervisors": [{"name": "kvm"}], **GATE}, True),
+        ("1.9", DIRECT | GATE, False),
+        ("1.9", {"developerConfiguration": {"useEmulation": True}}, False),
+        # Since 1.8 they are configured.
+        *(("1.7", DIRECT | GATE, True), ("1.8", DIRECT | GATE, False)),
+    ],
+)
+def test_kvm_is_not_the_only_hypervisor(version: str, configuration: Any, needed: bool) -> None:
+    assert config_of(version, configuration).needs_kvm is needed
+
+
+def test_backups() -> None:
+    statuses: list[Any] = [None, {}, {"backupName": "b", "completed": True}, {"backupName": "b"}]
+    backed_up = [vmi(changedBlockTracking={"backupStatus": status}).is_backed_up for status in statuses]
+    assert backed_up == [False, False, False, True]

@@ -140,9 +140,7 @@ AMOUNTS = st.integers(0, 12)
 
 
 @given(AMOUNTS, AMOUNTS, st.integers(1, 5), AMOUNTS, AMOUNTS)
-def test_as_many_are_admitted_one_after_the_other_as_fit_at_once(
-    hard: int, used: int, each: int, pods: int, taken: int
-) -> None:
+def test_as_many_are_admitted_one_by_one_as_fit_at_once(hard: int, used: int, each: int, pods: int, taken: int) -> None:
     usage = PodUsage({"requests.memory": each * 10**9, "pods": 10**9}, {})
 
     def quotas(admitted: int) -> list[ResourceQuota]:

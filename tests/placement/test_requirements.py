@@ -10,20 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden_files import Golden
-from tests.placement.node_by_node import reasons_by_node, reasons_node_by_node
-from tests.placement.samples import (
-    FOO,
-    HOST,
-    NAMES,
-    VALUES,
-    affinity,
-    expression,
-    expressions,
-    node,
-    selectors,
-    vmi,
-    vmis,
-)
+from tests.placement import samples
+from tests.placement.samples import FOO, HOST, NAMES, VALUES, affinity, expression, expressions, node, vmi, vmis
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement import requirements as module
@@ -68,6 +56,7 @@ TAINTED = ["a:NoExecute", "b=x:NoSchedule"]
         (module.Elsewhere(Origin.SOURCE_NODE, "n1"), node("n2", {HOST: ""}), []),
         (module.Kvm(Origin.KVM), node(), []),
         (module.Kvm(Origin.KVM), node(kvm="1k"), []),
+        (module.Kvm(Origin.KVM), node(kvm=0), ["does not offer it"]),
         (TWO, node(), []),
         (TWO, node(allocatable={FOO: "2"}), []),
         (TWO, node(allocatable={FOO: "1k"}), []),
@@ -79,7 +68,7 @@ TAINTED = ["a:NoExecute", "b=x:NoSchedule"]
 def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Node, has: list[str]) -> None:
     """`test_wording` holds the words for every requirement that a node does not meet."""
     assert asked.reasons(on) == tuple(module.UnmetRequirement(asked, each) for each in has)
-    assert reasons_by_node(NodeIndex([on]).review((asked,)), [on]) == {on.name: asked.reasons(on)}
+    assert samples.reasons_by_node(NodeIndex([on]).review((asked,)), [on]) == {on.name: asked.reasons(on)}
 
 
 def test_affinity(golden: Golden) -> None:
@@ -141,9 +130,8 @@ def party(requirement: Requirement) -> str:
     ],
 )
 def test_bounds_of_one_label(possible: bool, asked: list[tuple[str, ...]]) -> None:
-    assert (
-        module.are_compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
-    )
+    asked_of_one = [Expression("key", operator, tuple(values)) for operator, *values in asked]
+    assert module.are_compatible(asked_of_one) is possible
 
 
 valid = st.one_of(
@@ -168,14 +156,11 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
 
 
 ZONE_A = expressions(expression("zone", "In", "a"))
-ZONE_A_OR_B = affinity(expressions(expression("zone", "In", "a", "b")))
 PINNED = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
-NO_DISK = expressions(expression("disk", "DoesNotExist"), expression("rank", "Exists"))
-THREE_TERMS = affinity(ZONE_A, NO_DISK, {})
+THREE_TERMS = affinity(ZONE_A, expressions(expression("disk", "DoesNotExist"), expression("rank", "Exists")), {})
 HOST_1 = node("n1", {HOST: "host-1"})
 SCHEDULABLE, VENDOR = "kubevirt.io/schedulable", "cpu-vendor.node.kubevirt.io"
 SVM = "cpu-feature.node.kubevirt.io/svm"
-FORBIDS_SVM = {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +168,7 @@ FORBIDS_SVM = {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy
     [
         ({"nodeSelector": {"zone": "a"}}, {"zone": "b"}, None, [["added: zone=b", "vm: zone=a"]]),
         ({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}, None, []),
-        ({"affinity": ZONE_A_OR_B}, {"zone": "b"}, None, []),
+        ({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, {"zone": "b"}, None, []),
         (
             {"architecture": "amd64"},
             {SCHEDULABLE: "false", "kubernetes.io/arch": "arm64"},
@@ -223,7 +208,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
     }
     migration = Migration.adding({key: value for key, (value, _) in dropped.items()})
 
-    vm = vmi(spec, FORBIDS_SVM, nodeName="n1")
+    vm = vmi(spec, {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}}, nodeName="n1")
     found = contradictions(target_pod_requirements(vm, migration, source_node=source))
 
     by_key = {each.keys[0]: each for each in found}
@@ -285,7 +270,7 @@ def test_three_that_only_together_exclude_each_other() -> None:
     assert contradictions(three[:2]) == contradictions((three[1], inside)) == ()
 
 
-@given(vm=vmis, added=selectors)
+@given(vm=vmis, added=samples.selectors)
 def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
     source = node(vm.status.node_name) if vm.status and vm.status.node_name else None
     requirements = target_pod_requirements(vm, Migration.adding(added), source_node=source)
@@ -295,7 +280,7 @@ def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
     ]
     for contradiction in contradictions(requirements):
         assert set(contradiction.requirements) <= set(requirements)
-        answer = [reasons_node_by_node(contradiction.requirements, [each]) for each in anywhere]
+        answer = [samples.reasons_node_by_node(contradiction.requirements, [each]) for each in anywhere]
         assert all(reasons for each in answer for reasons in each.values())
 
 

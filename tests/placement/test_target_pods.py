@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import config_of
-from tests.placement.node_by_node import reasons_node_by_node
-from tests.placement.samples import HOST, affinity, clusters, expression, expressions, node, pod, selectors, vmi, vmis
+from tests.placement.samples import HOST, affinity, clusters, node, pod, reasons_node_by_node, selectors, vmi, vmis
 from tests.placement.samples import kubevirt as settings
 from webhook.k8s.types.scheduling import Placed
 from webhook.k8s.types.selectors import Expression
@@ -314,9 +313,7 @@ OWN_VMX = vmi(None, {"cpu": {"model": "host-model", "features": [{"name": "vmx"}
         (PLAIN, {}, INTEL_POD | {"source_pod_added": {f"{VENDOR}Intel": "true"}}, {"vendor": None}),
     ],
 )
-def test_labels_by_their_origin(
-    vm: Vmi, added: dict[str, str] | None, options: Json, expected: dict[str, list[str] | None]
-) -> None:
+def test_labels_by_their_origin(vm: Vmi, added: dict[str, str] | None, options: Json, expected: Json) -> None:
     """A migration that adds a selector, or, without one, the receiving half of one from another cluster."""
     migration = RECEIVES if added is None else Migration.adding(added)
     requirements = target_pod_requirements(vm, migration, **options)
@@ -350,24 +347,14 @@ UNREACHABLE, NOT_READY = "node.kubernetes.io/unreachable", "node.kubernetes.io/n
     ],
 )
 def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: list[str]) -> None:
-    (untainted,) = (
-        each for each in target_pod_requirements(vmi({"tolerations": tolerations})) if isinstance(each, Untainted)
-    )
+    found = target_pod_requirements(vmi({"tolerations": tolerations}))
+    (untainted,) = (each for each in found if isinstance(each, Untainted))
     lost = node(taints=[{"key": UNREACHABLE, "effect": effect} for effect in ("NoSchedule", "NoExecute")])
-    left = [effect for effect in ("NoExecute", "NoSchedule") if effect not in tolerated]
-    assert [reason.has for reason in untainted.reasons(lost)] == [
-        f"has the taint {UNREACHABLE}:{each}" for each in left
-    ]
+    left = [f"has the taint {UNREACHABLE}:{each}" for each in ("NoExecute", "NoSchedule") if each not in tolerated]
+    assert [reason.has for reason in untainted.reasons(lost)] == left
 
 
 # -- node affinity -----------------------------------------------------------------------------------------------------
-
-
-def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
-    vm = vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, HOST_MODEL)
-    requirements = target_pod_requirements(vm)
-    assert asked(requirements)["kubevirt"] == [f"no {OBSOLETE}"]
-    assert [str(each.terms[0]) for each in requirements if isinstance(each, OneOf)] == ["zone in (a, b)"]
 
 
 @pytest.mark.parametrize("terms", [[{}], [None], [{"matchExpressions": []}], []])
@@ -471,13 +458,11 @@ def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, clu
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
 
 
-@given(
-    vm=vmis, added=selectors, cluster=selectors, source=st.none() | selectors, labelled=st.sampled_from([None, INTEL])
-)
-def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, labelled: Any) -> None:
+@given(vm=vmis, added=selectors, cluster=selectors, source=st.none() | selectors, on=st.sampled_from([None, INTEL]))
+def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, on: Any) -> None:
     options: Json = {
         "source_pod": None if source is None else pod(**source),
-        "source_node": labelled,
+        "source_node": on,
         "configuration": settings(nodeSelectors=cluster),
     }
     requirements = target_pod_requirements(vm, Migration.adding(added), **options)

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.vectors import nodes, targets
+from tests.vectors import placement
 from tests.vectors.cases import VectorCase, read
-from tests.vectors.compare import differences
-from tests.vectors.stages import STAGES, answers
+from tests.vectors.stages import STAGES, answers, differences
 from webhook.errors import InputError
 
 _SHOWN = 10
@@ -30,41 +28,28 @@ def failures(case: VectorCase) -> dict[str, list[str]]:
     return {stage: lines for stage, lines in found.items() if lines}
 
 
-@dataclass(frozen=True)
-class VectorKind:
-    """One kind of vectors.
-
-    Attributes:
-        answer: the type of the answers in the file.
-        failures: the stages of a case in which the webhook differs, and how.
-        stages: in the order in which they are reported.
-    """
-
-    answer: type
-    failures: Callable[[VectorCase], dict[str, list[str]]]
-    stages: Sequence[str]
-
-
-KINDS = {
-    "instancetypes": VectorKind(dict, failures, STAGES),
-    "placement": VectorKind(list, nodes.failures, nodes.STAGES),
-    "targets": VectorKind(list, targets.failures, targets.STAGES),
+# The type of the answers in a file, the stages of a case in which the webhook differs and how, and the order of stages.
+KINDS: Mapping[str, tuple[type, Callable[[VectorCase], dict[str, list[str]]], Sequence[str]]] = {
+    "instancetypes": (dict, failures, STAGES),
+    "placement": (list, placement.failures, placement.STAGES),
+    "targets": (list, placement.target_failures, placement.TARGET_STAGES),
 }
 
 
-def run(kind: VectorKind, path: Path) -> bool:
+def run(kind: str, path: Path) -> bool:
     """Run a file; whether all cases passed."""
+    answer, find_failures, order = KINDS[kind]
     passed = failed = 0
     stages: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    for case in read(path, kind.answer):
-        found = kind.failures(case)
+    for case in read(path, answer):
+        found = find_failures(case)
         stages.update(case.expected.keys())
         wrong.update(found.keys())
         failed, passed = failed + bool(found), passed + (not found)
         if found and failed <= _SHOWN:
             _show(case, found)
-    for stage in kind.stages:
+    for stage in order:
         if stages[stage]:
             print(f"{stage}: {stages[stage] - wrong[stage]} of {stages[stage]}")
     print(f"{passed} passed, {failed} failed")
@@ -82,12 +67,11 @@ def _show(case: VectorCase, found: dict[str, list[str]]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; its exit status."""
-    kind = KINDS.get(arguments[0]) if len(arguments) == 2 else None
-    if kind is None:
+    if len(arguments) != 2 or arguments[0] not in KINDS:
         print(f"usage: python -m tests.vectors {{{','.join(KINDS)}}} FILE.jsonl.gz", file=sys.stderr)
         return 2
     try:
-        return 0 if run(kind, Path(arguments[1])) else 1
+        return 0 if run(arguments[0], Path(arguments[1])) else 1
     except InputError as mistake:
         print(mistake, file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,17 @@ class VectorCase:
             return item
         return {**item, "metadata": {**metadata, "namespace": self.namespace}}
 
-    @property
+    @cached_property
     def get(self) -> Get:
         """Look-ups among them."""
         return among(self.objects)
 
-    @property
+    @cached_property
     def configuration(self) -> ClusterConfig:
         """The cluster's."""
         return ClusterConfig.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64, self.rules)
 
-    @property
+    @cached_property
     def rules(self) -> Rules:
         """Those of the release that has answered; the newest ones where the case names none.
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.builders import read_node
-from tests.vectors import nodes, targets
 from tests.vectors.cases import DATA, VectorCase, read
+from tests.vectors.placement import answers, failures, target_failures
 from webhook.k8s.types.scheduling import Placed
 from webhook.placement.target_pods import own_requirements
 
@@ -21,7 +21,7 @@ def cases(name: str) -> list[VectorCase]:
 
 def test_kube_schedulers_own_answers() -> None:
     assert len(cases("placement")) == 400
-    assert {case.id: found for case in cases("placement") if (found := nodes.failures(case))} == {}
+    assert {case.id: found for case in cases("placement") if (found := failures(case))} == {}
 
 
 @pytest.mark.parametrize("stage", ["affinity", "taints", "fit"])
@@ -30,14 +30,13 @@ def test_malformed_terms_leave_the_others_alone(stage: str) -> None:
     assert malformed
     for case in malformed:
         requirements = tuple(own_requirements(msgspec.convert(case.given["pod"], Placed)))
-        read_nodes = [read_node(node) for node in case.given["nodes"]]
-        answers = nodes.answers(stage, requirements, read_nodes).values()
-        assert set(map(tuple, answers)) == {tuple(case.expected[stage])}
+        found = answers(stage, requirements, [read_node(node) for node in case.given["nodes"]])
+        assert set(map(tuple, found.values())) == {tuple(case.expected[stage])}
 
 
 def test_kubevirts_own_target_pods() -> None:
     """They leave some nodes and not others."""
-    assert {case.id: found for case in cases("targets") if (found := targets.failures(case))} == {}
+    assert {case.id: found for case in cases("targets") if (found := target_failures(case))} == {}
     left = [(len(case.expected["kubevirt"]), len(case.given["nodes"])) for case in cases("targets")]
     assert sum(0 < some < every for some, every in left) > len(left) // 2 > 50
 
@@ -51,4 +50,4 @@ def test_a_difference_is_seen(part: str) -> None:
         for case, other in zip(cases("targets")[::2], given[1::2], strict=False)
         if bool(case.given.get("sourcePods")) == bool(other.get("sourcePods"))
     ]
-    assert sum(bool(targets.failures(case)) for case in mixed) > len(mixed) // 4
+    assert sum(bool(target_failures(case)) for case in mixed) > len(mixed) // 4

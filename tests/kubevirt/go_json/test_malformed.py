@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.plain import build_vmi, create, mutate_vm, run_round, validate_vm
-from tests.kubevirt.samples import among, instancetype, preference, vm
+from tests.kubevirt.samples import WHOLE, among, anything, deep, instancetype, preference, replaced, vm
 from webhook.errors import InputError
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig

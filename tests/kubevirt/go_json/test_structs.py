@@ -1,3 +1,5 @@
+"""Plain JSON as Go decodes and encodes it, and who changed which leaf of it."""
+
 from __future__ import annotations
 
 import copy
@@ -9,40 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
+from tests.drawn import one_of_each
 from tests.golden_files import Golden
-from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
-from tests.kubevirt.samples import instancetype
+from tests.kubevirt.samples import WHOLE, anything, deep, instancetype, replaced
 from tests.vectors.cases import FILE, Json, read
 from webhook.admission.step_budget import StepBudget
 from webhook.errors import InputError
 from webhook.k8s import quantity
 from webhook.k8s.quantity import Computed
 from webhook.kubevirt.go_json import structs
-from webhook.kubevirt.go_json.structs import (
-    CANONICAL_QUANTITY,
-    EMPTY,
-    MAX_BYTES,
-    MAX_KEYS,
-    MAX_OBJECTS,
-    MAX_VALUES,
-    NEVER,
-    STRING,
-    List,
-    OrNull,
-    Struct,
-    Value,
-    check_of,
-    copy_json,
-    copy_written,
-    decode,
-    decode_remembered,
-    encode,
-    is_known,
-    is_too_large,
-    replace_fields,
-    share,
-    share_changes,
-)
+from webhook.kubevirt.go_json.origins import Origin, Origins, leaves
+from webhook.kubevirt.go_json.structs import MAX_KEYS, MAX_VALUES, STRING, Struct, Value, decode, replace_fields, share
 from webhook.kubevirt.rules import NEWEST
 from webhook.kubevirt.types.core import AFFINITY, DEVICES, METADATA, VM, VMI, VMI_SPEC
 
@@ -85,7 +64,7 @@ def test_deep_nesting() -> None:
         decode(VM, {"status": {"x": [0] * (MAX_KEYS + 1)}})
 
 
-@pytest.mark.parametrize("make", [copy_json, copy_written])
+@pytest.mark.parametrize("make", [structs.copy_json, structs.copy_written])
 @pytest.mark.parametrize("text", ["c", Computed("c")])
 def test_copies_share_nothing(make: Callable[[Any], Any], text: str) -> None:
     given = {"a": [{"b": 1, "c": text}]}
@@ -102,7 +81,7 @@ def written(shape: Struct, value: Any) -> Json | str:
     """A value as both ways write it, or the sentence of both about it."""
     before = copy.deepcopy(value)
     shared = _answer(share, shape, value)
-    assert shared == _answer(lambda *given: encode(shape, decode(*given)), shape, value)
+    assert shared == _answer(lambda *given: structs.encode(shape, decode(*given)), shape, value)
     assert value == before
     return shared
 
@@ -124,14 +103,12 @@ def test_a_part_that_stays_as_it_is_is_shared() -> None:
     assert answer["domain"]["devices"] is whole["domain"]["devices"]
 
 
-@pytest.mark.parametrize(
-    "changed", [{"serial": ""}, {"bootOrder": 2**63}, {"disk": {"readonly": False}}, {"unknown": 1}]
-)
-def test_what_is_written_otherwise_is_copied_as_ever(changed: Json) -> None:
-    disks = [DISKS[0], {**DISKS[1], **changed}]
+@pytest.mark.parametrize("more", [{"serial": ""}, {"bootOrder": 2**63}, {"disk": {"readonly": False}}, {"unknown": 1}])
+def test_what_is_written_otherwise_is_copied_as_ever(more: Json) -> None:
+    disks = [DISKS[0], {**DISKS[1], **more}]
     answer = written(DEVICES, {"disks": disks, "rng": {}})
     assert isinstance(answer, dict)
-    assert (answer["disks"][1] == disks[1]) is ("bootOrder" in changed)
+    assert (answer["disks"][1] == disks[1]) is ("bootOrder" in more)
     # The disk that stays is shared all the same.
     assert share(DEVICES, {"disks": disks})["disks"][0] is disks[0]
 
@@ -154,7 +131,7 @@ def test_both_ways_write_the_same(shape: Struct, value: Any) -> None:
 
 def test_what_was_left_out_is_written() -> None:
     inner = Struct(name=STRING, rest=Value(Struct(size=STRING), left_out=True))
-    shape = Struct(one=inner, many=List(inner), always=Value(inner))
+    shape = Struct(one=inner, many=structs.List(inner), always=Value(inner))
     given: Json = {"one": {"name": "a"}, "many": [{"name": "b"}], "always": {"rest": {}}}
     assert written(shape, given) == {
         "one": {"name": "a", "rest": {}},
@@ -168,10 +145,10 @@ def test_what_was_made_of_a_written_object_is_written_where_it_changed() -> None
     before = share(VMI_SPEC, {"domain": {"devices": {}}, "hostname": "a", "nodeSelector": {"a": "b"}, "dnsPolicy": "c"})
     changes = {"hostname": "", "nodeSelector": {}, "subdomain": "d", "domain": {**before["domain"], "cpu": {}}}
     changed = before | changes
-    assert share_changes(VMI_SPEC, changed, before) == encode(VMI_SPEC, changed)
-    assert share_changes(VMI_SPEC, before, before) == before
+    assert structs.share_changes(VMI_SPEC, changed, before) == structs.encode(VMI_SPEC, changed)
+    assert structs.share_changes(VMI_SPEC, before, before) == before
     with pytest.raises(InputError, match=r"^spec\.domain\.cpu: "):
-        share_changes(VMI_SPEC, {**before, "domain": {"cpu": 1}}, before, "spec")
+        structs.share_changes(VMI_SPEC, {**before, "domain": {"cpu": 1}}, before, "spec")
 
 
 def test_what_was_computed_becomes_plain_text() -> None:
@@ -184,9 +161,9 @@ def test_what_was_computed_becomes_plain_text() -> None:
 
 
 def test_quantities_that_are_canonical_at_a_glance_are() -> None:
-    check = check_of(CANONICAL_QUANTITY)
+    check = structs.check_of(structs.CANONICAL_QUANTITY)
     assert check is not None
-    assert check_of(NEVER) is None
+    assert structs.check_of(structs.NEVER) is None
     suffixes = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "\n", "i")
     exact = 0
     for text in (f"{number}{suffix}" for number in (*range(2000), "01", "+1", "-1", "1.0", "") for suffix in suffixes):
@@ -243,19 +220,19 @@ HALF = MAX_VALUES // 2
     ids=range(16),
 )
 def test_so_many_values_and_no_more(value: Any, large: bool) -> None:
-    assert is_too_large(value) is large
+    assert structs.is_too_large(value) is large
 
 
 def test_what_is_nested_deeply_is_counted() -> None:
-    assert not is_too_large(deep(MAX_VALUES))
-    assert is_too_large(deep(MAX_VALUES + 1))
+    assert not structs.is_too_large(deep(MAX_VALUES))
+    assert structs.is_too_large(deep(MAX_VALUES + 1))
 
 
 SHAPE = NEWEST.instancetype
 
 
 def remembered(value: Any) -> Any:
-    return decode_remembered(SHAPE, value, "here")
+    return structs.decode_remembered(SHAPE, value, "here")
 
 
 def test_an_equal_object_is_not_decoded_again() -> None:
@@ -277,7 +254,7 @@ def test_what_python_takes_for_equal_is_not(guest: Any) -> None:
         remembered(instancetype(cpu={"guest": guest}))
 
 
-@pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * MAX_BYTES, deep()], ids=range(5))
+@pytest.mark.parametrize("odd", ["\ud800", 2**70, object(), "x" * structs.MAX_BYTES, deep()], ids=range(5))
 def test_what_is_odd_or_large_is_decoded_each_time(odd: Any) -> None:
     given = {**instancetype(), "unknown": odd}
     assert remembered(given) == decode(SHAPE, given)
@@ -294,14 +271,15 @@ def test_a_review_takes_the_same_steps_whatever_was_read_before() -> None:
 
 
 def test_so_many_are_remembered_and_no_more() -> None:
-    for number in range(1, MAX_OBJECTS + 20):
+    for number in range(1, structs.MAX_OBJECTS + 20):
         remembered(instancetype(cpu={"guest": number}))
-    assert len(structs._kept) == MAX_OBJECTS
+    assert len(structs._kept) == structs.MAX_OBJECTS
 
 
 class TestChangedShapes:
     INNER = Struct(a=STRING, b=STRING)
-    SHAPE = Struct(plain=INNER, value=Value(INNER), items=List(INNER, 2), nullable=OrNull(List(INNER)))
+    LIST = structs.List(INNER)
+    SHAPE = Struct(plain=INNER, value=Value(INNER), items=structs.List(INNER, 2), nullable=structs.OrNull(LIST))
 
     @pytest.mark.parametrize("path", ["plain.b", "value.b", "items.b", "nullable.b"])
     def test_a_field_is_removed_wherever_it_is(self, path: str) -> None:
@@ -333,8 +311,68 @@ class TestChangedShapes:
             ({"items": [{"a": 1}, {"c": 1}]}, False),
             ({"nullable": [{"c": 1}]}, False),
             ({"items": "text"}, True),
-            ({"other": EMPTY}, False),
+            ({"other": structs.EMPTY}, False),
         ],
     )
     def test_unknown_members(self, value: Any, known: bool) -> None:
-        assert is_known(self.SHAPE, value) is known
+        assert structs.is_known(self.SHAPE, value) is known
+
+
+# -- origins -----------------------------------------------------------------------------------------------------------
+
+KEYS = ["a", "b", "c.d"]
+leafy = one_of_each(dict.fromkeys(KEYS, (..., 0, 1, 2))) | st.sampled_from([0, 1, [], [0], [1, 2], [[1], {"a": 1}]])
+trees = st.dictionaries(st.sampled_from(KEYS), leafy | st.dictionaries(st.sampled_from(KEYS), leafy, max_size=2))
+
+
+@given(st.lists(st.tuples(st.sampled_from(Origin), trees), min_size=1, max_size=6))
+def test_every_leaf_is_of_the_last_who_changed_it(steps: list[tuple[Origin, Any]]) -> None:
+    watched: dict[str, Any] = {}
+    origins, expected = Origins(watched), {"": Origin.VM}
+    before: dict[str, Any] = {"": {}}
+    for origin, state in steps:
+        watched.clear()
+        watched.update(state)
+        origins.note(origin)
+        now = dict(leaves(watched))
+        absent = object()
+        expected = {path: expected[path] if before.get(path, absent) == now[path] else origin for path in now}
+        before = now
+    assert origins.by_path() == expected
+
+
+def test_what_only_the_encoding_made_is_kubevirts() -> None:
+    origins = Origins({"a": {"b": 1}, "l": [1]})
+    assert origins.by_path({"a": {}, "l": [1, 2], "e": {}}) == {
+        "a": Origin.KUBEVIRT,
+        "l[0]": Origin.VM,
+        "l[1]": Origin.KUBEVIRT,
+        "e": Origin.KUBEVIRT,
+    }
+
+
+def test_what_only_the_decoding_made_is_kubevirts() -> None:
+    decoded = {"a": {"devices": {}, "bus": "x", "memory": "1Gi"}, "l": [{"name": "", "n": 1}]}
+    given = {"a": {"bus": "x", "memory": "1024Mi", "devices": None}, "l": [{"n": 1}]}
+    assert Origins(decoded, given=given).by_path() == {
+        "a.devices": Origin.KUBEVIRT,
+        "a.bus": Origin.VM,
+        "a.memory": Origin.VM,
+        "l[0].name": Origin.KUBEVIRT,
+        "l[0].n": Origin.VM,
+    }
+
+
+def test_inheritance_goes_back_as_far_as_it_is_known() -> None:
+    vm = {"spec": {"x": 1}}
+    first = Origins(vm)
+    vm["spec"]["y"] = 2
+    first.note(Origin.PREFERENCE)
+    second = Origins({"spec": {"x": 1, "y": 2}})
+    second.inherit(first)
+    built = {"x": 1, "y": 2}
+    third = Origins(built)
+    built["z"] = 3
+    third.note(Origin.INSTANCETYPE)
+    third.inherit(second, "spec.")
+    assert third.by_path() == {"x": Origin.VM, "y": Origin.PREFERENCE, "z": Origin.INSTANCETYPE}

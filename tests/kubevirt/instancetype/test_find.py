@@ -1,6 +1,9 @@
+"""Matchers: what they find, the texts that name as much, and what may be forgiven where one is inferred."""
+
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,14 +12,9 @@ from hypothesis import strategies as st
 from tests.kubevirt.samples import among, instancetype, revision, vm
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.find import (
-    INSTANCETYPE_MATCHER,
-    PREFERENCE_MATCHER,
-    SpecReference,
-    is_allowed,
-    of_matcher,
-    parse,
-)
+from webhook.kubevirt.instancetype import find
+from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, SpecReference, is_allowed, of_matcher, parse
+from webhook.kubevirt.instancetype.infer import Ignorable, infer
 from webhook.kubevirt.rejection import NotFound, Rejection
 from webhook.kubevirt.rules import read_vm
 
@@ -77,7 +75,7 @@ def test_texts_that_are_none(text: str) -> None:
 @given(st.text())
 def test_any_text_is_one_or_a_sentence(text: str) -> None:
     try:
-        assert parse(PREFERENCE_MATCHER, text, "here").name
+        assert parse(find.PREFERENCE_MATCHER, text, "here").name
     except InputError as error:
         assert "\n" not in str(error).replace(text[:60], "")
 
@@ -93,6 +91,12 @@ def test_patterns() -> None:
     assert is_allowed(["x", "u1.*"], INSTANCETYPE_MATCHER, small)
     assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(NAMESPACED, "u1.small"))
     assert not is_allowed(["Foo/*", "u1", "u1.smal?", "u1.[s]mall"], INSTANCETYPE_MATCHER, small)
+    # Patterns of any length end, and a name longer than any is on no list.
+    longest = SpecReference(CLUSTER, "a" * 253)
+    assert is_allowed(["a*" * 253], INSTANCETYPE_MATCHER, longest)
+    assert is_allowed(["*"], INSTANCETYPE_MATCHER, longest)
+    assert not is_allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, longest)
+    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, "u" * 254))
 
 
 @given(st.text("ab*"), st.text("ab", min_size=1))
@@ -101,12 +105,34 @@ def test_patterns_are_a_shells(pattern: str, name: str) -> None:
     assert found == fnmatchcase(name, pattern)
 
 
-def test_patterns_of_any_length_end() -> None:
-    named = SpecReference(CLUSTER, "a" * 253)
-    assert is_allowed(["a*" * 253], INSTANCETYPE_MATCHER, named)
-    assert not is_allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, named)
+# -- inference: KubeVirt's recorded answers (tests/vectors) show all the chains ----------------------------------------
+
+PREFIX = "instancetype.kubevirt.io/default-"
+LABELS = {f"{PREFIX}instancetype": "u1", f"{PREFIX}instancetype-kind": "K", f"{PREFIX}preference": ""}
+BY_CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "p"}}
 
 
-def test_a_name_longer_than_any_is_on_no_list() -> None:
-    assert is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, "u" * 253))
-    assert not is_allowed(["*"], INSTANCETYPE_MATCHER, SpecReference(CLUSTER, "u" * 254))
+def inferred(labels: Json | None, volume: Json = BY_CLAIM, field: str = "instancetype", **matcher: Any) -> Json:
+    """The spec of a VM with a matcher for one of its volumes, beside a claim."""
+    template = {"volumes": [{"name": "first"}, volume], "domain": {"memory": {"guest": "1Gi"}}}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "p", "namespace": "demo", "labels": labels}}
+    read = read_vm(vm(template, **{field: {"inferFromVolume": "v", **matcher}}))
+    infer(read, among([claim]))
+    spec: Json = read["spec"]
+    return spec
+
+
+def test_a_failure_that_may_be_ignored() -> None:
+    with pytest.raises(Ignorable, match=f"unable to find required {PREFIX}instancetype label on the volume"):
+        inferred(None, inferFromVolumeFailurePolicy="Reject")
+    ignored = inferred(None, inferFromVolumeFailurePolicy="Ignore")
+    assert "instancetype" not in ignored
+    assert ignored["template"]["spec"]["domain"]["memory"] == {"guest": "1Gi"}
+
+
+def test_failures_that_are_never_ignored() -> None:
+    missing = {"name": "v", "persistentVolumeClaim": {"claimName": "q"}}
+    with pytest.raises(Rejection, match=r"^unable to find volume v to infer defaults$"):
+        inferred(LABELS, {"name": "w"}, inferFromVolumeFailurePolicy="Ignore")
+    with pytest.raises(Rejection, match=r'^persistentvolumeclaims "q" not found$'):
+        inferred(LABELS, missing, inferFromVolumeFailurePolicy="Ignore")

@@ -51,9 +51,6 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
     with pytest.raises(Rejection) as refused:
         payload(revision("r", data), INSTANCETYPE)
     assert refused.value.what == said
-
-
-def test_what_holds_nothing_cannot_be_compared() -> None:
     with pytest.raises(Rejection, match=r"^unexpected type: <nil>$"):
         holds(revision("r", None), {})
 
@@ -75,7 +72,6 @@ VERSION = "instancetype.kubevirt.io/v1beta1"
 LABELS = {"instancetype.kubevirt.io/object-name": "u1", "instancetype.kubevirt.io/object-kind": KIND}
 OWNER = OwnerReference("kubevirt.io/v1", "VirtualMachine", "vm", "u", True)
 SNAPSHOT = OwnerReference("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshot", "s", "u", True)
-DAEMONSET = OwnerReference("apps/v1", "DaemonSet", "d", "u", True)
 
 
 def meta(labels: dict[str, str] | None, owner: OwnerReference | None) -> ObjectMeta:
@@ -96,7 +92,7 @@ def meta(labels: dict[str, str] | None, owner: OwnerReference | None) -> ObjectM
         ({"instancetype.kubevirt.io/object-name": "u1"}, None, False),
         (LABELS | {"instancetype.kubevirt.io/object-name": ""}, None, False),
         (LABELS | {"instancetype.kubevirt.io/object-kind": "VirtualMachinePreference"}, None, False),
-        (LABELS, DAEMONSET, False),
+        (LABELS, OwnerReference("apps/v1", "DaemonSet", "d", "u", True), False),
         (LABELS, OwnerReference("example.com/v1", "VirtualMachine", "vm", "u", True), False),
         (None, OwnerReference("kubevirt.io/v1", "VirtualMachine", "vm", "u", False), False),
     ],
@@ -127,28 +123,21 @@ def test_the_data_says_what_it_is(kind: Any, version: Any) -> None:
 NEITHER: list[Any] = [b"", b"{", {"unknown": 1}, {"cpu": {"guest": "four"}}, [], b"[" * 2000]
 
 
-class TestSpecRevisions:
-    """The oldest revisions, the bare spec of a v1alpha1 object."""
-
-    @staticmethod
-    def read(spec: Any, version: str, data: dict[str, Any]) -> Any:
-        written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
-        held = {"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": base64.b64encode(written).decode()}
-        whole = held | data
-        return content({"metadata": {"name": "cr"}, "data": whole}, config_of(version).rules)
-
-    @pytest.mark.parametrize(
-        ("spec", "data", "version"),
-        [
-            *((spec, {}, "1.6") for spec in NEITHER),
-            ({"cpu": {"guest": 4, "maxSockets": 8}, "memory": {"guest": "1Gi"}}, {}, "1.6"),
-            # Not base64, or with a member beside it.
-            *(({}, {"spec": text}, "1.6") for text in ("not base64!", "e30", 7, None)),
-            ({}, {"metadata": {}}, "1.6"),
-            # Later releases do not read it.
-            ({}, {}, "1.7"),
-        ],
-    )
-    def test_what_is_neither(self, spec: Any, data: dict[str, Any], version: str) -> None:
-        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
-            self.read(spec, version, data)
+@pytest.mark.parametrize(
+    ("spec", "data", "version"),
+    [
+        *((spec, {}, "1.6") for spec in NEITHER),
+        ({"cpu": {"guest": 4, "maxSockets": 8}, "memory": {"guest": "1Gi"}}, {}, "1.6"),
+        # Not base64, or with a member beside it.
+        *(({}, {"spec": text}, "1.6") for text in ("not base64!", "e30", 7, None)),
+        ({}, {"metadata": {}}, "1.6"),
+        # Later releases do not read it.
+        ({}, {}, "1.7"),
+    ],
+)
+def test_the_bare_spec_of_a_v1alpha1_object_that_is_neither(spec: Any, data: dict[str, Any], version: str) -> None:
+    """The oldest revisions hold no more."""
+    written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+    held = {"apiVersion": ALPHA, "spec": base64.b64encode(written).decode()} | data
+    with pytest.raises(Rejection, match="Object 'Kind' is missing"):
+        content({"metadata": {"name": "cr"}, "data": held}, config_of(version).rules)

@@ -11,38 +11,18 @@ import pytest
 from tests import golden_files, wording
 from tests.builders import Json, config_of, installed, read_node
 from tests.placement import samples
-from tests.policies.migration.world import (
-    FOO,
-    ONE_DEVICE,
-    OWNED,
-    OWNER,
-    PODS,
-    POLICY,
-    VMI,
-    facts,
-    migration,
-    requesting,
-    vmi,
-)
+from tests.policies.migration import world as migrations
+from tests.policies.migration.world import FOO, ONE_DEVICE, OWNED, OWNER, PODS, POLICY, VMI, facts, migration, vmi
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.k8s.types.scheduling import Taint
-from webhook.k8s.types.selectors import value_problem
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
-from webhook.placement import target_pods
+from webhook.placement import machines, target_pods
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import (
-    LAUNCHER_PODS,
-    MIGRATIONS,
-    MOST_RESERVATIONS,
-    NO_MIGRATION,
-    LauncherPod,
-    Migration,
-    Vmi,
-)
+from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, MOST_RESERVATIONS, LauncherPod, Migration, Vmi
 from webhook.placement.nodes import HOSTNAME, Tolerated
 from webhook.placement.requirements import Allocatable, Kvm, Label, Origin, Requirement, Untainted
 from webhook.policies.common import migration_targets
@@ -103,7 +83,7 @@ def test_what_a_migration_had_added_that_is_gone_is_not_taken_for_kubevirts(last
 @pytest.mark.parametrize("other", [pod("node-b1"), pod(phase="Succeeded"), pod(phase="Failed")])
 def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
     found = target_of(world(other))
-    assert found.gaps[0] == target_pods.requirement_gaps(found.vmi, NO_MIGRATION, None, None)[0]
+    assert found.gaps[0] == target_pods.requirement_gaps(found.vmi, machines.NO_MIGRATION, None, None)[0]
 
 
 @pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
@@ -152,28 +132,26 @@ def settings(**configuration: Any) -> KubeVirtInstall:
     return installed(ClusterConfig.of(configuration))
 
 
-class TestTargetResources:
-    def test_what_the_present_pod_requests_the_target_pod_does(self) -> None:
-        wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
-        known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {VMI: msgspec.convert(wanted, Vmi)}
-        assert {(each.origin, each.resource, each.amount) for each in asked(known, Allocatable)} == {
-            ("resources", "cpu", 100),
-            ("resources", "memory", 2**30),
-            ("resources", FOO, 1),
-            ("kvm", KVM, 1),
-        }
-        assert asked(known, Kvm) == []
-        # The device of KVM is a matter of KubeVirt's settings.
-        emulating = {KubeVirtKey(): settings(developerConfiguration={"useEmulation": True})}
-        required = asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)
-        assert not [each for each in required if each.origin == "kvm" or each.resource == KVM]
-        assert len(asked(world(resourceful({"memory": "1Gi"})), Kvm)) == 1
+def test_what_the_present_pod_requests_the_target_pod_does() -> None:
+    wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
+    known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {VMI: msgspec.convert(wanted, Vmi)}
+    assert {(each.origin, each.resource, each.amount) for each in asked(known, Allocatable)} == {
+        ("resources", "cpu", 100),
+        ("resources", "memory", 2**30),
+        ("resources", FOO, 1),
+        ("kvm", KVM, 1),
+    }
+    assert asked(known, Kvm) == []
+    # The device of KVM is a matter of KubeVirt's settings.
+    emulating = {KubeVirtKey(): settings(developerConfiguration={"useEmulation": True})}
+    required = asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)
+    assert not [each for each in required if each.origin == "kvm" or each.resource == KVM]
+    assert len(asked(world(resourceful({"memory": "1Gi"})), Kvm)) == 1
 
 
 def dra(*classes: Json | None) -> tuple[target_pods.DeviceClass, ...]:
-    return tuple(
-        msgspec.convert({"metadata": {"name": "fast"}, "spec": spec}, target_pods.DeviceClass) for spec in classes
-    )
+    made = ({"metadata": {"name": "fast"}, "spec": spec} for spec in classes)
+    return tuple(msgspec.convert(each, target_pods.DeviceClass) for each in made)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +165,7 @@ def dra(*classes: Json | None) -> tuple[target_pods.DeviceClass, ...]:
 )
 def test_an_extended_resource_that_a_driver_may_provide_rules_no_node_out(classes: Any, is_required: bool) -> None:
     """From Kubernetes 1.37 on a node may serve one that is not in its allocatable."""
-    known = facts(nodes=ONE_DEVICE) | requesting() | {ListKey(target_pods.DEVICE_CLASSES, ""): classes}
+    known = facts(nodes=ONE_DEVICE) | migrations.requesting() | {ListKey(target_pods.DEVICE_CLASSES, ""): classes}
     target = target_of(known)
     assert (FOO in {each.resource for each in asked(known, Allocatable)}) is is_required
     assert (FOO in str(target.gaps)) is not is_required
@@ -237,11 +215,6 @@ class TestPlugins:
         assert "left=1, pool=vms" in target_of(unread).gaps[0]
 
 
-def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
-    assert migration_targets.name_problem("v" * 63) is migration_targets.name_problem("web.01") is None
-    assert str(value_problem("v" * 64)) in str(migration_targets.name_problem("v" * 64))
-
-
 @pytest.mark.parametrize(
     ("version", "vmi", "gap"),
     [
@@ -262,8 +235,6 @@ def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap:
 # -- VMs with the same persistent reservation, which KubeVirt keeps on different nodes --------------------------------
 
 CLAIM = "pr.kubevirt.io/claim-uid"
-OWN = ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web")
-SHARED = ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}=")
 
 
 NODES = [read_node({"metadata": {"name": name, "labels": {HOSTNAME: f"host-{name}"}}}) for name in "abc"]
@@ -289,8 +260,8 @@ def target(others: object, own: LauncherPod | None = None, version: str = "1.9",
     known: dict[Key[Any], object] = {
         NodesKey(): NodeIndex(NODES),
         KubeVirtKey(): installed(config_of(version)),
-        OWN: (own or reserving("a"),),
-        SHARED: others,
+        ListKey(LAUNCHER_PODS, "demo", "kubevirt.io/created-by=web"): (own or reserving("a"),),
+        ListKey(LAUNCHER_PODS, "demo", f"{CLAIM}="): others,
     }
     return migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
 

@@ -74,14 +74,10 @@ def test_odd_records_declare_nothing(managed: str) -> None:
     assert not Manifests(vm).declare(NAME, "u1.small")
 
 
+_KEYS = st.sampled_from([prefix + name for prefix in ("", "f:") for name in ("spec", "instancetype", "name")])
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["u1.small", "f:spec", ""]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["spec", "f:spec", "instancetype", "f:instancetype", "f:name", "name"]), inner
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
     max_leaves=12,
 )
 

@@ -19,25 +19,8 @@ from tests.kubevirt import plain
 from tests.kubevirt.samples import among
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of, merge_patch
 from tests.policies.decisions import changes, declaring, evaluate, patched
-from tests.policies.instancetypes.world import (
-    BOTH,
-    CRASHING,
-    FEDORA,
-    FEDORA_MARK,
-    INJECTED,
-    IT_MARK,
-    PREF_MARK,
-    SMALL,
-    SMALL_MARK,
-    WORLD,
-    decide,
-    facts,
-    instancetype,
-    preference,
-    preset,
-    revision,
-    vm,
-)
+from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes.world import BOTH, IT_MARK, SMALL, WORLD, decide, facts, instancetype, preference, vm
 from webhook.admission.reasons import common, instancetypes
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
@@ -45,11 +28,10 @@ from webhook.kubevirt.config import DEFAULTS
 from webhook.policies.common.ownership import LAST_APPLIED
 from webhook.settings.model import InstancetypeSettings
 
-INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
+INJECTED_ANNOTATIONS = {IT_MARK[2]: sizes.SMALL_MARK, sizes.PREF_MARK[2]: sizes.FEDORA_MARK}
 # Changes that remove a default.
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
-PREFERENCE_GONE = {("spec", "preference"): None, PREF_MARK: None}
-OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
+OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=sizes.FEDORA)
 PINNED = OURS | {"spec": OURS["spec"] | {"instancetype": {**SMALL, "revisionName": "r1"}}}
 OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_MARK = "VirtualMachineInstancetype/own"
@@ -67,7 +49,7 @@ def halted(**more: Any) -> Json:
 def marked(domain: Json | None = None, **template: Any) -> Json:
     """The VM with both defaults as its owner now writes it."""
     return vm(
-        domain, annotations=INJECTED_ANNOTATIONS, template=template or None, instancetype=SMALL, preference=FEDORA
+        domain, annotations=INJECTED_ANNOTATIONS, template=template or None, instancetype=SMALL, preference=sizes.FEDORA
     )
 
 
@@ -88,17 +70,15 @@ def merged(**matcher: Any) -> Json:
 LARGE = {"memory": {"guest": "8Gi"}}
 OLD = merged()
 OBJECTS = (instancetype("own", kind="VirtualMachineInstancetype"), instancetype("big"))
-OURS_MARK = {IT_MARK[2]: SMALL_MARK}
+OURS_MARK = {IT_MARK[2]: sizes.SMALL_MARK}
 INFERRING = {**SMALL, "inferFromVolume": "root"}
-OTHER_MARK = {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"}
 SIZE_MARK: Json = {"annotations": OURS_MARK, "instancetype": SMALL}
 SCHEDULED: Json = {
-    "annotations": {PREF_MARK[2]: FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"},
-    "preference": FEDORA,
+    "annotations": {sizes.PREF_MARK[2]: sizes.FEDORA_MARK, "kubevirt-webhook.github.io/injected-scheduler": "kubevirt"},
+    "preference": sizes.FEDORA,
     "template": {"schedulerName": "kubevirt"},
 }
-LIKED: Json = {"annotations": {PREF_MARK[2]: FEDORA_MARK}, "preference": FEDORA}
-NO_MATCHERS: list[Any] = ["own", [], 5]
+LIKED: Json = {"annotations": {sizes.PREF_MARK[2]: sizes.FEDORA_MARK}, "preference": sizes.FEDORA}
 UNMET = facts([instancetype(), preference(requirements={"cpu": {"guest": 64}})])
 PLACED = facts([*WORLD, instancetype("placed", schedulerName="volcano")])
 UNCONFIGURED = facts(WORLD, configuration=Unavailable("no answer in time"))
@@ -125,7 +105,7 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
                 vm(annotations=marks, instancetype=SMALL),
                 None,
             )
-            for marks in ({}, OTHER_MARK)
+            for marks in ({}, {IT_MARK[2]: "VirtualMachineClusterInstancetype/other"})
         ),
         # What did not fit before is not the owner's doing.
         (marked(terminationGracePeriodSeconds=5), UNMET, OURS, None),
@@ -141,7 +121,7 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         (expanded() | {"spec": expanded()["spec"] | {"a": 1}}, facts(WORLD), expanded(), common.NOTHING_TO_PRESERVE),
         # A preference alone was not expanded.
         *(
-            (new, facts(WORLD), expanded(annotations={PREF_MARK[2]: FEDORA_MARK}), None)
+            (new, facts(WORLD), expanded(annotations={sizes.PREF_MARK[2]: sizes.FEDORA_MARK}), None)
             for new in (vm({"memory": {"guest": "4Gi"}}), halted())
         ),
         # A default beside a size that stood there before, as a wider scope gave it, stays.
@@ -155,13 +135,13 @@ NO_SMALL = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype
         *((merged(name=name), facts(), OLD, common.INVALID_OBJECT) for name in (5, {"a": 1})),
         *(
             (OLD | {"spec": OLD["spec"] | {"instancetype": given}}, facts(), OLD, common.INVALID_OBJECT)
-            for given in NO_MATCHERS
+            for given in ["own", [], 5]
         ),
         # Without its annotation a matcher was written again; a revision that is added to a default stays.
         (vm(instancetype={**OWN, "name": "big"}), facts(OBJECTS), OLD, None),
         (
             merged(revisionName="r1"),
-            facts([*OBJECTS, revision("r1", instancetype("own"))]),
+            facts([*OBJECTS, sizes.revision("r1", instancetype("own"))]),
             OLD,
             instancetypes.UNCHANGED,
         ),
@@ -176,24 +156,24 @@ class TestWhatIsPutBack:
     def test_an_overwrite_by_a_pool_is_repaired_with_what_was_there(self) -> None:
         new = halted(annotations={"pool": "x"})
         decision = decide(new, facts(WORLD), OURS)
-        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, INJECTED)
+        assert (decision.code, changes(decision)) == (instancetypes.DEFAULTS_PRESERVED, sizes.INJECTED)
         assert patched(new, decision)["metadata"]["annotations"]["pool"] == "x"
-        world = facts([*WORLD, revision("r1", instancetype())])
+        world = facts([*WORLD, sizes.revision("r1", instancetype())])
         for old, there in ((OURS, SMALL), (PINNED, PINNED["spec"]["instancetype"])):
             decision = decide(halted(), world, old, default_instancetype="u1.large")
             assert changes(decision)["spec", "instancetype"] == there
 
     def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
-        matchers = {"instancetype": SMALL, "preference": FEDORA}
+        matchers = {"instancetype": SMALL, "preference": sizes.FEDORA}
         status = {f"{field}Ref": name | {"controllerRevisionRef": {"name": field}} for field, name in matchers.items()}
-        world = facts([revision("instancetype", instancetype()), revision("preference", preference())])
-        assert changes(decide(halted(), world, OURS | {"status": status})) == INJECTED
+        world = facts([sizes.revision("instancetype", instancetype()), sizes.revision("preference", preference())])
+        assert changes(decide(halted(), world, OURS | {"status": status})) == sizes.INJECTED
         # A preference beside a size stays, whatever the scope is now.
-        old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
+        old = vm({"cpu": {"cores": 2}}, annotations={sizes.PREF_MARK[2]: sizes.FEDORA_MARK}, preference=sizes.FEDORA)
         decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
-        assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
+        assert changes(decision) == {("spec", "preference"): sizes.FEDORA, sizes.PREF_MARK: sizes.FEDORA_MARK}
 
-    @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", PREF_MARK[2])])
+    @pytest.mark.parametrize(("field", "mark"), [("instancetype", IT_MARK[2]), ("preference", sizes.PREF_MARK[2])])
     def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str, mark: str) -> None:
         world = facts([*WORLD, instancetype("other"), preference("other")])
         for new, code in (
@@ -213,14 +193,14 @@ class TestWhatIsPutBack:
         decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, OURS)
         assert ("spec", "instancetype") not in changes(decision)
         assert "nodeSelector conflicts" in decision.warnings[0].text
-        assert decide(vm(preference=FEDORA), facts([CRASHING]), vm()).denial
+        assert decide(vm(preference=sizes.FEDORA), facts([sizes.CRASHING]), vm()).denial
 
 
 class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
     def test_a_size(self) -> None:
-        for scope, gone in (("unsized", GONE | PREFERENCE_GONE), ("all", GONE)):
+        for scope, gone in (("unsized", GONE | {("spec", "preference"): None, sizes.PREF_MARK: None}), ("all", GONE)):
             decision = decide(marked(LARGE), facts(WORLD), OURS, default_preference_scope=scope)
             assert (decision.code, changes(decision)) == (instancetypes.DEFAULT_WITHDRAWN, gone)
             assert len(decision.warnings) == 1
@@ -267,7 +247,7 @@ class TestSize:
         assert not decide(new, facts(WORLD), old).warnings
         by_preset = vm()
         by_preset["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-        assert not decide(by_preset, facts(WORLD, presets=[preset()]), vm(instancetype=SMALL)).warnings
+        assert not decide(by_preset, facts(WORLD, presets=[sizes.preset()]), vm(instancetype=SMALL)).warnings
 
 
 class TestExpanded:
@@ -276,8 +256,8 @@ class TestExpanded:
     @pytest.mark.parametrize(
         ("old", "put_back"),
         [
-            *((old, INJECTED) for old in (expanded(), expanded("virt-controller"))),
-            (expanded(annotations={IT_MARK[2]: SMALL_MARK}), {("spec", "instancetype"): SMALL, IT_MARK: SMALL_MARK}),
+            *((old, sizes.INJECTED) for old in (expanded(), expanded("virt-controller"))),
+            (expanded(annotations=OURS_MARK), {("spec", "instancetype"): SMALL, IT_MARK: sizes.SMALL_MARK}),
         ],
     )
     def test_what_was_there_is_put_back(self, old: Json, put_back: Any) -> None:
@@ -430,9 +410,8 @@ def _merged(old: Any, patch: Any) -> Any:
 def _only_removed(patch: Json) -> Json:
     """The fields that a merge patch removes."""
     inner = {key: _only_removed(value) for key, value in patch.items() if isinstance(value, dict)}
-    return {key: value for key, value in inner.items() if value} | {
-        key: None for key, value in patch.items() if value is None
-    }
+    removed = {key: None for key, value in patch.items() if value is None}
+    return {key: value for key, value in inner.items() if value} | removed
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
@@ -506,7 +485,7 @@ class TestMerging:
         new = declaring(merged(name="big"), ("spec", "instancetype", "name"), IT_MARK)
         assert IT_MARK not in changes(decide(new, facts(OBJECTS), OLD))
         # The revision of a default goes with its name.
-        world, pinned = facts([*OBJECTS, revision("r1", instancetype("own"))]), merged(revisionName="r1")
+        world, pinned = facts([*OBJECTS, sizes.revision("r1", instancetype("own"))]), merged(revisionName="r1")
         named = decide(declared(merged(name="big", revisionName="r1"), "name"), world, pinned)
         assert changes(named)["spec", "instancetype"] == {"name": "big"}
 
@@ -532,7 +511,7 @@ class TestMerging:
         assert (changes(decision)["spec", "instancetype"], len(decision.warnings)) == (expected, 1)
 
     def test_a_cluster_wide_kind_of_ours_goes_without_a_question(self) -> None:
-        ours: Json = {"annotations": {IT_MARK[2]: SMALL_MARK}}
+        ours: Json = {"annotations": {IT_MARK[2]: sizes.SMALL_MARK}}
         explicit = {"kind": "VirtualMachineClusterInstancetype", **SMALL}
         new, old = (vm(**ours, instancetype=given) for given in ({**explicit, "name": "big"}, explicit))
         decision = decide(new, facts([instancetype("big")]), old)

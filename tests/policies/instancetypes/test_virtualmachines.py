@@ -10,31 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, config_of
+from tests.drawn import one_of_each
 from tests.kubevirt import plain
 from tests.kubevirt.samples import among
 from tests.policies.decisions import changes, patched
-from tests.policies.instancetypes.world import (
-    BOTH,
-    CRASHING,
-    FEDORA,
-    FEDORA_MARK,
-    INJECTED,
-    IT_MARK,
-    NO_DIVISION,
-    PREF_MARK,
-    SMALL,
-    SMALL_MARK,
-    SPREADING,
-    WORLD,
-    decide,
-    facts,
-    instancetype,
-    preference,
-    preset,
-    revision,
-    vm,
-    vmi,
-)
+from tests.policies.instancetypes import world as sizes
+from tests.policies.instancetypes.world import BOTH, FEDORA, SMALL, WORLD, decide, facts, instancetype, preference, vm
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import instancetypes as reasons
@@ -44,42 +25,40 @@ from webhook.kubevirt.config import ClusterConfig
 
 DYING = vm(instancetype=SMALL)
 DYING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-SIZE_ALONE = {("spec", "instancetype"), IT_MARK}
-PREFERENCE_ALONE = {("spec", "preference"), PREF_MARK}
+SIZE_ALONE = {("spec", "instancetype"), sizes.IT_MARK}
+PREFERENCE_ALONE = {("spec", "preference"), sizes.PREF_MARK}
 MINE = [*WORLD, instancetype("mine")]
 NO_SMALL = [("VirtualMachineClusterInstancetype", "u1.small")]
 INFERRED = {"inferFromVolume": "root"}
 DEMANDING = preference(requirements={"cpu": {"guest": 8}})
 BRIDGELESS = ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
-ABSENT = reasons.default_missing("instancetype", SMALL_MARK)
-FORBIDDEN = reasons.default_unusable("instancetype", reasons.not_allowed(SMALL_MARK, "demo", "cx1.*"))
+ABSENT = reasons.default_missing("instancetype", sizes.SMALL_MARK)
+FORBIDDEN = reasons.default_unusable("instancetype", reasons.not_allowed(sizes.SMALL_MARK, "demo", "cx1.*"))
 FROM_AN_IMAGE = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
-OURS = {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
+OURS = {"instancetype": sizes.SMALL_MARK, "preference": sizes.FEDORA_MARK}
 DEFAULT_SIZE: dict[str, Any] = {"default_instancetype": "u1.small"}
 DEFAULT_PREFERENCE: dict[str, Any] = {"default_preference": "fedora"}
 BESIDE_A_SIZE = BOTH | {"default_preference_scope": "all"}
-ALL = set(INJECTED)
 UNSIZED = (
     vm({"cpu": {"sockets": 0, "model": ""}, "memory": {}, "resources": {"requests": {}}}),
     vm({"cpu": None, "memory": {"guest": None}, "ioThreadsPolicy": "auto"}),
     vm(instancetype=None, preference=None),
 )
 SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
-ASKING = (preference(requirements={"cpu": {"guest": 1}}), SPREADING, CRASHING)
-UNCHECKED = reasons.default_conflicts(f"preference {FEDORA_MARK}", reasons.inferred_conflict).text
+ASKING = (preference(requirements={"cpu": {"guest": 1}}), sizes.SPREADING, sizes.CRASHING)
+UNCHECKED = reasons.default_conflicts(f"preference {sizes.FEDORA_MARK}", reasons.inferred_conflict).text
 ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
-NOT_LISTED = Unavailable("not listed")
-REMOVED = vm(annotations={IT_MARK[2]: SMALL_MARK})
+REMOVED = vm(annotations={sizes.IT_MARK[2]: sizes.SMALL_MARK})
 
 
 class TestCreate:
     def test_a_vm_that_says_nothing_gets_both_defaults_which_are_looked_up_at_the_same_time(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH)
-        assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, INJECTED)
+        assert (decision.code, changes(decision)) == (reasons.DEFAULTS_INJECTED, sizes.INJECTED)
         assert (decision.notes, decision.warnings) == (OURS, ())
         # Also where there is no KubeVirt, which has its defaults.
-        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
+        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == sizes.INJECTED
         with pytest.raises(NotRead) as missing:
             decide(vm(), facts(), **BOTH)
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
@@ -88,7 +67,7 @@ class TestCreate:
         ("obj", "world", "settings", "left", "code", "said"),
         [
             # Zeros and other fields are no size, and null is no matcher.
-            *((obj, facts(WORLD), BOTH, ALL, reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
+            *((obj, facts(WORLD), BOTH, set(sizes.INJECTED), reasons.DEFAULTS_INJECTED, None) for obj in UNSIZED),
             # A VM that has one gets the other.
             (vm({"cpu": {"cores": 2}}), facts(WORLD), BESIDE_A_SIZE, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
             (vm(instancetype={"name": "mine"}), facts(MINE), BOTH, PREFERENCE_ALONE, reasons.DEFAULTS_INJECTED, None),
@@ -100,7 +79,7 @@ class TestCreate:
             (vm(instancetype={}), facts(WORLD), BOTH, set(), None, "Either Name or InferFromVolume"),
             (vm(template=ON_B), facts([instancetype(**ON_B), preference()]), BOTH, PREFERENCE_ALONE, None, CONFLICT),
             (vm(), facts([instancetype(), DEMANDING]), BOTH, SIZE_ALONE, None, "preference requires 8 vCPU"),
-            (vm(), facts([instancetype(cpu={"guest": 3}), SPREADING]), BOTH, SIZE_ALONE, None, ""),
+            (vm(), facts([instancetype(cpu={"guest": 3}), sizes.SPREADING]), BOTH, SIZE_ALONE, None, ""),
             (vm(), facts([preference()], NO_SMALL), BOTH, PREFERENCE_ALONE, None, ABSENT.text),
             (vm(), facts(WORLD), BOTH | {"allowed": ("cx1.*",)}, PREFERENCE_ALONE, None, FORBIDDEN.text),
             (vm(), facts(WORLD, configuration=BRIDGELESS), BOTH, set(), None, "bridge interface is not enabled"),
@@ -115,7 +94,7 @@ class TestCreate:
                 reasons.DEFAULT_CONFLICTS,
                 "spec.template.spec.domain.ioThreadsPolicy",
             ),
-            (vm(), facts([CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
+            (vm(), facts([sizes.CRASHING]), DEFAULT_PREFERENCE, set(), reasons.DEFAULT_CONFLICTS, ""),
             # Defaults that are none.
             *(
                 (vm(), facts(), {"default_instancetype": text}, set(), reasons.DEFAULT_UNUSABLE, "default-instancetype")
@@ -123,7 +102,7 @@ class TestCreate:
             ),
             # What can not be read changes nothing, and the API server denies malformed VMs.
             (vm(), facts([preference()], (), NO_SMALL), BOTH, set(), common.LOOKUP_FAILED, "no answer in time"),
-            (vm(), facts(configuration=NOT_LISTED), BOTH, set(), common.LOOKUP_FAILED, "not listed"),
+            (vm(), facts(configuration=Unavailable("not listed")), BOTH, set(), common.LOOKUP_FAILED, "not listed"),
             (vm({"cpu": {"sockets": "two"}}), facts(WORLD), BOTH, set(), common.INVALID_OBJECT, "domain.cpu.sockets"),
             # The owner's word counts.
             *((vm(domain), facts(WORLD), BOTH, set(), reasons.SIZED, None) for domain in SIZES),
@@ -146,7 +125,7 @@ class TestCreate:
 
     def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
         decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
-        assert changes(decision) == INJECTED
+        assert changes(decision) == sizes.INJECTED
         assert [warning.code for warning in decision.warnings] == [common.LOOKUP_FAILED]
         assert "forbidden" in decision.warnings[0].text
 
@@ -167,31 +146,31 @@ class TestCreate:
     def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
         obj = vm()
         obj["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
-        decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, default_preference_scope=scope)
+        decision = decide(obj, facts(WORLD, presets=[sizes.preset()]), **BOTH, default_preference_scope=scope)
         assert set(changes(decision)) == left
         assert reasons.SIZED in [reason.code for reason in decision.reasons]
-        assert changes(decide(vm(), facts(WORLD, presets=[preset()]), **BOTH)) == INJECTED
+        assert changes(decide(vm(), facts(WORLD, presets=[sizes.preset()]), **BOTH)) == sizes.INJECTED
 
     def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
         world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
         decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), world, **BOTH)
         assert set(changes(decision)) == SIZE_ALONE
-        why = reasons.default_conflicts(f"preference {FEDORA_MARK}", reasons.architecture_conflict)
-        assert (decision.warnings, changes(decide(vm(), world, **BOTH))) == ((why,), INJECTED)
+        why = reasons.default_conflicts(f"preference {sizes.FEDORA_MARK}", reasons.architecture_conflict)
+        assert (decision.warnings, changes(decide(vm(), world, **BOTH))) == ((why,), sizes.INJECTED)
         # One that requires none goes with any.
         for likes in (preference(), preference(requirements={"cpu": {"guest": 1}})):
             decision = decide(vm(dataVolumeTemplates=FROM_AN_IMAGE), facts([instancetype(), likes]), **BOTH)
-            assert (changes(decision), decision.warnings) == (INJECTED, ())
+            assert (changes(decision), decision.warnings) == (sizes.INJECTED, ())
 
     @pytest.mark.parametrize(
         ("likes", "said"),
         [
-            *((likes, "") for likes in (CRASHING, preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}))),
-            (NO_DIVISION, "ratio of 0"),
+            *((likes, "") for likes in (sizes.CRASHING, preference(cpu={"preferredCPUFeatures": [{"name": "svm"}]}))),
+            (sizes.NO_DIVISION, "ratio of 0"),
         ],
     )
     def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, likes: Json, said: str) -> None:
-        matchers: Json = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is NO_DIVISION else {})
+        matchers: Json = {"preference": FEDORA} | ({"instancetype": SMALL} if likes is sizes.NO_DIVISION else {})
         decision = decide(vm(**matchers), facts([instancetype(), likes]))
         assert decision.denial
         assert (decision.code, decision.denial.code) == (reasons.DENIED, 422)
@@ -218,7 +197,7 @@ class TestExpansion:
 
     def test_a_revision_counts_whatever_kind_stands_beside_it(self) -> None:
         obj = vm(instancetype={"kind": "Nonsense", "name": "x", "revisionName": "r1"})
-        decision = decide(obj, facts([revision("r1", instancetype())]), expand=True)
+        decision = decide(obj, facts([sizes.revision("r1", instancetype())]), expand=True)
         assert decision.notes == {"instancetype": "ControllerRevision/r1"}
         assert patched(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
 
@@ -244,7 +223,7 @@ class TestExpansion:
     def test_what_the_validation_will_refuse_is_left_to_it(self, spec: Json, settings: dict[str, Any]) -> None:
         big = preference("big", requirements={"cpu": {"guest": 8}})
         thirds = preference("thirds", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
-        world = facts([*WORLD, big, thirds, revision("r1", instancetype("u1.large"))])
+        world = facts([*WORLD, big, thirds, sizes.revision("r1", instancetype("u1.large"))])
         decision = decide(vm(**spec), world, expand=True, **settings)
         validated = decide(vm(**spec), world, verb="validate", **settings)
         assert (decision.code, decision.changes, decision.warnings) == (reasons.DENIED, (), ())
@@ -289,7 +268,7 @@ class TestReleases:
     def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
         """KubeVirt 1.6 writes the cluster-wide kind in lower case into the matcher that the webhook left without."""
         matcher = {**SMALL, "kind": "virtualmachineclusterinstancetype"}
-        given = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=matcher)
+        given = vm(annotations={sizes.IT_MARK[2]: sizes.SMALL_MARK}, instancetype=matcher)
         sized = copy.deepcopy(given)
         sized["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "8Gi"}
         decision = decide(sized, self.world("1.6", *WORLD), given, **BOTH)
@@ -303,9 +282,9 @@ class TestReleases:
 
 
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
-SIZE_IN_THE_WAY = {"instancetype": SMALL_MARK}
+SIZE_IN_THE_WAY = {"instancetype": sizes.SMALL_MARK}
 MATCHERS: Json = {"instancetype": SMALL, "preference": FEDORA}
-MARKED: Json = MATCHERS | {"annotations": {IT_MARK[2]: SMALL_MARK}}
+MARKED: Json = MATCHERS | {"annotations": {sizes.IT_MARK[2]: sizes.SMALL_MARK}}
 
 
 def evaluate(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
@@ -361,7 +340,7 @@ def test_conflicts_in_kubevirts_order_and_words() -> None:
             [("FieldValueNotFound", "spec.instancetype")],
             "failure checking preference requirements: insufficient CPU resources of 2 vCPU",
         ),
-        (vm(preference=FEDORA), facts([CRASHING]), [("FieldValueInvalid", "spec.preference")], ""),
+        (vm(preference=FEDORA), facts([sizes.CRASHING]), [("FieldValueInvalid", "spec.preference")], ""),
     ],
     ids=["requirements", "crash"],
 )
@@ -409,8 +388,8 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
         # Too little for the preference, whatever becomes of the instancetype.
         ({"memory": {"guest": "1Gi"}}, MATCHERS, OURS, OURS),
         ({"memory": {"guest": "4Gi"}}, MATCHERS, OURS, SIZE_IN_THE_WAY),
-        ({}, {"preference": FEDORA}, OURS, {"preference": FEDORA_MARK}),
-        ({}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, OURS, {"preference": FEDORA_MARK}),
+        ({}, {"preference": FEDORA}, OURS, {"preference": sizes.FEDORA_MARK}),
+        ({}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, OURS, {"preference": sizes.FEDORA_MARK}),
         ({"memory": {"guest": "4Gi"}}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, OURS, None),
     ],
 )
@@ -419,7 +398,8 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
 ) -> None:
     tiny = instancetype("u1.tiny", memory={"guest": "1Gi"})
     world = facts([instancetype(), tiny, preference(requirements={"memory": {"guest": "2Gi"}})])
-    annotations = {{"instancetype": IT_MARK, "preference": PREF_MARK}[field][2]: mark for field, mark in marks.items()}
+    keys = {"instancetype": sizes.IT_MARK[2], "preference": sizes.PREF_MARK[2]}
+    annotations = {keys[field]: mark for field, mark in marks.items()}
     before = {field: value for field, value in MATCHERS.items() if field in marks}
     decision = evaluate(vm(domain, annotations=annotations, **matchers), world, vm(annotations=annotations, **before))
     assert decision.denial
@@ -428,12 +408,12 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
 
 def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
     sized = vm({"memory": {"guest": "1Gi"}}, **MARKED)
-    decision = evaluate(sized, facts([instancetype(), CRASHING]), vm(**MARKED))
+    decision = evaluate(sized, facts([instancetype(), sizes.CRASHING]), vm(**MARKED))
     assert (bool(decision.denial), decision.warnings) == (True, ())
     # A new VM, as KubeVirt leaves one whose preference was inferred.
     decision = evaluate(vm(**MARKED), facts([instancetype(), DEMANDING]))
     assert decision.denial
-    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(SMALL_MARK)),)
+    assert decision.warnings == (Reason(reasons.DENIED, reasons.way_out_at_create(sizes.SMALL_MARK)),)
 
 
 def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
@@ -459,11 +439,11 @@ class TestUpdates:
     def test_the_stored_revision_counts(self) -> None:
         status = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
         new = vm(instancetype=SMALL, template={"nodeSelector": {"a": "b"}}) | {"status": status}
-        world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
+        world = facts([sizes.revision("r1", instancetype(nodeSelector={"c": "d"}))])
         assert "nodeSelector" in refused(new, world, vm(instancetype=SMALL)).message
         # But not what a sender claims.
         claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
-        forged = revision("stored", instancetype(cpu={"guest": 8}))
+        forged = sizes.revision("stored", instancetype(cpu={"guest": 8}))
         world = facts([instancetype(), DEMANDING, forged])
         assert "insufficient CPU resources of 2 vCPU" in refused(vm(**MATCHERS) | {"status": claimed}, world).message
 
@@ -471,7 +451,7 @@ class TestUpdates:
         captured = {"name": "u1.small", "kind": "VirtualMachineClusterInstancetype"}
         new = vm(instancetype=captured | {"kind": "VirtualMachineInstancetype"})
         new["status"] = {"instancetypeRef": captured | {"controllerRevisionRef": {"name": "r1"}}}
-        world = facts([revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
+        world = facts([sizes.revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
         said = 'virtualmachineinstancetypes.instancetype.kubevirt.io "u1.small" not found'
         assert refused(new, world, vm(instancetype=captured), missing="deny").message == said
 
@@ -501,20 +481,21 @@ class TestAllowList:
     def test_a_revision_of_another_one_is_no_way_around(
         self, captured: str, labels: dict[str, str], denied: bool, kind: dict[str, str]
     ) -> None:
-        world = facts([*WORLD, revision("r1", instancetype(captured), **labels)])
+        world = facts([*WORLD, sizes.revision("r1", instancetype(captured), **labels)])
         matcher = {"name": "u1.small", "revisionName": "r1"} | kind
         decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
         assert (decision.denial is not None) is denied is (decision.code == reasons.NOT_ALLOWED)
 
     @pytest.mark.parametrize("content", [None, {"kind": "VirtualMachine", "metadata": {"name": "u1.small"}}])
     def test_a_revision_that_holds_no_instancetype_is_no_way_around(self, content: Json | None) -> None:
-        world = facts(WORLD, [("ControllerRevision", "r1")]) | (facts([revision("r1", content)]) if content else {})
+        there = [sizes.revision("r1", content)] if content else []
+        world = facts([*WORLD, *there], [] if content else [("ControllerRevision", "r1")])
         decision = evaluate(vm(instancetype=SMALL | {"revisionName": "r1"}), world, allowed=("u1.small",))
         assert decision.denial
         assert decision.denial.code == 403
         assert decision.reasons == (Reason(reasons.NOT_ALLOWED, reasons.not_captured("r1", "demo", "u1.small")),)
 
-    @pytest.mark.parametrize(("allowed", "other"), [("u1.small", SMALL_MARK), ("cx1.*", "")])
+    @pytest.mark.parametrize(("allowed", "other"), [("u1.small", sizes.SMALL_MARK), ("cx1.*", "")])
     def test_the_cluster_wide_one_of_the_name_is_told_of_where_it_is_allowed(self, allowed: str, other: str) -> None:
         named = {"kind": "VirtualMachineInstancetype", **SMALL}
         said = reasons.not_allowed("VirtualMachineInstancetype/u1.small", "demo", allowed, other)
@@ -543,7 +524,6 @@ def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
     assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
 
 
-_NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
 _ITS = [
     instancetype(),
     instancetype("u1.large", nodeSelector={"zone": "a"}, gpus=[{"name": "g", "deviceName": "nvidia.com/x"}]),
@@ -558,23 +538,16 @@ _PREFS = [
     preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
     preference("arm", requirements={"architecture": "arm64"}, preferredArchitecture="arm64"),
 ]
-_DOMAINS: st.SearchStrategy[Any] = st.fixed_dictionaries(
-    {},
-    optional={
-        "cpu": st.fixed_dictionaries({}, optional={"dedicatedCpuPlacement": st.booleans(), "cores": st.integers(0, 2)}),
-        "memory": st.fixed_dictionaries({}, optional={"guest": st.just("1Gi"), "maxGuest": st.just("8Gi")}),
-        "ioThreadsPolicy": st.just("auto"),
-    },
-)
+_CPU = one_of_each({"dedicatedCpuPlacement": (..., True, False), "cores": (..., 0, 1, 2)})
+_MEMORY = one_of_each({"guest": (..., "1Gi"), "maxGuest": (..., "8Gi")})
+_DOMAINS = st.fixed_dictionaries({}, optional={"cpu": _CPU, "memory": _MEMORY, "ioThreadsPolicy": st.just("auto")})
 
 
 @given(
     domain=_DOMAINS,
-    template=st.fixed_dictionaries(
-        {}, optional={"nodeSelector": st.just({"zone": "b"}), "architecture": st.just("amd64")}
-    ),
+    template=one_of_each({"nodeSelector": (..., {"zone": "b"}), "architecture": (..., "amd64")}),
     own=st.sampled_from([None, {"name": "odd"}]),
-    default=_NAMES,
+    default=st.sampled_from(["u1.small", "u1.large", "odd"]),
     preferred=st.sampled_from(["fedora", "big", "spread", "crash", "arm"]),
     scope=st.sampled_from(["unsized", "all"]),
 )
@@ -583,15 +556,14 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
 ) -> None:
     obj = vm(domain, template=template, **({"instancetype": own} if own else {}))
     world = facts([*_ITS, *_PREFS])
-    decision = decide(
-        obj, world, default_instancetype=default, default_preference=preferred, default_preference_scope=scope
-    )
+    defaults: dict[str, Any] = {"default_instancetype": default, "default_preference": preferred}
+    decision = decide(obj, world, **defaults, default_preference_scope=scope)
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
         after = plain.mutate_vm(patched(obj, decision), get, lambda: "u").vm
         assert plain.validate_vm(after, get).is_allowed
-        again = decide(patched(obj, decision), world, default_instancetype=default, default_preference=preferred)
+        again = decide(patched(obj, decision), world, **defaults)
         assert not again.changes
 
 
@@ -628,7 +600,7 @@ def without_unknown(value: Any) -> Any:
     of_type=UNKNOWN,
     of_preference=UNKNOWN,
     of_machine=UNKNOWN,
-    make=st.sampled_from([vm, vmi]),
+    make=st.sampled_from([vm, sizes.vmi]),
 )
 def test_what_the_newest_known_release_allows_is_never_denied(
     version: str, gates: Any, domain: Json, sized: bool, of_type: Json, of_preference: Json, of_machine: Json, make: Any

@@ -86,10 +86,9 @@ def facts(
 ) -> dict[Key[Any], object]:
     """A cluster that has these objects; any other look-up raises `NotRead`."""
     result = known() | {KubeVirtKey(): None if configuration is None else installed(configuration)}
-    found = (
-        presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Unstructured) for one in presets)
-    )
-    result[ListKey(PRESETS, "demo")] = found
+    if not isinstance(presets, Unavailable):
+        presets = tuple(msgspec.convert(one, Unstructured) for one in presets)
+    result[ListKey(PRESETS, "demo")] = presets
     for item in objects:
         metadata = item["metadata"]
         key = ObjectKey(UNSTRUCTURED[item["kind"]], metadata.get("namespace", ""), metadata["name"])

@@ -9,23 +9,8 @@ from hypothesis import strategies as st
 
 from tests.golden_files import Golden
 from tests.placement.samples import affinity, expression, expressions
-from tests.policies.migration.world import (
-    AMD,
-    CLAIMED,
-    FOO,
-    INTEL,
-    ONE_DEVICE,
-    PODS,
-    VM,
-    VMI,
-    explained,
-    facts,
-    node,
-    offering,
-    requesting,
-    stored,
-    vmi,
-)
+from tests.policies.migration import world as migrations
+from tests.policies.migration.world import AMD, CLAIMED, FOO, INTEL, PODS, VM, VMI, explained, facts, node, stored, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, NodesKey, NotRead, ObjectKey
 from webhook.k8s.types.meta import Unstructured
@@ -156,15 +141,16 @@ def test_changes_that_would_help(golden: Golden) -> None:
 
 
 def test_a_device_that_other_nodes_lack() -> None:
-    answer = explained(nodes=ONE_DEVICE, more=requesting())
+    answer = explained(nodes=migrations.ONE_DEVICE, more=migrations.requesting())
     assert (answer.eligible.count, answer.favourable) == (0, False)
     assert reasons_of(answer, "resources") == [(["node-a2", "node-b1"], 2)]
     assert openings(answer) == [(f"offer 1 {FOO} on more nodes", ["node-a2", "node-b1"])]
-    one = explained(nodes=ONE_DEVICE, more=requesting(), node="node-b1").node
+    one = explained(nodes=migrations.ONE_DEVICE, more=migrations.requesting(), node="node-b1").node
     assert one
     assert [why.text for why in one.reasons] == [f"the VM's pod requests 1 {FOO}; the node has 0 allocatable"]
     # One that the present node lacks as well is not taken into account.
-    lacking = explained(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
+    nodes = [migrations.offering(name) for name in ("node-a1", "node-a2")]
+    lacking = explained(nodes=nodes, more=migrations.requesting())
     assert (lacking.eligible.names, [FOO in gap for gap in lacking.gaps]) == (["node-a2"], [True])
     # Without an amount there is nothing to offer.
     assert explanation.change_of(Failure(Kvm(Origin.RESOURCES), None, 1), None) is None

@@ -15,9 +15,10 @@ from tests.builders import AVAILABLE, CONTROLLER, UNAVAILABLE, UNKNOWN, Json, kn
 from tests.policies.decisions import changes, declaring
 from tests.policies.decisions import decide_scheduling as decide
 from webhook import names
-from webhook.admission.decision import Decision, RepeatedChanges
+from webhook.admission.decision import Decision, Reason, RepeatedChanges
 from webhook.admission.reasons import common
 from webhook.admission.reasons import scheduling as reasons
+from webhook.admission.reasons.scheduling import instancetype_unresolved as unresolved
 from webhook.errors import Unavailable
 from webhook.facts import KubeVirtKey, ObjectKey, SchedulerKey
 from webhook.k8s.types.meta import ObjectMeta, OwnerReference
@@ -45,7 +46,8 @@ DECLARED = builders.scheduling().schedulers
 U1 = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1")
 R1, R2 = (ObjectKey(REVISIONS, "demo", name) for name in ("r1", "r2"))
 SETTING = Instancetype(spec=InstancetypeSpec("x"))
-NAMING = {"name": "u1"}
+NAMING, PINNING = {"name": "u1"}, {"revisionName": "r1"}
+SETTING_DATA = RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x"))
 NO_SPECS: tuple[Json | None, ...] = (None, {}, {"spec": None}, {"metadata": {}})
 HEALTHS = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN])
 SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-scheduler", "kubevirt", "batch", "x"])
@@ -84,30 +86,19 @@ def captured(kind: str | None, spec: InstancetypeSpec | None = None, name: str =
 
 class TestNamesOfPods:
     @pytest.mark.parametrize(
-        ("obj", "chosen"),
-        [
-            (pod(), None),
-            (pod(), ""),
-            (pod(""), None),
-            (pod(None), None),
-            (owned(apiVersion="kubevirt.io/v1alpha3"), None),
-            # What is gated cannot be changed later.
-            (launcher_pod(schedulingGates=[{"name": "x"}]), None),
-            (pod(annotations={"kubevirt.io/ephemeral-provisioning": "true"}), None),
-            # The target of a migration of a VM that is older than the webhook.
-            (pod(labels={"kubevirt.io/migrationJobUID": "m"}), None),
-            (without(pod(), "metadata", "annotations"), None),
-            (without(pod(), "spec"), None),
-        ],
-    )
-    def test_injects_where_the_vmi_chose_nothing(self, obj: Json, chosen: str | None) -> None:
-        decision = decide(review(obj), known(vmi(chosen)))
-        assert (decision.code, changes(decision), decision.warnings) == (reasons.INJECTED, INJECTED, ())
-        assert decision.changes[0].old == obj.get("spec", {}).get("schedulerName")
-
-    @pytest.mark.parametrize(
         ("obj", "of_vmi", "code"),
         [
+            *((pod(scheduler), vmi(), reasons.INJECTED) for scheduler in ("default-scheduler", "", None)),
+            (pod(), vmi(""), reasons.INJECTED),
+            (owned(apiVersion="kubevirt.io/v1alpha3"), vmi(), reasons.INJECTED),
+            # What is gated cannot be changed later.
+            (launcher_pod(schedulingGates=[{"name": "x"}]), vmi(), reasons.INJECTED),
+            (pod(annotations={"kubevirt.io/ephemeral-provisioning": "true"}), vmi(), reasons.INJECTED),
+            # The target of a migration of a VM that is older than the webhook.
+            (pod(labels={"kubevirt.io/migrationJobUID": "m"}), vmi(), reasons.INJECTED),
+            (without(pod(), "metadata", "annotations"), vmi(), reasons.INJECTED),
+            (without(pod(), "spec"), vmi(), reasons.INJECTED),
+            # What was chosen, or cannot be known, is left alone.
             (pod(), vmi("default-scheduler"), common.OWNER_OPTED_OUT),
             # The pod was set back.
             (pod(), vmi("stork"), reasons.REWRITTEN),
@@ -129,9 +120,11 @@ class TestNamesOfPods:
             (pod(ownerReferences=None), vmi(), common.NO_VMI_OWNER),
         ],
     )
-    def test_what_was_chosen_or_cannot_be_known_is_left_alone(self, obj: Json, of_vmi: Any, code: str) -> None:
+    def test_injects_where_neither_the_pod_nor_its_vmi_chose(self, obj: Json, of_vmi: Any, code: str) -> None:
         decision = decide(review(obj), known(of_vmi))
-        assert (decision.code, decision.changes) == (code, ())
+        assert (decision.code, changes(decision)) == (code, INJECTED if code == reasons.INJECTED else {})
+        if decision.changes:
+            assert (decision.warnings, decision.changes[0].old) == ((), obj.get("spec", {}).get("schedulerName"))
 
     @pytest.mark.parametrize(
         ("user", "facts", "namespace", "code"),
@@ -183,28 +176,27 @@ class TestNamesOfPods:
         assert changes(declared)[POD_SCHEDULER] == "batch"
 
 
-class TestFallback:
-    """A pod that has an earlier choice of the webhook, through VM and VMI."""
-
-    @pytest.mark.parametrize(("name", "health"), [("kubevirt", UNAVAILABLE), ("elsewhere", AVAILABLE)])
-    def test_falls_back_while_the_scheduler_is_dead_or_not_declared_here(self, name: str, health: Any) -> None:
-        decision = decide(review(pod(name, name)), known(vmi(name), health))
-        assert (decision.code, changes(decision)) == (reasons.FELL_BACK, {POD_SCHEDULER: "default-scheduler"})
-        assert decision.warnings
-
-    @pytest.mark.parametrize(
-        ("name", "health", "user", "code"),
-        [
-            *(("kubevirt", health, CONTROLLER, reasons.ALREADY_INJECTED) for health in (AVAILABLE, UNKNOWN)),
-            ("kubevirt", Unavailable("no health check"), CONTROLLER, reasons.ALREADY_INJECTED),
-            # The owner changed the name but left the annotation.
-            ("batch", UNAVAILABLE, CONTROLLER, reasons.FOREIGN_SCHEDULER),
-            ("kubevirt", UNAVAILABLE, "admin", common.NOT_CREATED_BY_KUBEVIRT),
-        ],
-    )
-    def test_stays_otherwise(self, name: str, health: Any, user: str, code: str) -> None:
-        decision = decide(review(pod(name, "kubevirt"), user=user), known(vmi(name), health))
-        assert (decision.code, decision.changes) == (code, ())
+@pytest.mark.parametrize(
+    ("name", "mark", "health", "user", "code"),
+    [
+        # While the scheduler is unavailable, or not declared here.
+        ("kubevirt", "kubevirt", UNAVAILABLE, CONTROLLER, reasons.FELL_BACK),
+        ("elsewhere", "elsewhere", AVAILABLE, CONTROLLER, reasons.FELL_BACK),
+        *(
+            ("kubevirt", "kubevirt", health, CONTROLLER, reasons.ALREADY_INJECTED)
+            for health in (AVAILABLE, UNKNOWN, Unavailable("no health check"))
+        ),
+        # The owner changed the name but left the annotation.
+        ("batch", "kubevirt", UNAVAILABLE, CONTROLLER, reasons.FOREIGN_SCHEDULER),
+        ("kubevirt", "kubevirt", UNAVAILABLE, "admin", common.NOT_CREATED_BY_KUBEVIRT),
+    ],
+)
+def test_when_a_pod_falls_back(name: str, mark: str, health: Any, user: str, code: str) -> None:
+    """One that has an earlier choice of the webhook, through VM and VMI."""
+    decision = decide(review(pod(name, mark), user=user), known(vmi(name), health))
+    fell_back = code == reasons.FELL_BACK
+    assert (decision.code, bool(decision.warnings)) == (code, fell_back)
+    assert changes(decision) == ({POD_SCHEDULER: "default-scheduler"} if fell_back else {})
 
 
 @pytest.mark.parametrize(
@@ -229,14 +221,12 @@ def test_rules_of_vmis(spec: Json | None, code: str, more: Json) -> None:
 
 
 @given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), HEALTHS)
-def test_only_declared_names_are_ever_written(
-    scheduler: Any, mark: str | None, chosen: str | None, health: Any
-) -> None:
-    decision = decide(review(pod(None if scheduler is ... else scheduler, mark or "")), known(vmi(chosen), health))
+def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, own: str | None, health: Any) -> None:
+    decision = decide(review(pod(None if scheduler is ... else scheduler, mark or "")), known(vmi(own), health))
     written = changes(decision).get(POD_SCHEDULER)
     assert written in (None, "kubevirt", "default-scheduler")
     if written == "kubevirt":
-        assert health is AVAILABLE and not chosen and scheduler in (..., None, "", "default-scheduler")
+        assert health is AVAILABLE and not own and scheduler in (..., None, "", "default-scheduler")
     if written == "default-scheduler":
         assert mark == scheduler and (health is UNAVAILABLE or scheduler not in DECLARED)
 
@@ -325,26 +315,22 @@ class TestInstancetypes:
         assert (setting.code, setting.changes) == (reasons.INSTANCETYPE_SETS_SCHEDULER, ())
 
     @pytest.mark.parametrize(
-        ("matcher", "why"),
+        ("matcher", "facts", "reason"),
         [
-            ({}, "the matcher names none"),
-            ({"inferFromVolume": "root"}, "it is still to be inferred from a volume"),
-            ({"kind": "VirtualMachineInstancetype"}, "the matcher names none"),
-            ({"name": "u1", "kind": "Flavor"}, "Flavor is not a kind of instancetype"),
-            ({"name": "u1"}, "VirtualMachineClusterInstancetype u1 does not exist"),
-            ({"revisionName": "r1"}, "ControllerRevision r1 of an instancetype does not exist"),
+            ({}, {}, unresolved("the matcher names none")),
+            ({"inferFromVolume": "root"}, {}, unresolved("it is still to be inferred from a volume")),
+            ({"kind": "VirtualMachineInstancetype"}, {}, unresolved("the matcher names none")),
+            (NAMING | {"kind": "Flavor"}, {}, unresolved("Flavor is not a kind of instancetype")),
+            (NAMING, {U1: None}, unresolved("VirtualMachineClusterInstancetype u1 does not exist")),
+            (PINNING, {R1: None}, unresolved("ControllerRevision r1 of an instancetype does not exist")),
+            (NAMING, {U1: Unavailable("slow")}, reasons.instancetype_unreadable("slow")),
+            (NAMING | PINNING, {R1: Unavailable("slow")}, reasons.instancetype_unreadable("slow")),
         ],
     )
-    def test_unresolved_matchers(self, matcher: Json, why: str) -> None:
-        decision = decide(review(vm(instancetype=matcher)), known() | {U1: None, R1: None})
-        assert (decision.reasons, decision.changes) == ((reasons.instancetype_unresolved(why),), ())
-
-    @pytest.mark.parametrize("key", [U1, R1])
-    def test_unreadable(self, key: Any) -> None:
-        matcher = NAMING | ({"revisionName": "r1"} if key is R1 else {})
-        decision = decide(review(vm(instancetype=matcher)), known() | {key: Unavailable("slow")})
-        assert (decision.code, decision.changes) == (reasons.INSTANCETYPE_UNREADABLE, ())
-        assert decision.warnings == (reasons.instancetype_unreadable("slow"),)
+    def test_unresolved_matchers_and_unreadable_objects(self, matcher: Json, facts: Any, reason: Reason) -> None:
+        decision = decide(review(vm(instancetype=matcher)), known() | facts)
+        assert (decision.reasons, decision.changes) == ((reason,), ())
+        assert decision.warnings == ((reason,) if reason.code == reasons.INSTANCETYPE_UNREADABLE else ())
 
     @pytest.mark.parametrize(
         ("stored", "code"),
@@ -355,21 +341,20 @@ class TestInstancetypes:
             (captured("VirtualMachinePreference"), reasons.INSTANCETYPE_UNRESOLVED),
             (captured(None, InstancetypeSpec()), reasons.INSTANCETYPE_UNRESOLVED),
             # Without labels and owner, any user may have written it.
-            (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), reasons.INSTANCETYPE_UNRESOLVED),
-            (None, reasons.INSTANCETYPE_UNRESOLVED),
+            (ControllerRevision(data=SETTING_DATA), reasons.INSTANCETYPE_UNRESOLVED),
+            (ControllerRevision(), reasons.INSTANCETYPE_UNRESOLVED),
         ],
     )
-    def test_by_revision(self, stored: ControllerRevision | RevisionData | None, code: str) -> None:
-        revision = stored if isinstance(stored, ControllerRevision) else ControllerRevision(data=stored)
+    def test_by_revision(self, stored: ControllerRevision, code: str) -> None:
         body = review(vm(instancetype={"name": "other", "revisionName": "r1"}))
-        assert decide(body, known() | {R1: revision}).code == code
+        assert decide(body, known() | {R1: stored}).code == code
 
 
 OURS = vm("kubevirt", mark="kubevirt")
 
 
-def update(new: Json, old: Json | None = None, facts: Any = None, **settings: Any) -> Decision:
-    return decide(review(new, operation="UPDATE", oldObject=old or OURS), facts, **settings)
+def update(new: Json, old: Json = OURS, facts: Any = None) -> Decision:
+    return decide(review(new, operation="UPDATE", oldObject=old), facts)
 
 
 class TestCarryOver:
@@ -386,25 +371,6 @@ class TestCarryOver:
         # An annotation without a value says nothing.
         new["metadata"]["annotations"] = {names.INJECTED_SCHEDULER_ANNOTATION: ""}
         assert update(new).code == reasons.PRESERVED
-
-    @pytest.mark.parametrize(
-        ("scheduler", "code"), [("default-scheduler", common.OWNER_OPTED_OUT), ("stork", reasons.OWNER_CHOSE)]
-    )
-    def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
-        assert update(vm(scheduler)).code == code
-
-    @pytest.mark.parametrize(
-        "old",
-        [
-            *(vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")),
-            # What was declared is not put back either.
-            declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER),
-            None,
-        ],
-    )
-    def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json | None) -> None:
-        decision = decide(review(vm(), operation="UPDATE", oldObject=old))
-        assert (decision.code, decision.changes) == (common.NOTHING_TO_PRESERVE, ())
 
     @pytest.mark.parametrize(
         ("label", "reference", "matcher", "code"),
@@ -450,11 +416,20 @@ def test_update_never_adds_what_was_not_ours(
 
 MARKS = {POD_MARK_PATH, TEMPLATE_MARK}
 MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
+NOT_OURS = (
+    *(vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark=""), None),
+    # What was declared is not put back either.
+    declaring(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER),
+)
 
 
 @pytest.mark.parametrize(
     ("new", "old", "facts", "code", "removed"),
     [
+        # An owner who names another means it, and nothing is added to a VM without a choice of the webhook.
+        (vm("default-scheduler"), OURS, {}, common.OWNER_OPTED_OUT, set()),
+        (vm("stork"), OURS, {}, reasons.OWNER_CHOSE, set()),
+        *((vm(), old, {}, common.NOTHING_TO_PRESERVE, set()) for old in NOT_OURS),
         # An owner who removes the field alone means it.
         *(
             (vm(**marks), OURS, {}, reasons.OWNER_REMOVED, set())
@@ -482,8 +457,8 @@ MATCHED = vm("kubevirt", mark="kubevirt", instancetype=NAMING)
         (MATCHED, OURS, {U1: Unavailable("no answer in time")}, reasons.ALREADY_INJECTED, set()),
     ],
 )
-def test_what_an_update_leaves_or_removes(new: Json, old: Json, facts: Any, code: str, removed: set[Any]) -> None:
-    decision = update(new, old, known() | facts)
+def test_what_an_update_leaves_or_removes(new: Json, old: Any, facts: Any, code: str, removed: set[Any]) -> None:
+    decision = decide(review(new, operation="UPDATE", oldObject=old), known() | facts)
     assert (decision.code, changes(decision)) == (code, dict.fromkeys(removed))
     assert decision.warnings or code != reasons.SCHEDULER_WITHDRAWN
 

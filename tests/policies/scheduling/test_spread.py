@@ -25,6 +25,7 @@ TEMPLATE_MARK = ("spec", "template", *MARK_PATH)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 OF_A_POOL = constraints("hostname")[0] | {"labelSelector": {"matchLabels": {"pool": "web"}}}
 
+INVALID = ("Hostname", "on", "host name", "'; drop", "\x1b[31m")
 WISHES: tuple[Json, ...] = (
     {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
     # Dedicated CPUs: equal limits, and nodes with a CPU manager.
@@ -141,18 +142,18 @@ class TestSpreadOfPods:
         assert codes(decide(review(launcher_pod()), spread="off")) == {scheduling.INJECTED}
 
     @pytest.mark.parametrize(
-        ("facts", "declared", "warned"), [(known(vmi(), UNAVAILABLE), {}, True), (None, {"schedulers": {}}, False)]
+        ("scheduler", "facts", "declared", "warned"),
+        [
+            (None, known(vmi(), UNAVAILABLE), {}, True),
+            (None, None, {"schedulers": {}}, False),
+            *((name, known(vmi(name)), {}, False) for name in ("default-scheduler", "stork")),
+        ],
     )
-    def test_they_need_no_scheduler(self, facts: Any, declared: Json, warned: bool) -> None:
-        decision = decide(review(launcher_pod()), facts, **declared)
+    def test_they_need_no_scheduler(self, scheduler: str | None, facts: Any, declared: Json, warned: bool) -> None:
+        decision = decide(review(launcher_pod(**{"schedulerName": scheduler} if scheduler else {})), facts, **declared)
         assert decision.code == scheduling.SPREAD_INJECTED, "the reason that changed something comes first"
         assert changes(decision).keys() == {PATH, MARK_PATH}
         assert bool(decision.warnings) is warned
-
-    @pytest.mark.parametrize("scheduler", ["default-scheduler", "stork"])
-    def test_they_are_independent_of_the_owners_scheduler(self, scheduler: str) -> None:
-        decision = decide(review(launcher_pod(schedulerName=scheduler)), known(vmi(scheduler)))
-        assert changes(decision).keys() == {PATH, MARK_PATH}
 
     @pytest.mark.parametrize(
         ("pod", "spread", "written"),
@@ -173,13 +174,6 @@ class TestSpreadOfPods:
         expected = {"schedulerName": "kubevirt", "topologySpreadConstraints": constraints(written)}
         assert patched(pod, decide(review(pod), spread=spread))["spec"] == pod["spec"] | expected
 
-    @pytest.mark.parametrize("value", ["Hostname", "on", "host name", "'; drop", "\x1b[31m"])
-    def test_an_invalid_value_changes_nothing_and_is_said(self, value: str) -> None:
-        decision = decide(review(launcher_pod()), spread=value)
-        assert scheduling.SPREAD_INVALID in codes(decision)
-        assert PATH not in changes(decision)
-        assert len(decision.warnings) == 1
-
     @pytest.mark.parametrize(
         ("body", "facts"),
         [
@@ -195,20 +189,22 @@ class TestSpreadOfPods:
         assert not decide(body, known(vmi()) | facts).changes
 
     @pytest.mark.parametrize(
-        ("pod", "code"),
+        ("pod", "spread", "code"),
         [
-            (launcher_pod(topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
+            (launcher_pod(topologySpreadConstraints=[OWN]), "hostname", scheduling.SPREAD_CHOSEN),
             # A forged annotation does not take the owner's constraints away from the owner.
-            (annotated(MARK, "hostname", topologySpreadConstraints=[OWN]), scheduling.SPREAD_CHOSEN),
+            (annotated(MARK, "hostname", topologySpreadConstraints=[OWN]), "hostname", scheduling.SPREAD_CHOSEN),
             # A pool that is to be spread for itself says so in its template.
-            (launcher_pod(topologySpreadConstraints=[OF_A_POOL]), scheduling.SPREAD_CHOSEN),
-            (annotated(names.SPREAD_ANNOTATION, "off"), scheduling.SPREAD_OPTED_OUT),
+            (launcher_pod(topologySpreadConstraints=[OF_A_POOL]), "hostname", scheduling.SPREAD_CHOSEN),
+            (annotated(names.SPREAD_ANNOTATION, "off"), "hostname", scheduling.SPREAD_OPTED_OUT),
+            *((launcher_pod(), value, scheduling.SPREAD_INVALID) for value in INVALID),
         ],
     )
-    def test_the_owners_choice_wins(self, pod: Json, code: str) -> None:
-        decision = decide(review(pod))
+    def test_the_owners_choice_wins_and_an_invalid_value_is_said(self, pod: Json, spread: str, code: str) -> None:
+        decision = decide(review(pod), spread=spread)
         assert code in codes(decision)
         assert PATH not in changes(decision)
+        assert len(decision.warnings) == (code == scheduling.SPREAD_INVALID)
 
     @given(
         st.lists(
