@@ -306,12 +306,13 @@ class TestBounds:
         most = scheduler_health.MOST
         assert len(waiting(*(pod(f"ns-{number}") for number in range(most + 50)))) == most
 
-    def test_pods_that_come_and_go_leave_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("names", [300, 1], ids=["different pods", "one that comes again"])
+    def test_pods_that_come_and_go_leave_nothing(self, monkeypatch: pytest.MonkeyPatch, names: int) -> None:
         monkeypatch.setattr(scheduler_health, "MOST", 100)
         pods = waiting(pod("west"))
         for number in range(3 * scheduler_health.MOST):
-            waiting(pod("east", f"vm-{number}"), pods=pods)
-            pods.forget(f"east-vm-{number}-0")
+            waiting(pod("east", f"vm-{number % names}"), since=float(number % 7), pods=pods)
+            pods.forget(f"east-vm-{number % names}-0")
         assert len(pods._due) <= 2 * scheduler_health.MOST
         assert [each.namespace for each in pods.unchecked_pods(OVERDUE, scheduler_health.MOST)] == ["west"]
 

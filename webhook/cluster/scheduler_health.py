@@ -211,7 +211,7 @@ class WaitingPods:
             heapq.heappush(self._due, (pod.since + pod.patience, pod.uid))
             if len(self._due) > 2 * MOST:
                 # Pods that came and went would stay here for as long as they might have waited.
-                self._due[:] = [entry for entry in self._due if entry[1] in self._waiting]
+                self._due[:] = [entry for entry in self._due if self._is_wait(*entry)]
                 heapq.heapify(self._due)
 
     def observe_attempt(self, uid: str, now: float) -> None:
@@ -284,10 +284,13 @@ class WaitingPods:
     def _take_due(self, now: float) -> None:
         while self._due and self._due[0][0] < now:
             due, uid = heapq.heappop(self._due)
-            pod = self._waiting.get(uid)
-            # One that left and came again waits from then on.
-            if pod is not None and due == pod.since + pod.patience and uid not in self._evidence:
-                self._unchecked[uid] = pod
+            if self._is_wait(due, uid) and uid not in self._evidence:
+                self._unchecked[uid] = self._waiting[uid]
+
+    def _is_wait(self, due: float, uid: str) -> bool:
+        """Whether an entry is of a wait that lasts: a pod that left and came again waits from then on."""
+        pod = self._waiting.get(uid)
+        return pod is not None and due == pod.since + pod.patience
 
 
 def _clause(pods: Iterable[Waiting], namespaces: int, now: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -78,6 +79,7 @@ class TestKubeconfig:
             (config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}), "repair"),
             (config(user={"tokenFile": "nowhere"}), "repair"),
             *((config(cluster={"insecure-skip-tls-verify": "false"}), "repair"), (config(user={"token": 5}), "quotes")),
+            (config(cluster={"server": "localhost:6443"}), "https://"),
         ],
         ids=[
             *("text", "empty", "not YAML", "control character", "empty context", "no context", "another context"),
@@ -88,7 +90,7 @@ class TestKubeconfig:
                 "certificate not PEM",
                 "no token file",
                 "insecure by a text",
-                "token a number",
+                *("token a number", "no scheme"),
             ),
         ],
     )
@@ -247,6 +249,28 @@ def id_token(**claims: Any) -> str:
     return f"e30.{part}.c2ln"
 
 
+@pytest.mark.parametrize(
+    ("proxy", "direct", "is_asked"), [("", "", True), ("PROXY", "", True), ("PROXY", "api.invalid", False)]
+)
+async def test_what_the_environment_says_to_other_programs(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, direct: str, is_asked: bool
+) -> None:
+    """As for kubectl, its proxies count, and the password in a .netrc does not."""
+    (tmp_path / "netrc").write_text("default login ann password secret")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("http_proxy", proxy.replace("PROXY", server.url))
+    monkeypatch.setenv("no_proxy", direct)
+    cluster = {"server": "http://api.invalid" if proxy else server.url}
+    for user in ({}, {"token": "t0"}):
+        transport = await connect(write(tmp_path, config(cluster=cluster, user=user)))
+        if is_asked:
+            await transport.get("/version")
+            assert server.asked[-1].headers.get("Authorization", "") == ("Bearer t0" if user else "")
+        else:
+            assert "no such host" in await failure(transport.get("/version"))
+        await transport.close()
+
+
 class TestTokens:
     async def test_of_a_file_is_preferred_and_one_of_open_id_connect_is_sent(
         self, server: FakeApiServer, tmp_path: Path
@@ -283,7 +307,7 @@ def plugin(script: str, **changes: Any) -> dict[str, Any]:
     return {"exec": {"apiVersion": API, "command": "sh", "args": ["-c", script], "interactiveMode": "Never"} | changes}
 
 
-def credential(status: dict[str, Any], version: str = API) -> str:
+def credential(status: Any, version: str = API) -> str:
     return f"echo '{json.dumps({'apiVersion': version, 'kind': 'ExecCredential', 'status': status})}'"
 
 
@@ -346,9 +370,10 @@ class TestPlugins:
             transport = await connect(write(tmp_path, config(cluster=cluster, user=plugin(f"cat {tmp_path / 'now'}"))))
             (tmp_path / "now").unlink()
             (tmp_path / "now").symlink_to(tmp_path / "two")
-            assert (await transport.get("/version"))[0] == 200
+            answers = await asyncio.gather(transport.get("/version"), transport.get("/version"))
+            assert [status for status, _ in answers] == [200, 200]
             await transport.close()
-        assert seen == ["one.example", "two.example"]
+        assert sorted(seen) == ["one.example"] * 2 + ["two.example"] * 2
         assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
 
     @pytest.mark.parametrize(
@@ -356,12 +381,14 @@ class TestPlugins:
         [
             *(plugin("yes"), plugin("sleep 60"), plugin("echo failed >&2; exit 3"), plugin("echo nonsense")),
             *(plugin("echo '[]'"), plugin(credential({})), plugin(credential({"clientCertificateData": "x"}))),
+            *(plugin(credential(status)) for status in (None, "t", {"token": ["t"]}, {"clientCertificateData": 5})),
             plugin(credential({"token": "t"}, "client.authentication.k8s.io/v1beta1")),
             plugin("", command="no-such-plugin", installHint="see https://example.com"),
             *(plugin("", interactiveMode="Always"), {"exec": {"command": "sh"}}, {"exec": "sh"}),
         ],
         ids=[
-            *("endless", "hanging", "failing", "no JSON", "list", "empty", "no key", "other version", "not installed"),
+            *("endless", "hanging", "failing", "no JSON", "list", "empty", "no key", "no status", "a text as status"),
+            *("a token in a list", "a number as certificate", "other version", "not installed"),
             *("no terminal", "no version", "text"),
         ],
     )

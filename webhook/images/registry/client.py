@@ -22,6 +22,7 @@ from webhook.images import manifests
 from webhook.images.manifests import ImageReference
 from webhook.images.registry.addresses import AddressDenied, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
+from webhook.k8s.client.credentials import verifying
 from webhook.lru import LruCache
 from webhook.settings.model import RegistrySettings
 
@@ -141,7 +142,7 @@ class RegistryClient:
                 limit=_CONNECTIONS,
                 resolver=CheckedResolver(settings.addresses, own),
                 use_dns_cache=False,
-                ssl=tls or ssl.create_default_context(),
+                ssl=tls or verifying(),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             # A body that is small on the wire must not become large here.

@@ -12,8 +12,9 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -50,6 +51,23 @@ class ApiRequest(NamedTuple):
     content_type: str = "application/json"
 
 
+def verifying(cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """TLS that verifies servers as kubectl does, by some authorities or by the system's; an `OSError` or `ValueError`.
+
+    Python's own defaults follow RFC 5280 from 3.13 on, and trust no CA without a key identifier, as EKS has it.
+    """
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if cafile is None and cadata is None:
+        tls.load_default_certs()
+    else:
+        tls.load_verify_locations(cafile, cadata=cadata)
+    return tls
+
+
+# What a request was sent with: ``Authorization``, and how its connection was made.
+Sent: TypeAlias = tuple[str, ssl.SSLContext | None]
+
+
 class Credentials(ABC):
     """An identity at an API server, and the connections of it; made within a running loop.
 
@@ -58,14 +76,15 @@ class Credentials(ABC):
         context: the context of the kubeconfig; empty in a pod, which has none.
         impersonation: headers of the user as whom requests are evaluated.
         tls: how new connections are verified, and with which certificate; what is open stays.
-        proxy: the URL of a proxy; empty: the one that the environment names, if any.
+        proxy: the URL of a proxy; empty: the one that the environment names, if any, and otherwise none.
         server_name: the name that the API server's certificate has to have; empty: that in ``host``.
     """
 
     def __init__(
         self,
         host: str,
-        context: str,
+        *,
+        context: str = "",
         impersonation: Sequence[tuple[str, str]],
         tls: ssl.SSLContext | None,
         proxy: str = "",
@@ -75,10 +94,11 @@ class Credentials(ABC):
         self.context: Final = context
         self.impersonation: Final = impersonation
         self.tls = tls
-        self.proxy: Final = proxy
+        self.proxy: Final = proxy or _proxy_of_environment(host)
         self.server_name: Final = server_name
+        # aiohttp's own look into the environment would also find a name and a password in the user's .netrc.
         self._session: Final = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=True, read_bufsize=_READ_BUFFER_BYTES
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS), trust_env=False, read_bufsize=_READ_BUFFER_BYTES
         )
 
     @abstractmethod
@@ -86,7 +106,7 @@ class Credentials(ABC):
         """The value of the header ``Authorization``; empty for none, a `CredentialsError` where it cannot be read."""
 
     @abstractmethod
-    async def renew(self, denied: str) -> bool:
+    async def renew(self, denied: Sent) -> bool:
         """Read the credentials again, because the API server denied some with 401; whether there are others now."""
 
     async def send(self, request: ApiRequest, headers: CIMultiDict[str]) -> aiohttp.ClientResponse:
@@ -126,13 +146,14 @@ class ServiceAccount(Credentials):
         try:
             self._authorization = self._read_token()
             self._pem = read_file(self._authority, _MAX_FILE_BYTES, "")
-            tls = ssl.create_default_context(cafile=self._authority)
+            tls = verifying(self._authority)
         except ssl.SSLError as error:
             raise _unusable(f"{self._authority} is not a valid CA certificate ({error.reason or 'no PEM'})") from error
         except (CredentialsError, InputError) as error:
             raise _unusable(str(error)) from error
         self._read_at = asyncio.get_running_loop().time()
-        super().__init__(f"https://{f'[{host}]' if ':' in host else host}:{port}", "", impersonation.headers(), tls)
+        url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        super().__init__(url, impersonation=impersonation.headers(), tls=tls)
 
     async def authorization(self) -> str:
         """The token as a header's value; read again if it was read a minute ago."""
@@ -142,11 +163,11 @@ class ServiceAccount(Credentials):
             self._read_at = now
         return self._authorization
 
-    async def renew(self, denied: str) -> bool:
+    async def renew(self, denied: Sent) -> bool:
         """Read the files before their time."""
         with contextlib.suppress(CredentialsError):
             self._reread()
-            return self._authorization != denied
+            return self._authorization != denied[0]
         return False
 
     def _reread(self) -> None:
@@ -155,7 +176,7 @@ class ServiceAccount(Credentials):
             pem = read_file(self._authority, _MAX_FILE_BYTES, "")
             if pem != self._pem:
                 # Connections that are open stay; new ones are verified by the new CA.
-                self.tls = ssl.create_default_context(cafile=self._authority)
+                self.tls = verifying(self._authority)
                 self._pem = pem
         except (OSError, InputError) as error:
             raise CredentialsError(str(error)) from error
@@ -168,6 +189,12 @@ class ServiceAccount(Credentials):
         if not token:
             raise CredentialsError(f"{self._token} is empty")
         return f"Bearer {token}"
+
+
+def _proxy_of_environment(url: str) -> str:
+    host = urlsplit(url)
+    is_direct = not host.hostname or proxy_bypass(host.hostname)
+    return "" if is_direct else getproxies().get(host.scheme, "")
 
 
 def _unusable(why: str) -> InputError:

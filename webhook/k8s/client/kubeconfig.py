@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from webhook.errors import InputError, quote
-from webhook.k8s.client.credentials import Credentials
+from webhook.k8s.client.credentials import Credentials, Sent, verifying
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
@@ -54,8 +54,17 @@ class KubeconfigUser(Credentials):
     """
 
     def __init__(self, context: _Context, impersonation: Sequence[tuple[str, str]], path: str, login: _Login) -> None:
-        server, *names = (_text(context.cluster, key, path) for key in ("server", "proxy-url", "tls-server-name"))
-        super().__init__(server.rstrip("/"), context.name, impersonation, login.tls, *names)
+        server, proxy, name = (
+            _text(context.cluster, key, context.cluster_file) for key in ("server", "proxy-url", "tls-server-name")
+        )
+        super().__init__(
+            server.rstrip("/"),
+            context=context.name,
+            impersonation=impersonation,
+            tls=login.tls,
+            proxy=proxy,
+            server_name=name,
+        )
         self._path: Final = path
         self._login = login
         self._renewing: Final = asyncio.Lock()
@@ -65,12 +74,12 @@ class KubeconfigUser(Credentials):
         """The user's token, or name and password, as a header's value."""
         return self._login.authorization
 
-    async def renew(self, denied: str) -> bool:
+    async def renew(self, denied: Sent) -> bool:
         """Read the kubeconfig again: a plugin or a file may have a new token or certificate."""
         loop = asyncio.get_running_loop()
         async with self._renewing:
             recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if self._login.authorization != denied:
+            if (self._login.authorization, self.tls) != denied:
                 return True
             if recent:
                 return False
@@ -81,8 +90,7 @@ class KubeconfigUser(Credentials):
                 return False
             if self._login.certificate != former.certificate:
                 self.tls = self._login.tls
-                return True
-            return self._login.authorization != denied
+            return (self._login.authorization, self.tls) != denied
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
@@ -96,10 +104,11 @@ async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
 
 
 class _Context(NamedTuple):
-    """The current context: its cluster and user, with absolute paths, and the kubeconfig that the user is in."""
+    """The current context: its cluster and user, with absolute paths, and the kubeconfigs that the two are in."""
 
     name: str
     cluster: dict[str, Any]
+    cluster_file: str
     user: dict[str, Any]
     file: str
 
@@ -119,6 +128,10 @@ def _read(path: str) -> _Context:
     cluster, cluster_file = _entry(documents, "cluster", _text(context, "cluster", file))
     if not _text(cluster, "server", cluster_file):
         raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
+    if "://" not in cluster["server"]:
+        raise _unusable(
+            f"the server {quote(cluster['server'])} has no scheme", cluster_file, "write https:// before it"
+        )
     if url := _text(cluster, "proxy-url", cluster_file):
         try:
             is_supported = urlsplit(url).scheme in ("http", "https")
@@ -131,7 +144,7 @@ def _read(path: str) -> _Context:
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
     cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)
     user = _with_absolute_paths(user, ("client-certificate", "client-key", "tokenFile"), user_file)
-    return _Context(name, cluster, user, user_file)
+    return _Context(name, cluster, cluster_file, user, user_file)
 
 
 def _document(file: str) -> dict[str, Any]:
@@ -222,33 +235,38 @@ async def _log_in(context: _Context) -> _Login:
     basic = f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}" if name and password else ""
     tls, certificate = None, b""
     if context.cluster["server"].lower().startswith("https:"):
-        tls, certificate = _tls(context.cluster, user, file)
+        tls, certificate = _tls(context, user)
     return _Login(f"Bearer {token}" if token else basic, tls, certificate)
 
 
-def _tls(cluster: dict[str, Any], user: dict[str, Any], file: str) -> tuple[ssl.SSLContext, bytes]:
+def _tls(context: _Context, user: dict[str, Any]) -> tuple[ssl.SSLContext, bytes]:
     """TLS with what a cluster and a user have for it, and the user's certificate, if any."""
+    cluster, cluster_file = context.cluster, context.cluster_file
+    authority = _text(cluster, "certificate-authority-data", cluster_file)
+    # Beside its certificates there may be words in any encoding.
+    pem = base64.b64decode(authority).decode("ascii", "ignore") if authority else None
+    tls = verifying(None if authority else cluster.get("certificate-authority"), pem)
+    insecure = cluster.get("insecure-skip-tls-verify", False)
+    if not isinstance(insecure, bool):
+        raise _unusable("insecure-skip-tls-verify is neither true nor false", cluster_file)
+    if insecure:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
     with contextlib.ExitStack() as temporary:
 
-        def path(part: dict[str, Any], key: str) -> str | None:
+        def path(key: str) -> str | None:
             """The file that is named, or one with what is given itself: OpenSSL takes no key from memory."""
-            if not (data := _text(part, f"{key}-data", file)):
-                return part.get(key)
+            if not (data := _text(user, f"{key}-data", context.file)):
+                return user.get(key)
             made = Path(temporary.enter_context(tempfile.TemporaryDirectory()), key)
             made.write_bytes(base64.b64decode(data))
             return str(made)
 
-        tls = ssl.create_default_context(cafile=path(cluster, "certificate-authority"))
-        certificate = path(user, "client-certificate")
-        if certificate:
-            tls.load_cert_chain(certificate, path(user, "client-key"))
-        insecure = cluster.get("insecure-skip-tls-verify", False)
-        if not isinstance(insecure, bool):
-            raise _unusable("insecure-skip-tls-verify is neither true nor false", file)
-        if insecure:
-            tls.check_hostname = False
-            tls.verify_mode = ssl.CERT_NONE
-        return tls, Path(certificate).read_bytes() if certificate else b""
+        if not (certificate := path("client-certificate")):
+            return tls, b""
+        # With a password, if an empty one, OpenSSL does not ask for that of an encrypted key at the terminal.
+        tls.load_cert_chain(certificate, path("client-key"), "")
+        return tls, Path(certificate).read_bytes()
 
 
 def _id_token(provider: Any, file: str) -> str:
@@ -305,12 +323,12 @@ async def _run_plugin(section: Any, context: _Context) -> dict[str, str]:
         hint = _text(section, "installHint", context.file) or "install it"
         raise _unusable(f"the plugin {quote(command)} cannot be run: {error.strerror}", context.file, hint) from error
     try:
-        return _fields(msgspec.json.decode(await _output(process)), version)
+        return _fields(msgspec.json.decode(await _output(process), type=_ExecCredential), version)
     except InputError as error:
         why = error.what
     except TimeoutError:
         why = f"did not end within {_PLUGIN_SECONDS:.0f}s"
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         why = "does not print an ExecCredential of its apiVersion with a token, or with a certificate and its key"
     finally:
         if process.returncode is None:
@@ -348,17 +366,27 @@ async def _output(process: asyncio.subprocess.Process) -> bytes:
     return bytes(output)
 
 
-def _fields(answer: Mapping[str, Any], version: Any) -> dict[str, str]:
-    """The fields of a user for an ExecCredential; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
-    if answer["apiVersion"] != version:
-        raise ValueError
-    status = answer["status"]
-    token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
-    if bool(certificate) != bool(key) or not (token or certificate):
+class _ExecStatus(msgspec.Struct, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    """What a plugin prints (``ExecCredential`` of client.authentication.k8s.io)."""
+
+    api_version: str
+    status: _ExecStatus
+
+
+def _fields(answer: _ExecCredential, version: str) -> dict[str, str]:
+    """The fields of a user for what a plugin prints; raises `ValueError` where that is no credential."""
+    token, certificate, key = msgspec.structs.astuple(answer.status)
+    if answer.api_version != version or bool(certificate) != bool(key) or not (token or certificate):
         raise ValueError
     pair = {"client-certificate-data": certificate, "client-key-data": key} if certificate else {}
     fields = {name: base64.b64encode(text.encode()).decode() for name, text in pair.items()}
-    return fields | ({"token": str(token)} if token else {})
+    return fields | ({"token": token} if token else {})
 
 
 def _cluster_info(context: _Context) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from webhook import __version__
 from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport
-from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, ServiceAccount
+from webhook.k8s.client.credentials import ApiRequest, Credentials, CredentialsError, Sent, ServiceAccount
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.kubeconfig import load
 
@@ -165,20 +165,24 @@ class KubernetesTransport(Transport):
         try:
             yield response
         finally:
-            if response.connection and response.connection.transport:
-                # There is more of the body. To end TLS takes an answer, for which nothing would wait.
-                response.connection.transport.abort()
-            response.release()
+            _end(response)
 
     async def _send(self, request: ApiRequest) -> aiohttp.ClientResponse:
-        response, authorization = await self._call(request)
-        if response.status == 401 and await self._credentials.renew(authorization):
-            response.release()
+        response, sent = await self._call(request)
+        if response.status != 401:
+            return response
+        try:
+            is_renewed = await self._credentials.renew(sent)
+        except BaseException:
+            _end(response)
+            raise
+        if is_renewed:
+            _end(response)
             response, _ = await self._call(request)
         return response
 
-    async def _call(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, str]:
-        """The head of an answer, and the value of ``Authorization`` that was sent for it."""
+    async def _call(self, request: ApiRequest) -> tuple[aiohttp.ClientResponse, Sent]:
+        """The head of an answer, and what was sent for it."""
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
         # As client-go: what is no object has a media type of its own, such as a set of keys.
@@ -188,7 +192,8 @@ class KubernetesTransport(Transport):
         try:
             if authorization := await self._credentials.authorization():
                 headers["Authorization"] = authorization
-            return await self._credentials.send(request, headers), authorization
+            tls = self._credentials.tls
+            return await self._credentials.send(request, headers), (authorization, tls)
         except aiohttp.ClientError:
             raise
         except (CredentialsError, ValueError) as error:
@@ -207,6 +212,14 @@ async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTrans
         return KubernetesTransport(ServiceAccount(options.impersonation))
     path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path, options.impersonation))
+
+
+def _end(response: aiohttp.ClientResponse) -> None:
+    """Free the connection of an answer, or end it where there is more of the body."""
+    if response.connection and response.connection.transport:
+        # To end TLS in order takes an answer, for which nothing would wait.
+        response.connection.transport.abort()
+    response.release()
 
 
 def _clause(error: Exception) -> str:

@@ -15,6 +15,7 @@ from webhook.images.registry.client import RegistryClient
 from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
+from webhook.k8s.client.credentials import verifying
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
@@ -133,7 +134,7 @@ def _context(name: str, registry: RegistrySettings) -> ssl.SSLContext | None:
     if not registry.ca_file:
         return None
     try:
-        return ssl.create_default_context(cafile=registry.ca_file)
+        return verifying(registry.ca_file)
     except OSError as error:
         what = f"{registry.ca_file} cannot be used ({error.strerror or 'no PEM'})"
         raise InputError(what, f"layers.registries.{name}.caFile", "use a PEM file of CA certificates") from None
