@@ -150,11 +150,11 @@ INSTANCETYPES: Final[Examples] = {
         (f"instancetype {SMALL}", CONFLICT),
         (f"preference {FEDORA}", instancetypes.inferred_conflict),
     ),
-    "default_unusable": (("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),),
-    "default_missing": (("instancetype", SMALL),),
-    "vmi_default_unusable": (
+    "default_unusable": (
+        ("instancetype", instancetypes.not_allowed(SMALL, "shop", "cx1.*, u1.large")),
         ('instancetype "u1.small"', "VMI conflicts with instancetype spec in fields: [spec.domain.cpu.cores]"),
     ),
+    "default_missing": (("instancetype", SMALL),),
     "not_expanded_inferred": NOTHING,
     "not_expanded_architecture": NOTHING,
     "not_expanded": ((CONFLICT,),),

@@ -24,7 +24,7 @@ from webhook.facts import AccessKey, Key, NodesKey, ObjectKey, TokenKey, VmiKey
 from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
-from webhook.policies.migration.explanation import SCHEMA, SERVER
+from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
 from webhook.server import explain
 from webhook.server.explain import MAX_QUERY, PATH, Explainer, question
 from webhook.settings.model import is_loopback
@@ -109,7 +109,7 @@ async def test_a_question_is_answered(listening: Open) -> None:
 
 def test_what_a_question_holds() -> None:
     asked = question("namespace=demo&name=web01&to=zone=b&to=a.b%2Fdisk=&node=n1&name=web01")
-    assert asked == ("demo", "web01", {"zone": "b", "a.b/disk": ""}, "n1", SERVER)
+    assert asked == ("demo", "web01", {"zone": "b", "a.b/disk": ""}, "n1", UNCHECKED)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class InstancetypeCache:
         path = key.resource.path()
         if key.fresh or path not in _RESOURCES:
             return NOT_READ
-        copy = self.copies.get(path) or self._watch(path)
+        copy = self.copies[path] if path in self.copies else self._watch(path)
         if copy.problem is not None or not copy.is_current(self._clock.now()):
             return NOT_READ
         if isinstance(key, ListKey):

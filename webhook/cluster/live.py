@@ -57,7 +57,7 @@ SHARED_BYTES: Final = 1024 * 1024
 
 
 class RecentAnswers(LruCache[ObjectName, tuple[float, bytes]]):
-    """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock."""
+    """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock; see `shared`."""
 
     def __init__(self) -> None:
         super().__init__(SHARED_BYTES, lambda answer: len(answer[1]))

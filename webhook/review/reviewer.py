@@ -149,9 +149,16 @@ class Reviewer:
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
-        sought = (pending.facts, deadline, pending.endpoint.path, pending.missing)
+        path = pending.endpoint.path
         try:
-            verdict = await replay(lambda _: _decide(pending, self._scopes), self.cluster, *sought)
+            verdict = await replay(
+                lambda _facts: _decide(pending, self._scopes),
+                self.cluster,
+                pending.facts,
+                deadline,
+                path,
+                pending.missing,
+            )
         except Exception as error:  # noqa: BLE001 - the same
             verdict = self._evaluate_bug(pending, error)
         return self._report(pending, verdict)

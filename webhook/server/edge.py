@@ -93,7 +93,7 @@ class RequestDenied(Exception):  # noqa: N818 - an answer
 
 
 class TrafficObserver:
-    """Gets what a listener answers."""
+    """Gets what a listener answers, and how it fails."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """An exception reached the edge of the server: a bug."""

@@ -25,7 +25,7 @@ from webhook.facts import Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
-from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, Question, explain
+from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
 from webhook.server.edge import RequestDenied, TrafficObserver
@@ -75,7 +75,7 @@ def question(query: str) -> Question:
         if value and not is_name(value):
             raise InputError(f"{quote(value)} is no name", parameter, "use names as Kubernetes has them")
     added = parse_selector(selector, "to")
-    return Question(given["namespace"], given["name"], added, given.get("node", ""), SERVER)
+    return Question(given["namespace"], given["name"], added, given.get("node", ""), UNCHECKED)
 
 
 class Explainer(GuardedApplication):
@@ -107,7 +107,7 @@ class Explainer(GuardedApplication):
     async def authorize(self, request: HttpRequest, token: str) -> Question:
         """The question, with how the facts are to be read for the user of the token."""
         if (authorizer := self._authorizer) is None:
-            return question(request.head.query)
+            return question(request.head.query)._replace(reader=SERVER)
         client = request.connection.client
         # Who has no valid token learns nothing about questions.
         user = await authorizer.evaluate(lambda facts: user_of(token, facts), client)
@@ -115,12 +115,12 @@ class Explainer(GuardedApplication):
         reader = await authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
         return asked._replace(reader=reader)
 
-    async def serve(self, request: HttpRequest, permission: Question) -> Answer:
+    async def serve(self, request: HttpRequest, asked: Question) -> Answer:
         """The explanation."""
         try:
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             facts = Facts(time.time(), self._cluster.peek)
-            answer = await replay(partial(explain, permission), self._cluster, facts, deadline, PATH)
+            answer = await replay(partial(explain, asked), self._cluster, facts, deadline, PATH)
         except NotThere as error:
             raise RequestDenied(404, str(error)) from None
         return Answer(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), _HEADERS)

@@ -137,7 +137,7 @@ class TestWhatIsNot:
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
         (warning,) = decision.warnings
-        assert warning == reasons.vmi_default_unusable('instancetype "u1.small"', why)
+        assert warning == reasons.default_unusable('instancetype "u1.small"', why)
 
     def test_defaults_of_which_none_fits(self) -> None:
         decision = decide(SELECTING, facts([ELSEWHERE, PICKY]), **BOTH)

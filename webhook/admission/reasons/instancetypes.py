@@ -237,7 +237,6 @@ DEFAULT_UNUSABLE: Final = _skipped(
 no_default_applied: Final = Reason(DEFAULT_UNUSABLE, "no default could be applied to the VMI")
 default_unusable: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s")
 default_missing: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s does not exist")
-vmi_default_unusable: Final = about_two(DEFAULT_UNUSABLE, "default %s not applied: %s")
 DEFAULT_CONFLICTS: Final = _skipped(
     "default-conflicts",
     "KubeVirt would deny the VM with the default, so the default is left out.",

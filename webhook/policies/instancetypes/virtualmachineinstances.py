@@ -198,7 +198,7 @@ def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -
     if wish.asked:
         raise _Denied(code, denial)
     default = f"{wish.matcher.field} {quote(wish.text)}"
-    warnings.append(instancetypes.vmi_default_unusable(default, denial.message))
+    warnings.append(instancetypes.default_unusable(default, denial.message))
 
 
 def _place(wish: _Wanted) -> str:

@@ -194,6 +194,8 @@ class FactPermissions(msgspec.Struct, frozen=True):
 REQUESTER: Final = FactPermissions()
 # The server's permissions. Where the requester is known, theirs have been checked for the VMI, nodes and volumes.
 SERVER: Final = FactPermissions(own=False)
+# Until those of the requester have been checked.
+UNCHECKED: Final = FactPermissions(own=False, without_volumes="the requester's permissions have not been checked")
 
 
 class Question(NamedTuple):
@@ -240,22 +242,21 @@ def explain(question: Question, facts: Facts) -> MigrationExplanation:
 
 
 def _explain(asked: _Subject) -> MigrationExplanation:
-    namespace, name, added, node, reader = asked.question
-    target, eligibility, vmi = asked.target, asked.eligibility, asked.target.vmi
+    question, target, eligibility, vmi = asked.question, asked.target, asked.eligibility, asked.target.vmi
     conflicts = tuple(
         ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
     configuration = read_configuration(asked.facts)
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
-    if reader.own:
-        quota = migration_targets.review_quota(target, namespace, asked.facts)
+    if question.reader.own:
+        quota = migration_targets.review_quota(target, question.namespace, asked.facts)
     return MigrationExplanation(
         schema=SCHEMA,
-        namespace=namespace,
-        name=name,
+        namespace=question.namespace,
+        name=question.name,
         running_on=vmi.node_name,
-        added_node_selector=dict(added),
+        added_node_selector=dict(question.added),
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes.of(eligibility),
@@ -271,15 +272,15 @@ def _explain(asked: _Subject) -> MigrationExplanation:
         ),
         gaps=(*target.gaps, *quota.gaps),
         notes=tuple(_notes(asked)),
-        node=_explain_node(node, target) if node else None,
+        node=_explain_node(question.node, target) if question.node else None,
     )
 
 
 def _subject(question: Question, facts: Facts) -> _Subject:
-    namespace, _, added, _, reader = question
     vmi = _running_vmi(question, facts)
-    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, namespace) if reader.own else ()))
-    target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
+    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, question.namespace) if question.reader.own else ()))
+    migration = Migration.adding(dict(question.added), receives=vmi.waits_for_source)
+    target = migration_targets.of(vmi, question.namespace, facts, migration)
     scheduled, attached = _with_volumes(target, question, facts)
     target = msgspec.structs.replace(scheduled, requirements=(*scheduled.requirements, *attached))
     eligibility = target.review()
@@ -321,7 +322,7 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
 
 
 def _running_vmi(question: Question, facts: Facts) -> Vmi:
-    namespace, name, *_ = question
+    namespace, name = question.namespace, question.name
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi

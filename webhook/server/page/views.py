@@ -21,7 +21,7 @@ from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.names import Policy
-from webhook.policies.migration.explanation import SERVER, FactPermissions, NotThere, Question, few, matrix
+from webhook.policies.migration.explanation import UNCHECKED, FactPermissions, NotThere, Question, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
@@ -173,7 +173,9 @@ def _question(query: PageQuery) -> Question:
             raise InputError("is missing", name, "name a running VM and its namespace")
         if value and not is_name(value):
             raise InputError("is not a valid name", name, "use names as Kubernetes has them")
-    return Question(given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"], SERVER)
+    return Question(
+        given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"], UNCHECKED
+    )
 
 
 PATH: Final = "/page"
