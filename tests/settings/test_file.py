@@ -146,6 +146,22 @@ webhooks:
         sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
         assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
 
+    def test_a_missing_file(self, tmp_path: Path, golden: Golden) -> None:
+        with pytest.raises(InputErrors) as refused:
+            load(tmp_path / "none.yaml")
+        (error,) = refused.value.mistakes
+        assert error.where == f"{tmp_path}/none.yaml"
+        golden(f"{error.what}; {error.fix}")
+
+    def test_a_large_file(self, tmp_path: Path, golden: Golden) -> None:
+        path = tmp_path / "s.yaml"
+        path.write_bytes(b"#" * (file.MAX_BYTES + 1))
+        with pytest.raises(InputErrors) as refused:
+            load(path)
+        (error,) = refused.value.mistakes
+        assert error.where == str(path)
+        golden(f"{error.what}; {error.fix}")
+
     @pytest.mark.parametrize("line", ["unknown{}: 1\n", "'{}': {{}}\n"])
     def test_of_a_file_without_end_are_counted_and_the_first_listed(
         self, line: str, monkeypatch: pytest.MonkeyPatch
