@@ -28,7 +28,7 @@ from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.install.memory import InstallMemory
-from tests.server.listening import Unanswering
+from tests.server.conftest import Unanswering
 from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
