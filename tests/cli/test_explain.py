@@ -25,8 +25,13 @@ from tests.forecast import clusters
 from tests.golden_files import Golden
 from tests.policies.migration.world import OWNED, UID, node, vmi
 from webhook.cli.explain import duration
+from webhook.cluster import selection
+from webhook.cluster.files import FilesCluster
+from webhook.facts import NodesKey, ObjectKey, VmiKey
 from webhook.forecast.report import SCHEMA, UPDATE_SCHEMA, DrainPlan, UpdatePlan
+from webhook.forecast.requests import _WithVmi
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS
+from webhook.forecast.vm import VM_SCHEMA, VmExplanation
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, VMIS, VOLUMES
@@ -34,6 +39,7 @@ from webhook.placement.target_pods import RUNTIME_CLASSES
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
+from webhook.settings.file import default_settings
 
 CLUSTER, DRAIN = EXAMPLES / "cluster", EXAMPLES / "drain"
 
@@ -284,6 +290,7 @@ LABEL = '--to "zone=not a label!"'
         (DRAIN, "drain --rolling --node-selector zone"),
         *((DRAIN, f"update {words}") for words in ("--from-version new", "--to-version 1.5", "--kubeconfig x")),
         (DRAIN, "update --to-version 1.9 --bandwidth 0"),
+        *((CLUSTER, f"vm {words}") for words in ("shop/nope", "a/b/c", "shop/web -n lab", "shop/web --kubeconfig x")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -387,3 +394,127 @@ def test_a_vmi_that_has_not_started_cannot_migrate_but_one_of_another_cluster(tm
     result = explain("migration", cluster, "demo/web01", "-o", "json")
     answer = json.loads(result.stdout)
     assert (result.exit_code, answer["runningOn"], answer["eligible"]["names"]) == (0, "", ["node-a1"])
+
+
+# -- one VM ------------------------------------------------------------------------------------------------------------
+
+SECRET = "hunter2hunter2"
+MEMORY = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
+
+
+def explained(vm: str, cluster: Path) -> VmExplanation:
+    return msgspec.convert(json.loads(explain("vm", cluster, vm, "-o", "json").output), VmExplanation)
+
+
+def machine(name: str, namespace: str, template: Any = None, **spec: Any) -> dict[str, Any]:
+    spec |= {"runStrategy": "Always", "template": {"spec": template or {"domain": {"devices": {}}}}}
+    return whole("VirtualMachine", {"metadata": {"name": name, "namespace": namespace}, "spec": spec}, "kubevirt.io/v1")
+
+
+def among_examples(tmp_path: Path, *objects: Any) -> Path:
+    """The cluster of the examples with these objects."""
+    return directory(Path(shutil.copytree(CLUSTER, tmp_path / "cluster")), *objects)
+
+
+@pytest.mark.parametrize("name", ["shop/web", "shop/archive", "shop/legacy-db"])
+def test_what_is_told_of_a_vm(name: str, golden: Golden) -> None:
+    result = explain("vm", CLUSTER, name)
+    assert (result.exit_code, max(map(len, result.output.splitlines())) <= 110) == (0, True)
+    golden(result.output)
+
+
+def test_a_vm_for_programs() -> None:
+    result = explain("vm", CLUSTER, "web", "-n", "shop", "-o", "json")
+    read = json.loads(result.output)
+    found = msgspec.convert(read, VmExplanation)
+    assert (result.exit_code, found.schema) == (0, VM_SCHEMA)
+    assert (found.scheduler, found.running_on) == ("kubevirt", "node-1")
+    assert read["migration"]["eligible"]["names"] == ["node-2", "node-3"]
+    # Every request of its life, in order.
+    assert [(request.kind, [each.policy for each in request.policies]) for request in found.requests] == [
+        ("VirtualMachine", ["scheduling"]),
+        ("VirtualMachineInstance", ["scheduling"]),
+        ("Pod", ["scheduling", "migration"]),
+        ("VirtualMachineInstanceMigration", ["migration", "migration"]),
+        ("Eviction", ["eviction"]),
+    ]
+
+
+def test_defaults_of_the_namespace(tmp_path: Path) -> None:
+    found = explained("apps/new", among_examples(tmp_path, machine("new", "apps")))
+    fields = {field.path: (field.origin, field.name) for field in found.fields}
+
+    assert [(each.role, each.name, each.injected) for each in found.named] == [
+        ("instancetype", "u1.medium", True),
+        ("preference", "linux", True),
+    ]
+    assert fields["spec.domain.memory.guest"] == ("instancetype", "u1.medium")
+    assert fields["spec.domain.features.smm.enabled"] == ("preference", "linux")
+    assert fields["spec.evictionStrategy"] == ("cluster settings", "")
+    assert fields["spec.domain.machine.type"] == ("KubeVirt default", "")
+    assert found.scheduler == "default-scheduler"
+
+
+def origins(found: VmExplanation, path: str) -> set[str]:
+    return {field.origin for field in found.fields if field.path == path}
+
+
+def test_an_owners_choice_is_not_called_ours(tmp_path: Path) -> None:
+    own = machine("own", "apps", instancetype={"name": "u1.medium"})
+    directory = among_examples(tmp_path, own, machine("scheduled", "shop", {**MEMORY, "schedulerName": "mine"}))
+    found, theirs, ours = (explained(name, directory) for name in ("apps/own", "shop/scheduled", "shop/web"))
+    assert [(each.role, each.injected) for each in found.named] == [("instancetype", False), ("preference", True)]
+    assert (theirs.scheduler, origins(theirs, "spec.schedulerName")) == ("mine", {"vm"})
+    assert origins(ours, "spec.schedulerName") == {"kubevirt-webhook"}
+
+
+def test_a_vm_that_exists_is_told_as_it_is(tmp_path: Path) -> None:
+    """The command reports what a policy would add to the VM if it were created now, but its VMI has none of it."""
+    exists = machine("old", "apps", MEMORY)
+    exists["metadata"]["uid"] = "6b0f3a52-0f4e-4b58-8a3c-000000000099"
+    found = explained("apps/old", among_examples(tmp_path, exists))
+    assert (found.named, origins(found, "spec.domain.memory.guest")) == ((), {"vm"})
+
+
+def test_what_a_policy_denies(tmp_path: Path) -> None:
+    bad = among_examples(tmp_path, machine("bad", "apps", instancetype={"name": "x9"}))
+    found = explained("apps/bad", bad)
+    codes = [reason.code for each in found.requests[0].policies for reason in each.reasons]
+    assert (bool(found.denial), codes[-1]) == (True, "instancetype-not-allowed")
+    assert explain("vm", bad, "apps/bad").exit_code == 1
+
+
+def test_what_kubevirt_denies(tmp_path: Path, ended: Ended) -> None:
+    conflicting = machine("bad", "legacy", MEMORY, instancetype={"name": "u1.medium"})
+    ended(explain("vm", among_examples(tmp_path, conflicting), "legacy/bad"), 1)
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    seed = {"name": "seed", "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}}
+    secret = among_examples(tmp_path, machine("seeded", "shop", {**MEMORY, "volumes": [seed]}))
+    for output in ("text", "json", "yaml"):
+        printed = explain("vm", secret, "shop/seeded", "-o", output).output
+        assert ("seed" in printed, SECRET in printed) == (True, False)
+
+
+async def test_a_vmi_that_is_yet_to_come() -> None:
+    files = FilesCluster.load(CLUSTER, default_settings())
+    coming = {"metadata": {"name": "new", "namespace": "shop", "uid": "u"}, "spec": {"schedulerName": "x"}}
+    cluster = _WithVmi(files, coming)
+
+    assert cluster.peek(VmiKey("shop", "new", "u")).spec.scheduler_name == "x"  # type: ignore[attr-defined]
+    assert cluster.peek(ObjectKey(VMIS, "shop", "new")).meta.uid == "u"  # type: ignore[attr-defined]
+    assert (await cluster.read(ObjectKey(VMIS, "shop", "new"), 0)).meta.uid == "u"  # type: ignore[union-attr]
+    assert cluster.peek(ObjectKey(VMIS, "shop", "web")) == files.peek(ObjectKey(VMIS, "shop", "web"))
+    assert await cluster.read(NodesKey(), 0) is files.peek(NodesKey())
+    assert (cluster.staleness(), cluster.ages([NodesKey()]), cluster.waiting_for()) == ({}, {}, ())
+
+
+def test_a_cluster_that_does_not_answer_is_exit_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "_READY_SECONDS", 0.2)
+    server = FakeApiServer()
+    server.url = "http://127.0.0.1:1"
+
+    result = run("explain", "vm", "shop/web", "--kubeconfig", server.kubeconfig(tmp_path / "config"))
+
+    assert (result.exit_code, "the cluster did not answer within 0s" in result.stderr) == (3, True)

@@ -211,20 +211,15 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
-def imported() -> dict[str, int]:
-    """How many modules beside Python's own, by the package that they belong to."""
+def imported() -> list[str]:
+    """The modules beside Python's own."""
     said = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True, timeout=120)
-    counts: dict[str, int] = {}
-    for name in json.loads(said.stdout):
-        package = name.partition(".")[0]
-        if package not in sys.stdlib_module_names:
-            counts[package] = counts.get(package, 0) + 1
-    return dict(sorted(counts.items()))
+    return [name for name in json.loads(said.stdout) if name.partition(".")[0] not in sys.stdlib_module_names]
 
 
 def main() -> None:
     sums = {path: sum(each.values()) for path, each in calls().items()}
-    modules = sum(imported().values())
+    modules = len(imported())
     TABLE.write_text(json.dumps({"calls": sums, "modules": modules}, indent=1) + "\n")
     for path, each in sums.items():
         print(f"{each:5}  {path}")

@@ -21,10 +21,19 @@ from tests.cli.runner import EXAMPLES
 from tests.cli.test_serve import FILES, serving
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.processes import free_port
-from tests.monitoring.rules import ALERTS, DASHBOARD, DASHBOARD_FILE, GROUPS, RECORDS, ROOT, metrics, queries
+from tests.monitoring.test_rules import ALERTS, COMPONENTS, GROUPS, RECORDS, ROOT, metrics, rules_file
 
 # Labels that Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
 TARGET_LABELS = {"job", "instance", "namespace", "pod", "service", "container", "endpoint", "node"}
+
+DASHBOARD_FILE = COMPONENTS / "dashboard" / "kubevirt-webhook.json"
+DASHBOARD: dict[str, Any] = json.loads(DASHBOARD_FILE.read_text())
+
+
+def queries() -> dict[str, list[str]]:
+    return {
+        panel["title"]: [one["expr"] for one in panel["targets"]] for panel in DASHBOARD["panels"] if "targets" in panel
+    }
 
 
 def fetch(url: str) -> str:
@@ -43,12 +52,11 @@ def server() -> Iterator[str]:
 def api(prometheus: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus that has scraped the server, as the ServiceMonitor has it; yields the URL of its API."""
     directory = tmp_path_factory.mktemp("prometheus")
-    (directory / "rules.json").write_text(json.dumps({"groups": GROUPS}))
     labels = {"namespace": "kubevirt-webhook", "pod": "a", "service": "kubevirt-webhook"}
     target = {"targets": [server], "labels": labels}
     content = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["rules.json"],
+        "rule_files": [rules_file(directory, GROUPS).name],
         "scrape_configs": [{"job_name": "kubevirt-webhook", "static_configs": [target]}],
     }
     (directory / "prometheus.yml").write_text(json.dumps(content))

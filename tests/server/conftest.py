@@ -1,13 +1,14 @@
-"""A real server on loopback: TLS, real sockets, the cluster in memory."""
+"""A real server on loopback: TLS, real sockets, the cluster in memory; its clients, and what they get."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -17,15 +18,32 @@ from certs.source import self_signed
 from tests import builders
 from tests.builders import known, vmi
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.raw_requests import BODY
-from tests.waiting import break_off
+from tests.server.raw_requests import BODY, PODS, head
+from tests.waiting import PATIENCE, break_off, until
 from webhook.facts import Key
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.app import LIMITS, App
-from webhook.server.edge import Application, Connection, Server, TrafficObserver
+from webhook.server.authorizer import GuardedApplication
+from webhook.server.edge import Application, Connection, Limits, Server, TrafficObserver, split_address
 from webhook.server.request import Answer, HttpRequest
+
+REQUEST = head(len(BODY)) + BODY
+LAST = head(len(BODY), extra="Connection: close\r\n") + BODY
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def working(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """A task for as long as the context lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @dataclass
@@ -197,3 +215,112 @@ class PieceCase(Application):
 @pytest.fixture
 async def case() -> PieceCase:
     return PieceCase()
+
+
+class RawAnswer(NamedTuple):
+    """An answer: its head as text, and its body."""
+
+    head: str
+    body: bytes
+
+    @property
+    def status(self) -> int:
+        return int(self.head.split()[1])
+
+    @property
+    def is_last(self) -> bool:
+        return "connection: close" in self.head.lower()
+
+
+async def connect(server: ServedApp, trust: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> Stream:
+    host, port = split_address(server.address)
+    at: dict[str, Any] = {"ssl": trust or server.trust, "server_hostname": "localhost", "local_addr": (source, 0)}
+    return await asyncio.open_connection(host, port, **at)
+
+
+async def ask(stream: Stream, request: bytes = REQUEST) -> RawAnswer:
+    """The answer to a request on a connection that stays open."""
+    stream[1].write(request)
+    text = (await stream[0].readuntil(b"\r\n\r\n")).decode()
+    length = next(line for line in text.splitlines() if line.startswith("Content-Length"))
+    return RawAnswer(text, await stream[0].readexactly(int(length.partition(":")[2])))
+
+
+async def everything(server: ServedApp, data: bytes, trust: ssl.SSLContext | None = None) -> bytes:
+    """All that the server sends until it closes the connection."""
+    reader, writer = await connect(server, trust)
+    writer.write(data)
+    try:
+        return await asyncio.wait_for(reader.read(), PATIENCE)
+    finally:
+        writer.close()
+
+
+async def status(stream: Stream) -> int:
+    """Of the next answer; 0: there is none. The connection is ended."""
+    reader, writer = stream
+    try:
+        return int((await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE)).split()[1])
+    except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+        return 0
+    finally:
+        writer.transport.abort()
+
+
+async def sent(server: ServedApp, data: bytes) -> int:
+    """The status that bytes get."""
+    stream = await connect(server)
+    stream[1].write(data)
+    return await status(stream)
+
+
+async def unharmed(server: ServedApp) -> None:
+    """The server serves the next client, holds nothing for those before, and had no internal error."""
+    assert (await server.post(PODS, BODY))[0] == 200
+    await until(lambda: server.app.in_flight == 0, "requests to end")
+    assert (server.app.taken_bytes, server.counted.crashes) == (0, [])
+
+
+class Crashes(TrafficObserver):
+    """The exceptions that reached the edge."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def on_crash(self, path: str, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+class Visitor:
+    """A client of one listener; keeps the headers of the last answer."""
+
+    def __init__(self, url: str, client: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.client = client
+
+    async def get(self, path: str, method: str = "GET", token: str = "", **headers: str) -> tuple[int, str]:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        options: Any = {"headers": headers | bearer, "allow_redirects": False}
+        async with self.client.request(method, self.url + path, **options) as answer:
+            self.headers = answer.headers
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def visited(application: GuardedApplication, address: str = "127.0.0.1:0") -> AsyncIterator[Visitor]:
+    pair = self_signed(["localhost", "127.0.0.1"])
+    trust = ssl.create_default_context(cadata=pair.authority.decode())
+    context = tls.context(pair.certificate, pair.key)
+    async with (
+        application.listening(address, context, "x.listen", 1.0) as url,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
+    ):
+        yield Visitor(url.replace("0.0.0.0", "127.0.0.1"), client)
+
+
+class Unanswering(Application):
+    """An application that fails at every request."""
+
+    @classmethod
+    def server(cls, limits: Limits | None = None) -> Server:
+        return Server(cls(), limits or Limits())

@@ -19,8 +19,7 @@ from tests import builders
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.clients import LAST, REQUEST, connect, everything
-from tests.server.conftest import PieceTransport, ServedApp, SlowCluster, Start
+from tests.server.conftest import LAST, REQUEST, PieceTransport, ServedApp, SlowCluster, Start, connect, everything
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook import names

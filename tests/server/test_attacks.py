@@ -17,8 +17,7 @@ import pytest
 
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
-from tests.server.clients import REQUEST, Stream, connect, sent, status, unharmed
-from tests.server.conftest import ServedApp, SlowCluster, Start
+from tests.server.conftest import REQUEST, ServedApp, SlowCluster, Start, Stream, connect, sent, status, unharmed
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.admission.reasons import common, scheduling

@@ -26,11 +26,24 @@ from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
-from tests.server.clients import LAST, REQUEST, Stream, ask, connect, everything, status, unharmed
-from tests.server.conftest import PieceCase, PieceTransport, ServedApp, Start
-from tests.server.listening import Unanswering
+from tests.server.conftest import (
+    LAST,
+    REQUEST,
+    PieceCase,
+    PieceTransport,
+    ServedApp,
+    Start,
+    Stream,
+    Unanswering,
+    ask,
+    connect,
+    everything,
+    status,
+    unharmed,
+    working,
+)
 from tests.server.raw_requests import BODY, PODS, head
-from tests.server.test_senders import KEY, OWN, URL, KeyTransport, following
+from tests.server.test_senders import KEY, OWN, URL, KeyTransport
 from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
@@ -172,7 +185,7 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
 
     token = sign(KEY, claims(URL + MIGRATIONS, now=time.time(), groups=("kubevirt.io",)))
     assert [await names_nodes(each) for each in (token, token)] == [False, False], "no key is known"
-    async with following(server.app.senders, KeyTransport(key_set(k1=KEY))):
+    async with working(server.app.senders.follow(KeyTransport(key_set(k1=KEY)), list[str]().append)):
         await until(lambda: server.app.senders and server.app.senders._keys, "the keys to be read")
     assert [await names_nodes(each) for each in (token, token, "", token, f"{token}A", "")] == [
         *(True, True, False, True, False, False)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.golden_files import Golden
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.listening import Crashes, Visitor, visited
+from tests.server.conftest import Crashes, Visitor, visited
 from tests.waiting import break_off
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster

@@ -1,9 +1,16 @@
-"""Hostile bytes at every listener: the process stays small, and a review beside them is answered."""
+"""Whole processes: hostile bytes at every listener, a full disk, no more files, and a reader that hangs.
+
+The process stays small, and a review beside all that is answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import resource
+import select
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Iterator
@@ -16,7 +23,7 @@ import pytest
 from tests.e2e.support.processes import free_port
 from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, connected, flood, trickle
 from tests.server.raw_requests import BODY, PODS, head
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_RESIDENT_MIB: Final = 150
@@ -59,8 +66,11 @@ class Attacked:
 
 
 @contextmanager
-def served(listener: str, directory: Path) -> Iterator[Attacked]:
-    """The server with the listener: all of them in one process, but for the extender, which needs a cluster."""
+def served(listener: str, directory: Path, **options: Any) -> Iterator[Attacked]:
+    """The server with the listener: all of them in one process, but for the extender, which needs a cluster.
+
+    Keywords are options of the process.
+    """
     ports = {name: free_port() for name in LISTENERS}
     if listener == "extender":
         command = [sys.executable, "-c", _EXTENDER % ports["extender"]]
@@ -71,16 +81,15 @@ def served(listener: str, directory: Path) -> Iterator[Attacked]:
         command = [sys.executable, "-m", "webhook", "serve", f"--cluster-from={ROOT / 'examples/cluster'}"]
         command += [f"--config={settings}", f"--listen=127.0.0.1:{ports['webhooks']}"]
         command += [f"--ops-listen=127.0.0.1:{ports['ops']}"]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL if listener != "extender" else None, stderr=subprocess.DEVNULL, cwd=ROOT
-    ) as process:
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, **silent | options) as process:
         try:
             yield Attacked(process, ports)
         finally:
             process.kill()
 
 
-async def answered(server: Attacked, listener: str) -> int:
+async def answered(server: Attacked, listener: str = "webhooks") -> int:
     """The status of an honest request; 0: there was no answer."""
     if listener == "extender":
         body = b'{"Pod": {}, "NodeNames": []}'
@@ -99,7 +108,7 @@ async def answered(server: Attacked, listener: str) -> int:
         return 0
 
 
-async def ready(server: Attacked, listener: str) -> None:
+async def ready(server: Attacked, listener: str = "webhooks") -> None:
     async with asyncio.timeout(PATIENCE):
         while await answered(server, listener) != 200:
             assert server.process.poll() is None
@@ -146,3 +155,39 @@ async def test_hostile_bytes_fill_no_memory_and_delay_no_review(listener: str, s
     assert await answered(server, listener) == 200
     assert server.process.poll() is None
     assert server.peak_mib <= MAX_RESIDENT_MIB, f"{before:.0f} MiB before, then {peaks}"
+
+
+async def test_full_disks_and_files_that_run_out_stop_nothing(tmp_path: Path) -> None:
+    """Standard output and error on a full disk; more connections than files, whose limit the server raises itself."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 120))
+
+    # The child sets the limit itself: a limit of this process would apply to all tests.
+    full = os.open("/dev/full", os.O_WRONLY)
+    with served("webhooks", tmp_path, stdout=full, stderr=full, preexec_fn=limit) as server:
+        os.close(full)
+        await ready(server)
+        assert [await answered(server) for _ in range(20)] == [200] * 20
+        # More than the 40 that it was started with.
+        address = ("127.0.0.1", server.ports["webhooks"])
+        idle = [socket.create_connection(address, timeout=PATIENCE) for _ in range(60)]
+        assert await answered(server) == 200
+        idle += [socket.create_connection(address, timeout=PATIENCE) for _ in range(100)]
+        assert server.process.poll() is None
+        for each in idle:
+            each.close()
+        # Reviews are served again as soon as there are files.
+        await ready(server)
+
+
+async def test_a_reader_of_audit_lines_that_hangs_stops_nothing(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with served("webhooks", tmp_path, stdout=writing) as server:
+        await ready(server)
+        # Far more than a pipe holds.
+        assert [await answered(server) for _ in range(150)] == [200] * 150
+        await until(lambda: not select.select((), (writing,), (), 0)[1], "a thread to fill the pipe")
+        assert server.process.poll() is None
+    os.close(reading)
+    os.close(writing)

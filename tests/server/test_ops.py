@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import PieceCase, PieceTransport
-from tests.server.listening import visited
+from tests.server.conftest import PieceCase, PieceTransport, visited
 from tests.waiting import other_turns, until
 from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.clients import REQUEST
-from tests.server.conftest import PieceCase, PieceTransport
+from tests.server.conftest import REQUEST, PieceCase, PieceTransport
 from tests.server.raw_requests import BODY, head
 from tests.waiting import until
 from webhook.server import edge

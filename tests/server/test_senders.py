@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.install.memory import InstallMemory
+from tests.server.conftest import working
 from tests.tokens import ISSUER, Key, claims, encode, key_set, sign
 from tests.waiting import until
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError
 from webhook.server import senders
 from webhook.server.senders import DISCOVERY_PATH, KEYS_PATH, MAX_TOKEN_BYTES, SenderVerifier
 
@@ -51,23 +51,10 @@ class KeyTransport(InstallMemory):
         raise AssertionError(f"nothing is written, and no token sent: {path}")
 
 
-@asynccontextmanager
-async def following(verifier: SenderVerifier, transport: Transport) -> AsyncIterator[list[str]]:
-    """Gives the failures that were reported."""
-    told: list[str] = []
-    task = asyncio.create_task(verifier.follow(transport, told.append))
-    try:
-        yield told
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 async def knowing(**keys: Key) -> SenderVerifier:
     """A verifier that has read these keys."""
     verifier, transport = SenderVerifier(URL, OWN, lambda: NOW), KeyTransport(key_set(**keys))
-    async with following(verifier, transport):
+    async with working(verifier.follow(transport, list[str]().append)):
         assert verify(verifier, sign(KEY, claims(URL, now=NOW), "not-yet")) is None
         await until(lambda: KEYS_PATH in transport.reads and verifier._keys, "the keys to be read")
     verifier.results.clear()
@@ -171,8 +158,8 @@ async def test_no_token_without_its_scheme_and_none_of_another_group_counts() ->
 
 async def test_only_a_token_that_looks_right_has_the_keys_read_and_not_each_of_them() -> None:
     verifier, transport = SenderVerifier(URL, OWN, lambda: NOW), KeyTransport(key_set(k1=KEY))
-    right = sign(KEY, claims(URL, now=NOW))
-    async with following(verifier, transport) as told:
+    right, told = sign(KEY, claims(URL, now=NOW)), list[str]()
+    async with working(verifier.follow(transport, told.append)):
         assert verify(verifier, sign(KEY, claims(URL, "other", now=NOW))) == 0.0
         await asyncio.sleep(0.01)
         assert transport.reads == []
@@ -214,7 +201,8 @@ async def test_keys_that_cannot_be_read_are_told_once_and_the_former_ones_count(
     good = transport.published[path]
     transport.published[path] = answer
     right, other = sign(KEY, claims(URL, now=NOW)), sign(KEY, claims(URL, now=NOW), "k2")
-    async with following(verifier, transport) as told:
+    told: list[str] = []
+    async with working(verifier.follow(transport, told.append)):
 
         async def again(token: str) -> None:
             before = transport.reads.count(DISCOVERY_PATH)
@@ -239,7 +227,7 @@ async def test_keys_are_read_again_after_some_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(senders, "READ_SECONDS", 0.0)
     monkeypatch.setattr(senders, "KEPT_SECONDS", 0.0)
     verifier, transport = await knowing(k1=KEY), KeyTransport(key_set(k2=STRANGER))
-    async with following(verifier, transport):
+    async with working(verifier.follow(transport, list[str]().append)):
         await until(lambda: verify(verifier, sign(KEY, claims(URL, now=NOW))) is None, "the key to be gone")
 
 

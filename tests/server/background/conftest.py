@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +27,6 @@ async def api(tmp_path: Path) -> AsyncIterator[ServedApi]:
             yield server, transport
         finally:
             await transport.close()
-
-
-@asynccontextmanager
-async def working(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """A task for as long as the context lasts."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 # A decision that becomes an Event.

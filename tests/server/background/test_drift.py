@@ -16,7 +16,8 @@ from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
-from tests.server.background.conftest import NAMESPACE_LABELS, ServedApi, settings, stored, working
+from tests.server.background.conftest import NAMESPACE_LABELS, ServedApi, settings, stored
+from tests.server.conftest import working
 from tests.waiting import other_turns, until
 from webhook import names
 from webhook.admission.audit import DriftRecord

@@ -13,7 +13,8 @@ from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, revi
 from tests.cluster.fake_apiserver import FakeClock
 from tests.policies.eviction import world as evictions
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
-from tests.server.background.conftest import DENIED, ServedApi, working
+from tests.server.background.conftest import DENIED, ServedApi
+from tests.server.conftest import working
 from tests.waiting import until
 from webhook import names
 from webhook.admission.decision import Decision, Reason

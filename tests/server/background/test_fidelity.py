@@ -14,7 +14,8 @@ from tests.golden_files import Golden
 from tests.kubevirt import samples
 from tests.kubevirt.vm.test_fidelity import running as running_vm
 from tests.kubevirt.vm.test_fidelity import started
-from tests.server.background.conftest import ServedApi, working
+from tests.server.background.conftest import ServedApi
+from tests.server.conftest import working
 from tests.waiting import until
 from webhook.admission.audit import FidelityRecord
 from webhook.errors import Unavailable

@@ -13,7 +13,7 @@ from tests import builders
 from tests.admission.audit_schema import record as audit_record
 from tests.policies.migration.world import facts
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.listening import Crashes, Visitor, visited
+from tests.server.conftest import Crashes, Visitor, visited
 from tests.waiting import break_off
 from webhook import names
 from webhook.admission.audit import AuditedObject, Record, timestamp

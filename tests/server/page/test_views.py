@@ -1,21 +1,28 @@
-"""What a request asks of the page, and the table of namespaces."""
+"""What a request asks of the page, and the table of namespaces.
+
+Templates: whatever they put out is escaped, visible and bounded, and comes in slices.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from tests import builders
 from tests.builders import installed
-from tests.server.page.conftest import PageCluster, labeled, record
+from tests.server.page.conftest import HOSTILE, PageCluster, labeled, record
+from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
 from webhook.server.explain import MAX_QUERY
 from webhook.server.page.recorder import OTHERS, DayCounts
+from webhook.server.page.renderer import MAX_VALUE, PageRenderer, asset
+from webhook.server.page.renderer import SLICE as PIECES
 from webhook.server.page.views import POLICIES, SLICE, PageQuery, namespace_table, pager
 
 KNOWN = ("namespace", "to", "first", "policy")
@@ -107,19 +114,58 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
 async def test_ten_thousand_namespaces_come_in_parts_and_reviews_come_between() -> None:
     many = [labeled(f"n{number:05}", scheduling="enforce") for number in range(10_000)]
     big = PageCluster({KubeVirtKey(): installed()} | {NamespaceKey(f"n{n:05}"): many[n] for n in range(50)}, many)
-    turns = 0
-    ended = asyncio.Event()
-
-    async def review() -> None:
-        nonlocal turns
-        while not ended.is_set():
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(review())
-    rows, every = await namespace_table(big, builders.settings(), DayCounts())
-    ended.set()
-    await beside
-
+    async with other_turns() as turns:
+        rows, every = await namespace_table(big, builders.settings(), DayCounts())
     assert (len(rows), every) == (50, 10_000)
-    assert turns >= 10_000 // SLICE
+    assert turns[-1] >= 10_000 // SLICE
+
+
+# The name of the namespace, which nothing fetches.
+_SVG = "http://www.w3.org/2000/svg"
+_ACTS = re.compile(r"https?:|//[a-z]|@import|url\(|<script|style=|\son[a-z]+=")
+RENDERER = PageRenderer()
+SITE = {"pages": (), "here": "", "version": "1", "replica": "r", "started": "s"}
+
+
+async def rendered(title: str, sentence: str) -> str:
+    return (await RENDERER.render("problem.html", {"title": title, "sentence": sentence, "site": SITE})).decode()
+
+
+@given(st.text(max_size=300))
+async def test_any_text_stays_text(text: str) -> None:
+    html = await rendered("T", text)
+    shown = html[html.index("<bdi>", html.index('"lead"')) + 5 :].partition("</bdi>")[0]
+    assert not set(shown) & set("<>\"'")
+    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", shown)
+    assert not re.search("[\x00-\x08\x1b\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]", html)
+
+
+async def test_hostile_text() -> None:
+    html = await rendered(HOSTILE, HOSTILE)
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert r"\u202e\x1b[31m" in html
+
+
+async def test_megabytes_are_cut() -> None:
+    assert len(await rendered("T", "<" * 5_000_000)) < 5 * MAX_VALUE + 5000
+
+
+async def test_a_value_that_is_missing_is_a_bug_and_not_a_gap() -> None:
+    with pytest.raises(UndefinedError):
+        await RENDERER.render("problem.html", {"site": SITE})
+
+
+async def test_long_pages_come_in_slices() -> None:
+    pages = [(f"/page/{number}", f"N{number}") for number in range(2000)]
+    async with other_turns() as turns:
+        await RENDERER.render("problem.html", {"title": "T", "sentence": "S", "site": SITE | {"pages": pages}})
+    # At least two pieces for each: more than so many are never put together without a pause.
+    assert turns[-1] >= 2 * len(pages) // PIECES
+
+
+def test_nothing_refers_to_another_host_or_runs() -> None:
+    for name in RENDERER._environment.list_templates():
+        text = asset(name).decode()
+        assert not _ACTS.search(text.replace(_SVG, "")), name
+        assert "|safe" not in text

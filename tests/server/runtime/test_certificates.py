@@ -28,7 +28,7 @@ from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.install.memory import InstallMemory
-from tests.server.listening import Unanswering
+from tests.server.conftest import Unanswering
 from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
@@ -292,33 +292,21 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
         (Options(), "self-signed"),
         (Options(tls_cert=Path("c"), tls_key=Path("k")), "mounted"),
         (Options(tls_mode="managed"), "managed"),
+        (Options(cluster_from=Path("x"), page_listen="127.0.0.1:8091"), "self-signed"),
     ],
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
-    tls = options.apply_to(builders.settings()).tls
-    assert (tls.mode, bool(tls.cert_file)) == (mode, mode == "mounted")
+    made = options.apply_to(builders.settings())
+    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == (
+        *(mode, mode == "mounted"),
+        options.page_listen or "",
+    )
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
     tls = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).tls
     assert (tls.mode, tls.cert_file, tls.key_file) == ("managed", "", "")
     assert (tls.client_ca_file, tls.client_names) == ("ca", ("a",))
-
-
-@pytest.mark.parametrize(
-    ("options", "where"),
-    [
-        (Options(tls_mode="mounted"), "--tls mounted"),
-        (Options(tls_mode="managed", cluster_from=Path("x")), "--tls"),
-        (Options(tls_mode="managed", register=True), "--tls"),
-    ],
-    ids=["mounted", "files", "register"],
-)
-def test_modes_that_can_not_be(options: Options, where: str, golden: Golden) -> None:
-    with pytest.raises(InputError) as caught:
-        options.apply_to(builders.settings())
-    assert caught.value.where == where
-    golden(str(caught.value))
 
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kubevirt-webhook"

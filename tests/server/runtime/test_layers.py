@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from certs.source import pair_of
 from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.server.listening import Crashes
+from tests.server.conftest import Crashes
 from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import body
 from webhook import apart

@@ -202,16 +202,6 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
     assert [each.closed for each in made] == [True]
 
 
-def test_what_is_switched_off_is_not_imported() -> None:
-    """The page, layer scores, traces, and what validates settings."""
-    program = "import sys, webhook.cli.main, webhook.server.runtime.serve, webhook.cluster.live; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    page = ("jinja2", "markupsafe", "webhook.server.page")
-    layers = ("webhook.images", "webhook.server.extender", "webhook.server.runtime.layers")
-    off = ("pydantic", "opentelemetry", "google", "requests", *page, *layers)
-    assert [name for name in done.stdout.split() if name.startswith(off)] == []
-
-
 # Requests of 20 KB on one connection, in two records of TLS each; printed are the page faults of a thousand of them.
 _READS = """
 import asyncio, resource, socket, ssl, uvloop
