@@ -24,7 +24,8 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.forecast import clusters
 from tests.golden_files import Golden
 from tests.policies.migration.world import OWNED, UID, node, vmi
-from webhook.cli.explain import duration
+from webhook.cli.explain import _snapshot, duration
+from webhook.cli.options import Source
 from webhook.cluster import selection
 from webhook.cluster.files import FilesCluster
 from webhook.facts import NodesKey, ObjectKey, VmiKey
@@ -36,6 +37,7 @@ from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import CLAIMS, LAUNCHER_PODS, MIGRATIONS, VMIS, VOLUMES
 from webhook.placement.target_pods import RUNTIME_CLASSES
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import SCHEMA as MIGRATION_SCHEMA
 from webhook.policies.migration.explanation import MigrationExplanation
 from webhook.policies.scheduling.spread import constraints
@@ -367,6 +369,12 @@ def test_a_drain_of_a_running_cluster(tmp_path: Path) -> None:
     assert any("PodDisruptionBudgets" in gap for gap in json.loads(partly.output)["gaps"])
     assert (cannot.exit_code, cannot.stdout) == (3, "")
     assert "grant list on nodes" in cannot.stderr
+
+
+def test_what_a_plan_cannot_read_is_no_fault_of_the_files() -> None:
+    """No such fact exists: it would be a bug, and is no reason to correct a file."""
+    with pytest.raises(Unreadable, match="a bug"), _snapshot(Source(DRAIN, None)):
+        raise Unreadable("a bug")
 
 
 def test_nothing_answers(tmp_path: Path) -> None:

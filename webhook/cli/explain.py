@@ -304,18 +304,18 @@ def _snapshot(source: Source, releases: _Releases = (None, None)) -> Iterator[Cl
     The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
     """
     require_single_source(*source)
+    directory, kubeconfig = source
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        if source.cluster_from:
-            yield from_files(source.cluster_from, releases)
-        else:
-            yield asyncio.run(from_cluster(source.kubeconfig, releases))
-    except Unreadable as error:
-        if source.cluster_from:
-            raise InputError(error.why, fix="correct the file") from None
-        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
-        raise SystemExit(UNREADABLE) from None
+        try:
+            found = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
+        except Unreadable as error:
+            if directory:
+                raise InputError(error.why, fix="correct the file") from None
+            write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+            raise SystemExit(UNREADABLE) from None
+        yield found
     finally:
         if was_enabled:
             gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
@@ -50,7 +50,7 @@ class Measurement(Finding, frozen=True):
     figures: dict[str, Any] = {}
 
 
-_Find: TypeAlias = Callable[P, Awaitable[Iterable[Finding]]]
+_Find: TypeAlias = Callable[P, Awaitable[list[Finding]]]
 _Check: TypeAlias = Callable[P, Coroutine[Any, Any, list[Finding]]]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,10 @@ from tests.cli.runner import EXAMPLES, EXPECTED, run
 from tests.golden_files import Golden
 from webhook.admission.decision import Change, Decision, Reason
 from webhook.admission.reasons import MEANINGS
+from webhook.cli.cases import model
+from webhook.cli.cases.command import run_cases
+from webhook.cluster.files import FilesCluster
+from webhook.k8s.yaml_documents import read_documents
 from webhook.review.endpoints import ENDPOINTS
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +77,17 @@ def test_the_page_on_tests_shows_what_its_test_says(tmp_path: Path, monkeypatch:
 
     assert (result.exit_code, f"```\n{result.output}```" in PAGE) == (1, True)
     assert f"of {len(MEANINGS)} reason codes" in result.output
+
+
+def test_a_tests_inputs_are_read_before_the_loop_runs_so_that_sigint_ends_the_command(tmp_path: Path) -> None:
+    def schemas_for(cluster: FilesCluster, origin: Path | str) -> None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        raise KeyboardInterrupt
+
+    (document,) = read_documents(write_test(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(model.read(document), schemas_for)
 
 
 @pytest.mark.parametrize(

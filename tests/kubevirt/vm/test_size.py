@@ -63,12 +63,26 @@ def expression(operator: str, *values: str, key: str = "size") -> Json:
         ({"matchExpressions": ["odd"]}, False),
         ({"matchExpressions": [{"key": "size", "operator": "In", "values": "large"}]}, False),
         ({"matchExpressions": [{"operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"operator": "NotIn", "values": ["x"]}]}, False),
+        ({"matchExpressions": [None]}, False),
         ({"matchExpressions": 1}, False),
+        (expression("DoesNotExist", key="a b"), False),
+        (expression("NotIn", "x y!"), False),
+        ({"matchLabels": {**LARGE["matchLabels"], "-bad-": "large"}}, False),
     ],
 )
 def test_selectors(selector: Any, matches: bool) -> None:
-    found = sizing_preset([preset(selector)], {"labels": {"size": "large"}})
+    found = sizing_preset([preset(selector)], {"labels": {"size": "large", "-bad-": "large"}})
     assert found == (("p", "cpu.cores") if matches else None)
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [(expression("Exists"), True), (expression("DoesNotExist"), False), ({"matchLabels": {"size": ""}}, True)],
+)
+def test_go_reads_a_label_that_is_null_as_the_empty_text(selector: Any, matches: bool) -> None:
+    assert (sizing_preset([preset(selector)], {"labels": {"size": None}}) is not None) is matches
 
 
 def test_the_first_one_that_says_a_size_counts() -> None:

@@ -31,6 +31,7 @@ from webhook.forecast.requests import Sending
 from webhook.forecast.validation import Schemas
 from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of, read_file
 from webhook.settings.file import load, parse
+from webhook.settings.model import Settings
 from webhook.text import pluralize
 
 _RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."
@@ -82,7 +83,7 @@ def test(
     outcomes: list[CaseOutcome] = []
     for file in _tests(paths, mistakes):
         try:
-            outcomes += asyncio.run(run_cases(file, schemas))
+            outcomes += run_cases(file, schemas)
         except InputError as error:
             where = file.document.where()
             mistakes += [InputError(each.what, each.where or where, each.fix) for each in mistakes_of(error)]
@@ -210,7 +211,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
         return frozenset(codes_of(self.result)) if self.result and self.passed else frozenset()
 
 
-async def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
+def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
     """The outcomes of all cases of a test; an `InputError` where its cluster or settings cannot be used.
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
@@ -227,7 +228,13 @@ async def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome
         cluster = FilesCluster.load(file.directory / given, settings)
     else:
         cluster = FilesCluster.of([file.part(value, "cluster", index) for index, value in enumerate(given)], settings)
-    schemas = schemas_for(cluster, file.document.file)
+    # Not while the loop runs, where the first SIGINT would only cancel the task.
+    return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
+
+
+async def _run_cases(
+    file: TestFile, cluster: FilesCluster, settings: Settings, schemas: Schemas | None
+) -> list[CaseOutcome]:
     outcomes = []
     for index, case in enumerate(file.test.cases):
         evaluator = Evaluator(cluster, settings, Sending(case.user, case.namespace, case.parameters), schemas)

@@ -54,26 +54,29 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
     The presets are those of the VMI's namespace, the metadata the VMI's, or its VM's template's; both may be any JSON.
     """
     annotations, labels = member(metadata, "annotations"), member(metadata, "labels")
+    # Go reads null as the empty text.
+    found = {key: "" if value is None else value for key, value in labels.items()} if isinstance(labels, dict) else {}
     if isinstance(annotations, dict) and annotations.get(_EXCLUDED) == "true":
         return None
     for preset in presets:
         field = size_field(member(preset, "spec.domain"))
-        if field and _selects(member(preset, "spec.selector"), labels if isinstance(labels, dict) else {}):
+        if field and _selects(member(preset, "spec.selector"), found):
             return str(member(preset, "metadata.name") or ""), field
     return None
 
 
-# Whether a requirement has values, by its operator; Kubernetes reads no other.
-_HAS_VALUES: Final = {IN: True, NOT_IN: True, EXISTS: False, DOES_NOT_EXIST: False}
+# Gt and Lt are of nodes alone.
+_OPERATORS: Final = frozenset((IN, NOT_IN, EXISTS, DOES_NOT_EXIST))
 
 
 def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
     """Whether a label selector, all of whose requirements must hold, matches; none that Kubernetes cannot read does."""
     try:
-        expressions = msgspec.convert(selector, LabelSelector).expressions()
+        converted = msgspec.convert(selector, LabelSelector)
     except msgspec.ValidationError:
         return False
-    return all(
-        _HAS_VALUES.get(each.operator) is bool(each.values) and each.accepts(labels.get(each.key))
-        for each in expressions
+    # A requirement that is null has no operator.
+    return None not in (converted.match_expressions or ()) and all(
+        each.operator in _OPERATORS and not each.problems() and each.accepts(labels.get(each.key))
+        for each in converted.expressions()
     )
