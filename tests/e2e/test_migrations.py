@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 
-from tests.monitoring.rules import RECORDS
+from tests.monitoring.test_rules import RECORDS
 
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
