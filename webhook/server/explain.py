@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl
@@ -65,15 +65,25 @@ def question(query: str) -> Question:
         if parameter == "to":
             selector.append(value)
         elif parameter not in _ONE:
-            raise InputError(f"{quote(parameter)} is no parameter", "the query", f"use {', '.join(_ONE)} and to")
+            what = f"{quote(parameter)} is not a parameter of this path"
+            raise InputError(what, "the query", f"use {', '.join(_ONE)} and to")
         elif given.setdefault(parameter, value) != value:
             raise InputError("is given twice", parameter, "keep one")
+    return question_of(given, selector, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
+
+
+def question_of(given: Mapping[str, str], selector: Sequence[str], fix: str) -> Question:
+    """The question in the parameters ``namespace``, ``name``, ``node`` and ``to``; ``fix`` says how to ask.
+
+    Raises:
+        InputError: nothing that can be answered.
+    """
     for parameter in _ONE:
         value = given.get(parameter, "")
         if not value and parameter != "node":
-            raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
+            raise InputError("is missing", parameter, fix)
         if value and not is_name(value):
-            raise InputError(f"{quote(value)} is no name", parameter, "use names as Kubernetes has them")
+            raise InputError(f"{quote(value)} is not a valid name", parameter, "use names as Kubernetes has them")
     added = parse_selector(selector, "to")
     return Question(given["namespace"], given["name"], added, given.get("node", ""), UNCHECKED)
 

@@ -19,13 +19,12 @@ from webhook.admission.reasons import MEANINGS
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
-from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.names import Policy
-from webhook.policies.migration.explanation import UNCHECKED, FactPermissions, NotThere, Question, few, matrix
+from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
 from webhook.server.authorizer import DEADLINE_SECONDS
-from webhook.server.explain import parameters
+from webhook.server.explain import parameters, question_of
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
 from webhook.server.page.recorder import (
     CAPACITY,
@@ -166,18 +165,6 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         return UNKNOWN
 
 
-def _question(query: PageQuery) -> Question:
-    given = {name: query.text(name) for name in ("namespace", "name", "node")}
-    for name, value in given.items():
-        if not value and name != "node":
-            raise InputError("is missing", name, "name a running VM and its namespace")
-        if value and not is_name(value):
-            raise InputError("is not a valid name", name, "use names as Kubernetes has them")
-    return Question(
-        given["namespace"], given["name"], parse_selector(query.texts("to"), "to"), given["node"], UNCHECKED
-    )
-
-
 PATH: Final = "/page"
 _FEW_ROWS: Final = 8
 
@@ -268,7 +255,8 @@ class PageViews(msgspec.Struct, frozen=True):
         if not any(asked.values()):
             return PageAnswer(template, values)
         try:
-            question, first = _question(query), query.number("first")
+            fix, first = "name a running VM and its namespace", query.number("first")
+            question = question_of(asked, query.texts("to"), fix)
             question = question._replace(reader=await permit(question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             decide = partial(matrix, question, first=first, count=ROWS)
