@@ -1,3 +1,5 @@
+"""Metrics and health over HTTP; tokens at an authorizer: one question for each, kept for a while, and few at once."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,18 +15,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import PieceCase, PieceTransport, visited
+from tests.server.conftest import PieceCase, PieceTransport, SlowCluster, visited
 from tests.waiting import other_turns, until
 from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
-from webhook.facts import AccessKey, TokenKey
-from webhook.policies.common.required_facts import access_to_path
+from webhook.errors import Unavailable
+from webhook.facts import AccessKey, Key, TokenKey
+from webhook.policies.common.required_facts import Unreadable, access_to_path
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
-from webhook.server import edge
-from webhook.server.authorizer import Authorizer
-from webhook.server.edge import Connection, Limits, Server, split_address
+from webhook.server import authorizer, edge
+from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
+from webhook.server.edge import Connection, Limits, RequestDenied, Server, split_address
 from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.page.listener import PageHandler
@@ -321,7 +324,7 @@ MAY = access_to_path(PROMETHEUS, "get", "/metrics")
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
 async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(counted: Metrics, address: str) -> None:
-    """What becomes of tokens at every listener is shown in tests/server/test_authorizer.py."""
+    """What becomes of tokens at every listener is shown below."""
     cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
     guarded = address != "127.0.0.1:0"
     listener = Ops(Rendering(counted.registry), None, counted, Authorizer(cluster, METRICS_PATH) if guarded else None)
@@ -350,3 +353,63 @@ def test_the_right_is_that_to_a_path() -> None:
     other = AccessKey("u", (), "", (), "get", "", "pods", "n")
     assert _access(other)["resourceAttributes"] == {"verb": "get", "group": "", "resource": "pods", "namespace": "n"}
     assert "nonResourceAttributes" not in _access(other)
+
+
+# Of one client, who gets half of what is free.
+SHARE = MAX_QUESTIONS // 2
+KNOWN: dict[Key[Any], object] = {TokenKey("GOOD"): PROMETHEUS, MAY: True}
+
+
+@pytest.mark.parametrize(
+    ("known", "status", "reads"),
+    [
+        ({}, 200, [TokenKey("GOOD"), MAY]),
+        ({TokenKey("GOOD"): None}, 401, [TokenKey("GOOD")]),
+        ({MAY: False}, 403, [TokenKey("GOOD"), MAY]),
+        # What is not known is asked again.
+        ({MAY: Unavailable("no answer")}, 503, [TokenKey("GOOD"), MAY] * 3),
+    ],
+)
+async def test_an_answer_is_kept_for_the_path_of_the_authorizer(
+    known: dict[Key[Any], object], status: int, reads: list[Key[Any]]
+) -> None:
+    cluster = MemoryCluster(KNOWN | known, peeked=set())
+    guard, statuses = Authorizer(cluster, METRICS_PATH), list[int]()
+    for _ in range(3):
+        try:
+            await guard.admit("GOOD", "10.0.0.1")
+            statuses.append(200)
+        except RequestDenied as denied:
+            statuses.append(denied.status)
+        except Unreadable:
+            statuses.append(503)
+    assert (statuses, cluster.reads) == ([status] * 3, reads)
+
+
+async def test_an_answer_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorizer, "KEPT_SECONDS", -1.0)
+    cluster = MemoryCluster(dict(KNOWN), peeked=set())
+    guard = Authorizer(cluster, METRICS_PATH)
+    await guard.admit("GOOD", "10.0.0.1")
+    cluster.facts[MAY] = False
+    with pytest.raises(RequestDenied):
+        await guard.admit("GOOD", "10.0.0.1")
+
+
+async def test_guessers_fill_no_memory_and_are_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorizer, "PATIENCE_SECONDS", 0.05)
+    known: dict[Key[Any], object] = {TokenKey(str(number)): None for number in range(200)}
+    slow = SlowCluster(known, set())
+    guard = Authorizer(slow, METRICS_PATH)
+    guesses = [asyncio.create_task(guard.admit(str(number), "10.0.0.1")) for number in range(SHARE + 3)]
+    await until(lambda: slow.waiting == SHARE, "half of the questions to be asked")
+    await until(lambda: sum(guess.done() for guess in guesses) == 3, "the others to be denied")
+    await Authorizer(MemoryCluster(KNOWN, peeked=set()), METRICS_PATH).admit("GOOD", "10.0.0.2")
+    slow.release.set()
+    refused = await asyncio.gather(*guesses, return_exceptions=True)
+    assert sorted(error.status for error in refused if isinstance(error, RequestDenied)) == [401] * SHARE + [429] * 3
+
+    for number in range(200):
+        with pytest.raises(RequestDenied):
+            await guard.admit(str(number), "10.0.0.1")
+    assert guard._kept.weight == MAX_KEPT

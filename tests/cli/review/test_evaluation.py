@@ -87,20 +87,6 @@ def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
     assert run("review", path, *cluster, "-n", "shop").exit_code == 0
 
 
-def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
-    """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    chart = "---\n# Source: chart/templates/none.yaml\n---\n# Source: chart/templates/vm.yaml\n"
-    text = chart + "---\n".join(
-        yaml.safe_dump(each) for each in (vm(), service, {"kind": "Kustomization", "apiVersion": "x/v1"})
-    )
-    result = run("review", "-", *CLUSTER, stdin=text)
-
-    assert result.exit_code == 0
-    assert result.stdout.count("CREATE") == 1
-    assert result.stderr.splitlines()[-1] == "1 object in 1 file: 1 patched; 2 of other kinds"
-
-
 def test_a_review_of_a_missing_namespace_is_named_by_its_request(tmp_path: Path) -> None:
     """It was reported as "CREATE AdmissionReview default/", with advice that does not help."""
     asked = builders.review(builders.vm(), "jane", operation="UPDATE", namespace="elsewhere", name="web")
