@@ -22,7 +22,7 @@ from hack.node.requirements import NAMESPACES, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 # What tests run beside the program.
-NEIGHBOURS = (bundles.HELM, bundles.CERT_MANAGER, bundles.METRICS_SERVER, bundles.DESCHEDULER)
+NEIGHBOURS = (bundles.HELM, bundles.CERT_MANAGER, bundles.METRICS_SERVER)
 CGROUPS = Path("/sys/fs/cgroup")
 REMOVALS = 50
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -65,37 +65,78 @@ SPARE = pytest.StashKey[list[LentPlane]]()
 BORROWERS = pytest.StashKey[frozenset[Path]]()
 
 
-class OwnPlane(Protocol):
-    """Gives a control plane that is the test's, or its module's, alone; the options are ControlPlane's.
+@dataclass(frozen=True)
+class OwnPlane:
+    """Gives a control plane that is the test's, or its module's, alone: to stop, restart and reconfigure, or to leave
+    as it was found. The options are ControlPlane's.
 
     Without options, or with the controller manager's alone, it may have been another's, and was brought back.
     """
 
-    def __call__(self, **options: Any) -> LentPlane: ...
+    directory: Path
+    binaries: Path
+    spare: list[LentPlane]
+    ends: contextlib.ExitStack
+
+    def __call__(self, *, controller_manager: bool = False, **options: Any) -> LentPlane:
+        if "definitions" in options and options["definitions"] == kubevirt_crds():
+            del options["definitions"]  # those that every plane has
+        if options or not self.spare:
+            plane = LentPlane(self.directory / f"plane-{next(_NUMBERS)}", self.binaries, **options)
+            plane.start()
+            if not options:
+                plane.remember()
+        else:
+            plane = self.spare.pop()
+        self.ends.callback(self._take_back if not options else LentPlane.stop, plane)
+        if controller_manager:
+            plane.start_controller_manager()
+        return plane
+
+    def _take_back(self, plane: LentPlane) -> None:
+        if not self.spare and plane.reset():
+            self.spare.append(plane)
+        else:
+            plane.stop()
 
 
-class NewNamespace(Protocol):
-    """Makes a namespace that is emptied after the test, and returns its name."""
+@dataclass(frozen=True)
+class NewNamespace:
+    """Makes a namespace in the shared plane that is emptied after the test, and returns its name."""
 
-    def __call__(
-        self, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
-    ) -> str: ...
+    admin: Kube
+    made: list[str]
+
+    def __call__(self, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> str:
+        self.made.append(self.admin.make_namespace("e2e-", labels, annotations))
+        return self.made[-1]
 
 
-class NewWebhook(Protocol):
+@dataclass(frozen=True)
+class NewWebhook:
     """Starts a webhook server that ends with the test, on the shared plane or on one of the test's own."""
 
-    def __call__(self, settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer: ...
+    plane: Access
+    directory: Path
+    servers: contextlib.ExitStack
+
+    def __call__(self, settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer:
+        access, name = access or self.plane, f"test-{secrets.token_hex(4)}"
+        install(access.admin)
+        server = WebhookServer(access, self.directory, name, settings or {"schedulers": SCHEDULERS})
+        return self.servers.enter_context(server)
 
 
-class ModuleWebhook(Protocol):
-    """The server with such settings, which a module's tests share; each has namespaces, and decisions, of its own."""
-
-    def __call__(self, settings: Mapping[str, Any]) -> WebhookServer: ...
+# The server with such settings, which a module's tests share; each has namespaces, and decisions, of its own.
+ModuleWebhook: TypeAlias = Callable[[Mapping[str, Any]], WebhookServer]
 
 
-class NewTenant(Protocol):
-    """Makes a namespace that a server, the shared one or the test's own, evaluates; mode None: has no label."""
+@dataclass(frozen=True)
+class NewTenant:
+    """Makes a namespace in the shared plane that a server, the shared one or the test's own, evaluates."""
+
+    request: pytest.FixtureRequest
+    new_namespace: NewNamespace
 
     def __call__(
         self,
@@ -104,7 +145,22 @@ class NewTenant(Protocol):
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
         policies: Sequence[str] = (SCHEDULING,),
-    ) -> Tenant: ...
+    ) -> Tenant:
+        """Mode None: the namespace has no label."""
+        server = server or self.request.getfixturevalue("webhook")
+        assert not {INSTANCETYPES, MIGRATION}.intersection(policies) or server.validates
+        return Tenant(server, self.new_namespace(server.labels(mode, policies), annotations))
+
+
+@dataclass(frozen=True)
+class NewSized:
+    """Makes a namespace under the instancetypes policy, with instancetypes, preferences and, by default, defaults."""
+
+    new_tenant: NewTenant
+
+    def __call__(self, annotations: Mapping[str, str] = sizes.DEFAULTS, server: WebhookServer | None = None) -> Tenant:
+        made = self.new_tenant(annotations=annotations, server=server, policies=[INSTANCETYPES])
+        return sizes.offer(made, "small", "large", "linux")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -224,32 +280,8 @@ _NUMBERS = itertools.count(1)
 
 
 def _planes(request: pytest.FixtureRequest, binaries: Path, lent: Path) -> Iterator[OwnPlane]:
-    """Gives control planes to stop, restart and reconfigure, or to leave as they were found."""
-    spare = request.config.stash[SPARE]
     with contextlib.ExitStack() as ends:
-
-        def start(*, controller_manager: bool = False, **options: Any) -> LentPlane:
-            if "definitions" in options and options["definitions"] == kubevirt_crds():
-                del options["definitions"]  # those that every plane has
-            if options or not spare:
-                plane = LentPlane(lent / f"plane-{next(_NUMBERS)}", binaries, **options)
-                plane.start()
-                if not options:
-                    plane.remember()
-            else:
-                plane = spare.pop()
-            ends.callback(give_back if not options else LentPlane.stop, plane)
-            if controller_manager:
-                plane.start_controller_manager()
-            return plane
-
-        def give_back(plane: LentPlane) -> None:
-            if not spare and plane.reset():
-                spare.append(plane)
-            else:
-                plane.stop()
-
-        yield start
+        yield OwnPlane(lent, binaries, request.config.stash[SPARE], ends)
 
 
 # For a test, and for a module's tests, which use planes one after the other.
@@ -258,16 +290,18 @@ own_plane, module_plane = pytest.fixture(_planes), pytest.fixture(_planes, scope
 
 @pytest.fixture
 def new_namespace(plane: Access) -> Iterator[NewNamespace]:
-    """Makes namespaces in the shared plane, with labels and annotations."""
+    """What others could meet in them is deleted, without waiting; pods at once, since no kubelet is there
+    to end them gracefully.
+
+    The namespace itself stays: to delete one costs the API server and its controllers as much as a dozen tests do, for
+    they look for objects of each kind that there is.
+    """
     made: list[str] = []
-
-    def make(labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> str:
-        made.append(plane.admin.make_namespace("e2e-", labels, annotations))
-        return made[-1]
-
-    yield make
-    for name in made:
-        _empty_namespace(plane.admin, name)
+    yield NewNamespace(plane.admin, made)
+    # Owners first, or their controllers could make more.
+    for name, resource in itertools.product(made, (MIGRATIONS, VMS, VMIS, PODS)):
+        with contextlib.suppress(KubeError):  # the test may have deleted it itself
+            plane.admin.delete_all(resource, name, gracePeriodSeconds="0")
 
 
 @pytest.fixture
@@ -288,64 +322,37 @@ def webhook(plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPa
 
     Choosing nodes takes the right to it, which the admins who own the namespaces have.
     """
-    install(plane.admin)
     settings = {"schedulers": SCHEDULERS, "migration": {"requireRight": True}}
-    with _webhook(plane, tmp_path_factory.mktemp("webhook"), settings) as server:
-        yield server
+    with contextlib.ExitStack() as servers:
+        yield NewWebhook(plane, tmp_path_factory.mktemp("webhook"), servers)(settings)
 
 
 @pytest.fixture
 def new_webhook(plane: Access, kube_scheduler: Path, tmp_path: Path) -> Iterator[NewWebhook]:
-    """Starts webhook servers with settings of the test's own."""
     with contextlib.ExitStack() as servers:
-
-        def start(settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer:
-            where = access or plane
-            install(where.admin)
-            return servers.enter_context(_webhook(where, tmp_path, settings or {"schedulers": SCHEDULERS}))
-
-        yield start
+        yield NewWebhook(plane, tmp_path, servers)
 
 
 @pytest.fixture(scope="module")
 def module_webhook(
     plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ModuleWebhook]:
-    """Webhook servers of the shared plane that a module's tests share, one for each settings."""
-    directory = tmp_path_factory.mktemp("module-webhook")
     started: dict[str, WebhookServer] = {}
     with contextlib.ExitStack() as servers:
+        start = NewWebhook(plane, tmp_path_factory.mktemp("module-webhook"), servers)
 
         def get(settings: Mapping[str, Any]) -> WebhookServer:
             key = json.dumps(settings, sort_keys=True)
             if key not in started:
-                install(plane.admin)
-                started[key] = servers.enter_context(_webhook(plane, directory, settings))
+                started[key] = start(settings)
             return started[key]
 
         yield get
 
 
-def _webhook(access: Access, directory: Path, settings: Mapping[str, Any]) -> WebhookServer:
-    return WebhookServer(access, directory, f"test-{secrets.token_hex(4)}", settings)
-
-
 @pytest.fixture
 def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> NewTenant:
-    """Makes namespaces in the shared plane in which the webhook evaluates requests."""
-
-    def make(
-        mode: str | None = "enforce",
-        *,
-        annotations: Mapping[str, str] | None = None,
-        server: WebhookServer | None = None,
-        policies: Sequence[str] = (SCHEDULING,),
-    ) -> Tenant:
-        server = server or request.getfixturevalue("webhook")
-        assert not {INSTANCETYPES, MIGRATION}.intersection(policies) or server.validates
-        return Tenant(server, new_namespace(server.labels(mode, policies), annotations))
-
-    return make
+    return NewTenant(request, new_namespace)
 
 
 @pytest.fixture
@@ -354,18 +361,12 @@ def tenant(new_tenant: NewTenant) -> Tenant:
 
 
 @pytest.fixture
-def new_sized(new_tenant: NewTenant) -> NewTenant:
-    """Makes namespaces under the instancetypes policy, with instancetypes and preferences and, by default, defaults."""
-
-    def make(mode: str | None = "enforce", **options: Any) -> Tenant:
-        made = new_tenant(mode, **{"annotations": sizes.DEFAULTS, "policies": [INSTANCETYPES], **options})
-        return sizes.offer(made, "small", "large", "linux")
-
-    return make
+def new_sized(new_tenant: NewTenant) -> NewSized:
+    return NewSized(new_tenant)
 
 
 @pytest.fixture
-def sized(new_sized: NewTenant) -> Tenant:
+def sized(new_sized: NewSized) -> Tenant:
     """A namespace with a default instancetype and a default preference."""
     return new_sized()
 
@@ -374,17 +375,6 @@ def sized(new_sized: NewTenant) -> Tenant:
 def moving(new_tenant: NewTenant) -> Tenant:
     """A namespace where the shared webhook server enforces the selectors of migrations."""
     return new_tenant(policies=[MIGRATION])
-
-
-def _empty_namespace(kube: Kube, name: str) -> None:
-    """Deletes what others could meet, without waiting; pods at once, since no kubelet is there to end them gracefully.
-
-    The namespace itself stays: to delete one costs the API server and its controllers as much as a dozen tests do, for
-    they look for objects of each kind that there is.
-    """
-    for resource in (MIGRATIONS, VMS, VMIS, PODS):  # owners first, or their controllers could make more
-        with contextlib.suppress(KubeError):  # the test may have deleted it itself
-            kube.delete_all(resource, name, gracePeriodSeconds="0")
 
 
 @pytest.fixture(scope="session")

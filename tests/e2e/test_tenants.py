@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from .conftest import NewTenant, NewWebhook
+from .conftest import NewSized, NewTenant, NewWebhook
 from .support.access import Access
 from .support.kube import Json, Kube, KubeError, KubeObject, denial, denied, eventually, path
 from .support.messages import parse
@@ -66,7 +66,7 @@ def with_revision(name: str, field: str = "instancetype") -> Json:
     return made
 
 
-def test_a_foreign_revision_is_as_good_as_absent(new_sized: NewTenant) -> None:
+def test_a_foreign_revision_is_as_good_as_absent(new_sized: NewSized) -> None:
     tenant = new_sized(annotations={})
     user = user_of(tenant)
     daemonset_revision(tenant, "foreign-1")
@@ -111,7 +111,7 @@ def names(tenant: Tenant) -> list[str]:
     return [found["metadata"]["name"] for found in tenant.owner.list(VMS, tenant.namespace)]
 
 
-def test_no_depth_gets_around_an_allow_list(new_sized: NewTenant) -> None:
+def test_no_depth_gets_around_an_allow_list(new_sized: NewSized) -> None:
     tenant = new_sized(annotations=ONLY_SMALL)
     for levels in DEPTHS:
         body = written(vm(instancetype=LARGE), nested(levels))
@@ -139,7 +139,7 @@ VALUES = (
 )
 
 
-def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewTenant) -> None:
+def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewSized) -> None:
     """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
     tenant = new_sized(annotations=ONLY_SMALL)
     for value in VALUES:
@@ -153,7 +153,7 @@ def test_nothing_that_has_no_schema_gets_around_an_allow_list(new_sized: NewTena
 
 
 def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
-    new_webhook: NewWebhook, new_sized: NewTenant
+    new_webhook: NewWebhook, new_sized: NewSized
 ) -> None:
     """Where the admin wants VMs denied while no server is there."""
     closed = new_webhook({"instancetypes": {"failurePolicy": "Fail"}})

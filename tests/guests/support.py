@@ -241,23 +241,6 @@ class Guests(NodeInstallation):
         eventually(lambda: max(self.counts(name), default=0) >= before + more, what=f"{name} to count on", timeout=120)
         return self.counts(name)
 
-    def wait_alone(self, name: str) -> None:
-        """Wait until the pod that a guest has left has ended: KubeVirt begins no further migration before."""
-
-        def look() -> bool:
-            ended = [pod for pod in self.launchers(name) if pod["status"].get("phase") in ("Succeeded", "Failed")]
-            return len(self.launchers(name)) - len(ended) == 1
-
-        eventually(look, what=f"{name} to have one pod that runs")
-
-    def denial(self, name: str, added: dict[str, str]) -> str:
-        """The message with which a migration is denied; empty: it is not."""
-        try:
-            self.migrate(name, added)
-        except KubeError as error:
-            return error.message
-        return ""
-
     def explain(self, *arguments: str) -> Any:
         return json.loads(self.run("explain", *arguments, "-o", "json", check=False).stdout)
 

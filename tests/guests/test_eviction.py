@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support.descheduler import evicting_every_vm
+from hack.controlplane.build import location
+from hack.controlplane.bundles import DESCHEDULER
+from tests.e2e.support.descheduler import BACKGROUND, policy_of, process
 from tests.e2e.support.foreign_webhook import eviction
 from tests.e2e.support.kube import denied, eventually
 from tests.e2e.support.messages import parse
+from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 from tests.e2e.support.workloads import PODS
 
@@ -59,9 +63,17 @@ def test_an_eviction_by_the_descheduler_becomes_a_migration_unless_it_is_denied(
 
 @pytest.fixture
 def descheduler(guests: Guests, tmp_path: Path) -> Iterator[Process]:
-    process = evicting_every_vm(guests, NAMESPACE, tmp_path)
-    yield process
-    process.kill()
+    """One with a plugin that evicts every VM, every three seconds: two idle nodes are not out of balance."""
+    policy = policy_of(NAMESPACE)
+    (profile,) = policy["profiles"]
+    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
+    profile["pluginConfig"] = [profile["pluginConfig"][0], every]
+    profile["plugins"] = {"deschedule": {"enabled": [every["name"]]}}
+    binary = location(os.environ, bundle=DESCHEDULER) / "descheduler"
+    options = ("--descheduling-interval=3s", BACKGROUND)
+    made = process(binary, policy, guests.kubeconfig_for(*ADMIN), tmp_path, *options)
+    yield made
+    made.kill()
 
 
 def test_the_real_descheduler_moves_a_guest_once(guests: Guests, descheduler: Process) -> None:

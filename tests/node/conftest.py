@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .short_lived import ShortLived
-from .support import PLACE, NodeInstallation, NodeReviews
+from .support import NAMESPACE, PLACE, NodeInstallation, NodeReviews
 
 collect_ignore_glob = [] if PLACE in os.environ else ["test_*.py"]
 # Started before all other tests, and looked at after them: a token lives longer than most of the others take.
@@ -40,9 +40,20 @@ def short_lived(request: pytest.FixtureRequest, node: NodeInstallation) -> Itera
 def installed(node: NodeInstallation) -> NodeInstallation:
     """A complete installation of the image, and a namespace whose VMs are given the scheduler kubevirt."""
     node.install()
-    node.wait_ready()
     node.offer_namespace()
     return node
+
+
+@pytest.fixture
+def restricted(node: NodeInstallation) -> Iterator[NodeInstallation]:
+    """No installation, but a namespace for one, as an admin makes it, which is gone afterwards."""
+    node.run("uninstall")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    node.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+    yield node
+    node.run("uninstall")
+    # It has not the label of an installation's own.
+    node.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
-import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +12,7 @@ from pathlib import Path
 from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
-from tests.e2e.support.manifests import MANIFESTS
+from tests.e2e.support.manifests import kustomization
 from tests.e2e.support.objects import ensure_namespace, has_condition
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.repeated import Repeated
@@ -67,7 +64,8 @@ class NodeInstallation(Access):
         return self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=check)
 
     def offer_namespace(self) -> None:
-        """A namespace that has opted in; returns once its VMs are changed."""
+        """A namespace that has opted in; returns once both replicas are ready, and its VMs are changed."""
+        self.wait_ready()
         ensure_namespace(self.admin, SHOP)
         self.admin.patch("v1/namespaces", SHOP, {"metadata": {"labels": {LABEL: "enforce"}}})
         eventually(lambda: self.try_vm() == "kubevirt", what="VMs to be given the scheduler kubevirt")
@@ -92,9 +90,10 @@ class NodeInstallation(Access):
 
         eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
 
-    def apply(self, directory: str) -> None:
-        """Apply a kustomization; returns once the rollout is complete, and fails with what the pods say."""
-        self.kubectl("apply", "--server-side", "-k", directory, timeout=100)
+    def apply(self, directory: Path, *components: str, settings: Json = SETTINGS) -> None:
+        """Apply an admin's kustomization; returns once the rollout is complete, and fails with what the pods say."""
+        written = kustomization(directory, "kubernetes", *components, image=IMAGE, settings=settings)
+        self.kubectl("apply", "--server-side", "-k", written, timeout=100)
         rollout = ("-n", NAMESPACE, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s")
         done = self.kubectl(*rollout, check=False, timeout=140)
         assert done.returncode == 0, done.stderr + self.kubectl("-n", NAMESPACE, "describe", "pods", check=False).stdout
@@ -121,26 +120,6 @@ class NodeInstallation(Access):
 
     def images(self) -> set[str]:
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
-
-
-def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) -> str:
-    """A kustomization of an admin, which names the image, settings and components; returns its directory."""
-    (directory / "settings.yaml").write_text(json.dumps(settings))
-    name, _, tag = IMAGE.rpartition(":")
-    above = os.path.relpath(MANIFESTS, directory.resolve())
-    content = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [f"{above}/overlays/kubernetes"],
-        "components": [f"{above}/components/{component}" for component in components],
-        "configMapGenerator": [
-            {"name": NAMESPACE, "namespace": NAMESPACE, "behavior": "replace", "files": ["settings.yaml"]}
-        ],
-        "generatorOptions": {"disableNameSuffixHash": True},
-        "images": [{"name": "kubevirt-webhook", "newName": name, "newTag": tag}],
-    }
-    (directory / "kustomization.yaml").write_text(json.dumps(content))
-    return str(directory)
 
 
 class NodeReviews(Repeated):
@@ -186,27 +165,8 @@ def status_of(process: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def interrupt(process: subprocess.Popen[str]) -> int:
-    process.send_signal(signal.SIGINT)
-    return process.wait(60)
-
-
-def environment() -> dict[str, str]:
-    """That of a program whose output is read as it comes."""
-    return {**os.environ, "PYTHONUNBUFFERED": "1"}
-
-
 def accepts(address: str, port: int) -> bool:
     """Whether something listens there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
         return True
     return False
-
-
-def served_certificate(address: str) -> bytes:
-    """The certificate, as DER, that a replica serves with at the address of its pod."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    with socket.create_connection((address, 8443), timeout=5) as raw, context.wrap_socket(raw) as connection:
-        return connection.getpeercert(binary_form=True) or b""

@@ -22,10 +22,8 @@ PATIENCE = 180
 
 
 @pytest.fixture
-def by_olm(node: NodeInstallation) -> Iterator[NodeInstallation]:
-    node.run("uninstall")
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    node.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": restricted}})
+def by_olm(restricted: NodeInstallation) -> Iterator[NodeInstallation]:
+    node = restricted
     made = [yaml.safe_load(text) for name, text in bundle.files(IMAGE, {}).items() if name.startswith("manifests/")]
     (csv,) = (one for one in made if one["kind"] == "ClusterServiceVersion")
     for one in made:
@@ -42,9 +40,7 @@ def by_olm(node: NodeInstallation) -> Iterator[NodeInstallation]:
     (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
     node.admin.apply(obj("Deployment", NAMESPACE, namespace=NAMESPACE, spec=mounted(deployment["spec"])))
     yield node
-    node.run("uninstall")
     node.kubectl("delete", "clusterrole", f"{NAMESPACE}-olm")
-    node.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
 
 
 def mounted(spec: Json) -> Json:

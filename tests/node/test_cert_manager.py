@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.e2e.support import cert_manager
 from tests.e2e.support.kube import eventually
 
-from .support import NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
+from .support import NAMESPACE, NodeInstallation, NodeReviews
 
 SERVING = "kubevirt-webhook-serving"
 
@@ -28,8 +28,7 @@ def issuer(node: NodeInstallation) -> Iterator[None]:
 def certified(node: NodeInstallation, issuer: None, tmp_path: Path) -> Iterator[NodeInstallation]:
     """An installation by kustomize whose certificates are cert-manager's."""
     node.run("uninstall")
-    node.apply(kustomization(tmp_path, "cert-manager"))
-    node.wait_ready()
+    node.apply(tmp_path, "cert-manager")
     node.offer_namespace()
     yield node
     node.remove_everything()
@@ -41,20 +40,21 @@ def content(node: NodeInstallation) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in data.items()}
 
 
-def leaf(node: NodeInstallation) -> bytes:
-    """The certificate in it, as DER."""
-    return x509.load_pem_x509_certificates(content(node)["tls.crt"])[0].public_bytes(Encoding.DER)
+def leaf(node: NodeInstallation) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(content(node)["tls.crt"])[0]
 
 
 def bundles(node: NodeInstallation) -> set[bytes]:
     return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in node.entries()}
 
 
-def served(node: NodeInstallation) -> set[bytes]:
-    return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
+def served(node: NodeInstallation) -> set[x509.Certificate]:
+    """What replicas serve with at the addresses of their pods."""
+    found = [ssl.get_server_certificate((pod["status"]["podIP"], 8443), timeout=5) for pod in node.ready_pods()]
+    return {x509.load_pem_x509_certificate(pem.encode()) for pem in found}
 
 
-def follow(node: NodeInstallation, before: bytes) -> None:
+def follow(node: NodeInstallation, before: x509.Certificate) -> None:
     """Wait until all replicas serve with the new certificate."""
     assert leaf(node) != before
     eventually(lambda: served(node) == {leaf(node)}, what="replicas to serve with the new certificate", timeout=150)

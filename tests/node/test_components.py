@@ -12,7 +12,7 @@ import yaml
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.manifests import MANIFESTS
 
-from .support import NAMESPACE, ROOT, SETTINGS, NodeInstallation, accepts, kustomization
+from .support import NAMESPACE, ROOT, SETTINGS, NodeInstallation, accepts
 
 # Those for cert-manager have tests of their own; and kinds of the Prometheus operator are not served here.
 ELSEWHERE = {"cert-manager", "metrics-monitoring-cert-manager"}
@@ -47,9 +47,7 @@ def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
     secret = {"metadata": {"name": "kubevirt-webhook-layers"}, "stringData": {"ca.crt": node.pki.ca.read_text()}}
     node.admin.create("v1/secrets", secret, NAMESPACE)
 
-    directory = kustomization(tmp_path, *NATIVE, settings=WITH_ALL)
-    node.apply(directory)
-    node.wait_ready()
+    node.apply(tmp_path, *NATIVE, settings=WITH_ALL)
     node.offer_namespace()
 
     # Every port of the Service leads to replicas that listen there.

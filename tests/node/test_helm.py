@@ -13,6 +13,7 @@ from hack.controlplane.build import location
 from hack.controlplane.bundles import HELM
 from tests.e2e.support.helm import CHART, Helm
 from tests.e2e.support.objects import ensure_namespace, obj
+from tests.e2e.support.pki import ADMIN
 
 from .support import IMAGE, NAMESPACE, SETTINGS, UPGRADED, NodeInstallation, NodeReviews
 
@@ -27,18 +28,10 @@ def values(image: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def helm(node: NodeInstallation, tmp_path: Path) -> Iterator[Helm]:
-    node.run("uninstall")
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    node.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": restricted}})
-    found = Helm(
-        location(os.environ, bundle=HELM) / "helm", tmp_path, node.kubeconfig_for("admin", ("system:masters",))
-    )
+def helm(restricted: NodeInstallation, tmp_path: Path) -> Iterator[Helm]:
+    found = Helm(location(os.environ, bundle=HELM) / "helm", tmp_path, restricted.kubeconfig_for(*ADMIN))
     yield found
     found.run("uninstall", RELEASE, "--ignore-not-found")
-    node.run("uninstall")
-    # It has not the label of an installation's own.
-    node.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
 
 
 def run_doctor(node: NodeInstallation, helm: Helm) -> None:
@@ -64,7 +57,6 @@ def run_doctor(node: NodeInstallation, helm: Helm) -> None:
 
 def test_installed_upgraded_rolled_back_and_uninstalled_under_load(node: NodeInstallation, helm: Helm) -> None:
     helm.run("install", RELEASE, CHART, *WAIT, values=values(IMAGE))
-    node.wait_ready()
     node.offer_namespace()
     run_doctor(node, helm)
     with NodeReviews(node) as load:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 
-from . import support
-from .support import IMAGE, NAMESPACE, UPGRADED, NodeInstallation, NodeReviews
+from .support import IMAGE, MISSING, NAMESPACE, UPGRADED, NodeInstallation, NodeReviews
 
 
 def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
@@ -23,7 +24,7 @@ def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(
 def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_back(
     installed: NodeInstallation, load: NodeReviews
 ) -> None:
-    failed = installed.install(support.MISSING, "--timeout=15", check=False)
+    failed = installed.install(MISSING, "--timeout=15", check=False)
     again = installed.run("install", "--timeout=10", check=False)
 
     for done in (failed, again):
@@ -44,14 +45,15 @@ def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_ba
 
 def test_an_interrupted_installation_is_continued(installed: NodeInstallation, load: NodeReviews) -> None:
     command = installed.command("install", f"--image={UPGRADED}")
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=support.environment()
-    ) as run:
+    # Its output is read as it comes.
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:
         assert run.stdout
         for line in run.stdout:
             if line.startswith("waiting: "):
                 break
-        assert support.interrupt(run) == 130
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
 
     installed.run("install")
     assert installed.images() == {UPGRADED}

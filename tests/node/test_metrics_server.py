@@ -16,7 +16,7 @@ from tests.e2e.support.objects import has_condition, obj
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 
-from .support import NAMESPACE, NodeInstallation, accepts, kustomization
+from .support import NAMESPACE, NodeInstallation, accepts
 
 PORT = 10443
 AUTOSCALERS = "autoscaling/v2/horizontalpodautoscalers"
@@ -64,7 +64,7 @@ def autoscaler_sees(node: NodeInstallation) -> Json | None:
 def test_the_autoscaler_reads_what_replicas_use(node: NodeInstallation, metrics_server: None, tmp_path: Path) -> None:
     node.run("uninstall")
     try:
-        node.apply(kustomization(tmp_path, "autoscaling"))
+        node.apply(tmp_path, "autoscaling")
         node.wait_ready()
         are_there = lambda: len(node.admin.request("GET", METRICS)["items"]) == 2
         eventually(are_there, what="metrics of both replicas", timeout=90)

@@ -28,7 +28,6 @@ def with_page(node: NodeInstallation, tmp_path_factory: pytest.TempPathFactory) 
     settings = tmp_path_factory.mktemp("page") / "settings.yaml"
     settings.write_text(f"{line}\n" + "".join(f"{name}: {json.dumps(part)}\n" for name, part in SETTINGS.items()))
     node.run("install", f"--config={settings}", f"--image={IMAGE}")
-    node.wait_ready()
     node.offer_namespace()
     yield node
     node.install()

@@ -9,7 +9,6 @@ from .support import IMAGE, NAMESPACE, USER, NodeInstallation, servers, status_o
 
 def test_installed_asked_and_removed(node: NodeInstallation) -> None:
     node.install()
-    node.wait_ready()
     node.offer_namespace()
 
     assert node.images() == {IMAGE}

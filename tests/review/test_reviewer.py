@@ -444,9 +444,13 @@ async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
         answers = [await has_panic_device(reviewer)]
         while not answers[-1]:
             answers.append(await has_panic_device(reviewer))
-        # Once the new rules count they stay.
+        # Once the new rules count they stay; on the way back those of the older release count from the beginning.
         assert [await has_panic_device(reviewer) for _ in range(20)] == [True] * 20
         assert sorted(answers) == answers
+        before = case.cluster.peek(KubeVirtKey())
+        put_kubevirt(case, "v1.9.0", "v1.6.6")
+        await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
+        assert [await has_panic_device(reviewer) for _ in range(20)] == [False] * 20
 
 
 # Objects that cannot be read, by depth or by bytes, at every endpoint.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -40,10 +40,8 @@ CONFIGURATION = {
 }
 
 
-class NewPlace(Protocol):
-    """Makes a namespace in which every policy enforces, with annotations of its own."""
-
-    def __call__(self, annotations: Mapping[str, str]) -> Place: ...
+# Makes a namespace in which every policy enforces, with annotations of its own.
+NewPlace: TypeAlias = Callable[[Mapping[str, str]], Place]
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import yaml
 
-from hack.controlplane.build import location
-from hack.controlplane.bundles import DESCHEDULER
-
-from .access import Access
 from .kube import Json
 from .manifests import MANIFESTS
-from .pki import ADMIN, service_account
+from .pki import service_account
 from .processes import Process, free_port
 
 ACCOUNT = service_account("kube-system", "descheduler")
@@ -42,15 +37,3 @@ def process(binary: Path, policy: Json, kubeconfig: Path, directory: Path, *opti
         *options,
     ]
     return Process("descheduler", command, directory / "descheduler.log")
-
-
-def evicting_every_vm(access: Access, namespace: str, directory: Path) -> Process:
-    """One with a plugin that evicts every VM, every three seconds: two idle nodes are not out of balance."""
-    policy = policy_of(namespace)
-    (profile,) = policy["profiles"]
-    every = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1}}
-    profile["pluginConfig"] = [profile["pluginConfig"][0], every]
-    profile["plugins"] = {"deschedule": {"enabled": [every["name"]]}}
-    binary = location(os.environ, bundle=DESCHEDULER) / "descheduler"
-    options = ("--descheduling-interval=3s", BACKGROUND)
-    return process(binary, policy, access.kubeconfig_for(*ADMIN), directory, *options)

@@ -14,9 +14,11 @@ import yaml
 from .kube import Json, Kube
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+NAME = "kubevirt-webhook"
+IMAGE = f"registry.example/{NAME}:1"
 COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
 # The components that evaluate requests, and those that can be enabled beside them.
-JUDGING = ("kubevirt-webhook", *(f"kubevirt-webhook-{component}" for component in COMPONENTS))
+JUDGING = (NAME, *(f"{NAME}-{component}" for component in COMPONENTS))
 CERTIFICATES = ("kubevirt-webhook-certificates",)
 # Verb, group, resource, and a name where the permission is for that name only.
 Right = tuple[str, str, str, str]
@@ -32,19 +34,22 @@ def rendered(overlay: str) -> list[Json]:
     return parse((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text())
 
 
-def kustomization(directory: Path, overlay: str, *components: str) -> str:
-    """Writes a directory with an admin's own kustomization."""
-
-    def relative(*parts: str) -> str:
-        return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
-
-    content = {
+def kustomization(
+    directory: Path, overlay: str, *components: str, image: str = IMAGE, settings: Json | None = None
+) -> str:
+    """Writes a directory with an admin's own kustomization, with an image, and settings where there are some."""
+    above, (name, _, tag) = os.path.relpath(MANIFESTS, directory.resolve()), image.rpartition(":")
+    content: Json = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [relative("overlays", overlay)],
-        "components": [relative("components", component) for component in components],
-        "images": [{"name": "kubevirt-webhook", "newName": "registry.example/kubevirt-webhook", "newTag": "1"}],
+        "resources": [f"{above}/overlays/{overlay}"],
+        "components": [f"{above}/components/{component}" for component in components],
+        "images": [{"name": NAME, "newName": name, "newTag": tag}],
     }
+    if settings is not None:
+        (directory / "settings.yaml").write_text(json.dumps(settings))
+        replaced = {"name": NAME, "namespace": NAME, "behavior": "replace", "files": ["settings.yaml"]}
+        content |= {"configMapGenerator": [replaced], "generatorOptions": {"disableNameSuffixHash": True}}
     (directory / "kustomization.yaml").write_text(json.dumps(content))
     return str(directory)
 
