@@ -52,7 +52,7 @@ def create(vmi: Any, configuration: ClusterConfig = DEFAULTS, new_uuid: Callable
 def run_round(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, Store, Json]:
     """The VM after one round of virt-controller, its revisions, and the VMI that it then creates."""
     whole = Round(vm, get, configuration)
-    return whole.sync(), whole.store, encode(configuration.rules.vmi, whole.build()[0])
+    return whole.sync(), whole._store, encode(configuration.rules.vmi, whole.build()[0])
 
 
 def build_vmi(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:

@@ -72,9 +72,9 @@ def _controller(case: VectorCase, given: Json) -> Json:
     before = [
         item
         for item in case.objects
-        if item.get("kind") == "ControllerRevision" and item["metadata"]["name"] not in whole.store.deleted
+        if item.get("kind") == "ControllerRevision" and item["metadata"]["name"] not in whole._store.deleted
     ]
-    answer: Json = {"vm": synced, "controllerRevisions": [*before, *whole.store.created]}
+    answer: Json = {"vm": synced, "controllerRevisions": [*before, *whole._store.created]}
     try:
         answer["vmi"] = encode(case.rules.vmi, whole.build()[0])
         answer["admittedVMI"] = plain.create(answer["vmi"], case.configuration, uuids())

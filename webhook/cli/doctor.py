@@ -27,6 +27,8 @@ from webhook.install.registration import check_url
 from webhook.settings.file import default_settings, load
 from webhook.text import pluralize
 
+_FAILURES: Final = 1
+_WARNINGS: Final = 3
 _COUNTABLE: Final = ("failure", "warning")
 _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", "ok": "green"}
 
@@ -75,6 +77,6 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
         counts = [pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict) for number, verdict in shown]
         out.print(f"\n{', '.join(counts)}")
     if report.verdict == "failure":
-        sys.exit(1)
+        sys.exit(_FAILURES)
     if strict and report.verdict != "ok":
-        sys.exit(3)
+        sys.exit(_WARNINGS)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.console import Console
@@ -58,8 +58,6 @@ _PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
 # KubeVirt's own bookkeeping, one row for each unless another origin set a part of it.
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
-# A machine that KubeVirt would not make, after the document that it is from.
-_Denial: TypeAlias = tuple[str, Json, CreationDenied]
 
 
 @click.command()
@@ -108,7 +106,7 @@ def expand(
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
     for denial in denials:
-        _print_denial(*denial, hint=not any(source))
+        _print_denial(denial, hint=not any(source))
     if denials:
         raise SystemExit(1)
 
@@ -126,8 +124,17 @@ def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     return found
 
 
-def _print_denial(where: str, machine: Json, denied: CreationDenied, *, hint: bool) -> None:
-    """Print that KubeVirt would not make a machine, which is from a document, and why."""
+class _Denial(NamedTuple):
+    """A machine that KubeVirt would not make, and the document that it is from."""
+
+    where: str
+    machine: Json
+    denied: CreationDenied
+
+
+def _print_denial(denial: _Denial, *, hint: bool) -> None:
+    """Print that KubeVirt would not make a machine, and why."""
+    where, machine, denied = denial
     metadata = machine["metadata"]
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
@@ -169,7 +176,7 @@ async def _all(
             try:
                 created = await search.answer(_question(machine.value, mode, uuids, configuration))
             except CreationDenied as denied:
-                denials.append((where, machine.value, denied))
+                denials.append(_Denial(where, machine.value, denied))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:

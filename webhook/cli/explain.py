@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -79,9 +79,21 @@ UNREADABLE: Final = 3
 _WITH_POLICIES: Final = ("spread", "vm")
 V = TypeVar("V", bound=Object)
 Answer = TypeVar("Answer")
-# The release that made the launchers, None for the one that the KubeVirt object names, and the one whose rules count,
-# None for the first one.
-_Releases: TypeAlias = tuple[Release | None, Release | None]
+
+
+class Releases(NamedTuple):
+    """The releases of KubeVirt that a plan is about.
+
+    Attributes:
+        before: made the launchers; None: the one that the KubeVirt object names.
+        after: the one whose rules count; None: the first one.
+    """
+
+    before: Release | None = None
+    after: Release | None = None
+
+
+_INSTALLED: Final = Releases()
 
 
 class _Explain(options.CommandGroup):
@@ -288,7 +300,7 @@ def update(
     Exit status 0 if every VM can be updated, 1 if some stay outdated, 2 on invalid input, 3 if the cluster cannot be
     read.
     """
-    releases = parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version")
+    releases = Releases(parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version"))
     rate = _bytes(bandwidth) if bandwidth is not None else None
     with _snapshot(source, releases) as snapshot:
         found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
@@ -298,7 +310,7 @@ def update(
 
 
 @contextmanager
-def _snapshot(source: Source, releases: _Releases = (None, None)) -> Iterator[ClusterObjects]:
+def _snapshot(source: Source, releases: Releases = _INSTALLED) -> Iterator[ClusterObjects]:
     """The cluster's objects; exit status 3 where it cannot be read.
 
     The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
@@ -516,14 +528,14 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 }
 
 
-def from_files(directory: Path, releases: _Releases = (None, None)) -> ClusterObjects:
+def from_files(directory: Path, releases: Releases = _INSTALLED) -> ClusterObjects:
     """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type."""
     index = read_index(directory)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
     return _cluster_objects(lists, [], releases)
 
 
-async def from_cluster(kubeconfig: Kubeconfig | None, releases: _Releases = (None, None)) -> ClusterObjects:
+async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases = _INSTALLED) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind.
 
     An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed.
@@ -557,7 +569,7 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: _Releases) -> ClusterObjects:
+def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: Releases) -> ClusterObjects:
     kubevirts, (before, after) = found.pop("kubevirts"), releases
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)

@@ -99,9 +99,11 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
 
     try:
         found = asyncio.run(explained())
-    except (Unreadable, NoAnswerError) as error:
-        fix = "; check the kubeconfig and its permissions" if isinstance(error, Unreadable) else ""
-        write.error(f"Error: {error}{fix}")
+    except Unreadable as error:
+        write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
+        raise SystemExit(UNREADABLE) from None
+    except NoAnswerError as error:
+        write.error(f"Error: {error}")
         raise SystemExit(UNREADABLE) from None
     print_report(found, output, _vm_lines)
     if found.is_denied:

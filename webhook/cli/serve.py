@@ -44,7 +44,7 @@ def serve(**options: Any) -> None:
 
     # While it runs, so do the imports. Another process would not find what a descriptor of this one is.
     path, settings = options["config_file"], None
-    if not str(path).startswith(("/dev/", "/proc/")):
+    if path is None or not str(path).startswith(("/dev/", "/proc/")):
         settings = apart.begin("webhook.settings.file:load", path)
 
     import asyncio

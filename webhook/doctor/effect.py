@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, Verdict, check, ok, readable, unknown, unreadable, warning
+from webhook.doctor.report import Finding, Verdict, check, finding, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
 from webhook.k8s.resources import PODS
@@ -72,7 +72,7 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         name = f"kubevirt_webhook_{metric}"
         if any(sample.name == name and is_fault(sample.value) for sample in samples):
             what = f"a replica reports: {fault} ({name})"
-            findings.append(Finding("", f"metric:{name}", "metrics", verdict, what, todo))
+            findings.append(finding(verdict, f"metric:{name}", "metrics", what, todo))
     return findings or [ok("metrics-healthy", "metrics", "a replica reports no faults")]
 
 

@@ -54,15 +54,21 @@ _Find: TypeAlias = Callable[P, Awaitable[list[Finding]]]
 _Check: TypeAlias = Callable[P, Coroutine[Any, Any, list[Finding]]]
 
 
-def _finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
+def finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
+    """A finding, whose check `check` names."""
     return Finding("", code, subject, verdict, found, todo)
 
 
+def measured(code: str, subject: str, found: str, figures: dict[str, Any]) -> Measurement:
+    """A finding with figures, whose check `check` names."""
+    return Measurement("", code, subject, "ok", found, figures=figures)
+
+
 # A finding by its code, subject, clause, and what to do.
-failure: Final = functools.partial(_finding, "failure")
-warning: Final = functools.partial(_finding, "warning")
-unknown: Final = functools.partial(_finding, "unknown")
-ok: Final = functools.partial(_finding, "ok")
+failure: Final = functools.partial(finding, "failure")
+warning: Final = functools.partial(finding, "warning")
+unknown: Final = functools.partial(finding, "unknown")
+ok: Final = functools.partial(finding, "ok")
 
 
 def unreadable(subject: str, why: Unavailable, todo: str = "") -> Finding:

@@ -15,7 +15,7 @@ from webhook.cluster.reader import FileGap
 from webhook.doctor import estimate
 from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, deviation
 from webhook.doctor.installation import Installation
-from webhook.doctor.report import Finding, Measurement, check, ok, readable, unreadable, warning
+from webhook.doctor.report import Finding, check, measured, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import find_in_use
@@ -93,11 +93,15 @@ def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
         f"scores of load, images and constraints{part}"
     )
     texts = [f"no change: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
-    figures: dict[str, Any] = {"estimatedNodes": outlook.nodes, "estimatedVms": outlook.vms}
-    figures["asNow"] = _estimate_figures(outlook.now)
-    figures["cures"] = [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures]
-    figures |= {"measure": outlook.measure, "cheapest": outlook.cheapest.key if outlook.cheapest else None}
-    finding = Measurement("", "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
+    figures = {
+        "estimatedNodes": outlook.nodes,
+        "estimatedVms": outlook.vms,
+        "asNow": _estimate_figures(outlook.now),
+        "cures": [{"cure": cure.key, **_estimate_figures(cure.spread)} for cure in outlook.cures],
+        "measure": outlook.measure,
+        "cheapest": outlook.cheapest.key if outlook.cheapest else None,
+    }
+    finding = measured("estimate", "estimate", f"{how}: {'; '.join(texts)}", figures)
     cheapest = outlook.cheapest
     if cheapest is None:
         what = "none needed: VMs are spread as evenly as after any of the estimated changes"
@@ -143,10 +147,14 @@ def _check_balance(inventory: Inventory, version: Version) -> Finding:
         f"; on a node with {format_amount(CPU, largest.cpu)} CPUs it places {piles['stock']} VMs of {size} before it "
         f"uses the next node ({piles['withoutBalancedAllocation']} without this score)"
     )
-    figures: dict[str, Any] = {"schedulerVersion": shown, "biasedNodes": biased, "nodes": len(inventory.open)}
-    figures["vm"] = {"cpuMillis": demand.cpu, "memoryBytes": demand.memory}
-    figures["vmsOnOneNodeFirst"] = piles
-    return Measurement("", "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
+    figures = {
+        "schedulerVersion": shown,
+        "biasedNodes": biased,
+        "nodes": len(inventory.open),
+        "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
+        "vmsOnOneNodeFirst": piles,
+    }
+    return measured("balanced-allocation", "NodeResourcesBalancedAllocation", what, figures)
 
 
 def _check_images(inventory: Inventory) -> Finding:
@@ -158,9 +166,14 @@ def _check_images(inventory: Inventory) -> Finding:
     if 0 < inventory.listing < len(inventory.open):
         points = pluralize(inventory.points, "point")
         what += f"; ImageLocality prefers nodes that list it by {points} of {estimate.MAX_SCORE}"
-    figures: dict[str, Any] = {"image": inventory.image, "nodes": len(inventory.open), "listing": inventory.listing}
-    figures |= {"withoutItAndFull": inventory.full, "points": inventory.points}
-    return Measurement("", "launcher-image", "launcher image", "ok", what, figures=figures)
+    figures = {
+        "image": inventory.image,
+        "nodes": len(inventory.open),
+        "listing": inventory.listing,
+        "withoutItAndFull": inventory.full,
+        "points": inventory.points,
+    }
+    return measured("launcher-image", "launcher image", what, figures)
 
 
 def _count_vms(inventory: Inventory) -> list[Finding]:
@@ -176,12 +189,16 @@ def _count_vms(inventory: Inventory) -> list[Finding]:
         f"{deviation(spread.memory):.1f} percentage points of requested memory{empty}; "
         f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
     )
-    figures: dict[str, Any] = {"vms": total, "nodes": len(hosts), "vmsPerNode": _distribution(spread.counts)}
-    figures["vmsStandardDeviation"] = round(deviation(spread.counts), 3)
-    figures["requestedCpuPercentPerNode"] = _summary(spread.cpu)
-    figures["requestedMemoryPercentPerNode"] = _summary(spread.memory)
-    figures["nodesWithoutVms"] = spread.empty
-    findings: list[Finding] = [Measurement("", "vms-by-node", "VMs", "ok", what, figures=figures)]
+    figures = {
+        "vms": total,
+        "nodes": len(hosts),
+        "vmsPerNode": _distribution(spread.counts),
+        "vmsStandardDeviation": round(deviation(spread.counts), 3),
+        "requestedCpuPercentPerNode": _summary(spread.cpu),
+        "requestedMemoryPercentPerNode": _summary(spread.memory),
+        "nodesWithoutVms": spread.empty,
+    }
+    findings: list[Finding] = [measured("vms-by-node", "VMs", what, figures)]
     sizes = Counter(itertools.chain.from_iterable(host.guests.elements() for host in hosts))
     return [*findings, _count_namespaces(inventory, hosts, sizes)] if len(sizes) > 1 else findings
 
@@ -212,7 +229,7 @@ def _count_namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counte
     if len(ordered) > _NAMESPACES:
         texts.append(f"{len(ordered) - _NAMESPACES} more namespaces")
     whole = {"namespaces": len(ordered), "largest": figures}
-    return Measurement("", "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
+    return measured("vms-by-namespace", "namespaces", "; ".join(texts), whole)
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:

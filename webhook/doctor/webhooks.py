@@ -87,7 +87,7 @@ async def find_trial(installation: Installation) -> list[Finding]:
 
 def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None) -> list[Finding]:
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
-    wanted: list[Manifest] = msgspec.to_builtins(manifest.get("webhooks", ()))
+    wanted: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
     entries = _count(wanted)
     if configuration is None:
         what = f"does not exist, so the API server does not call kubevirt-webhook for its {entries}"
@@ -128,7 +128,7 @@ def _check_entries(subject: str, desired: list[str], live: list[str], inactive: 
         yield failure("entries-inactive", subject, what, todo)
 
 
-def _changed_fields(subject: str, pairs: list[tuple[str, Manifest, Manifest]]) -> Iterator[Finding]:
+def _changed_fields(subject: str, pairs: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> Iterator[Finding]:
     """Entries with the same difference in a field share a finding; the pairs are name, desired entry, live entry."""
     for field in (*_GRAVE, *_LESSER):
         by_difference: dict[str, list[str]] = {}

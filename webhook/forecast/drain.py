@@ -260,7 +260,7 @@ class Planner:
 
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
         """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
-        objects, steps = self._snapshot.objects, tuple([self.step(group) for group in groups])
+        objects, steps = self._snapshot.objects, tuple([self.step(nodes) for nodes in groups])
         vms = [vm for step in steps for vm in step.vms]
         outcomes = Counter(vm.outcome for vm in vms)
         longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
@@ -328,8 +328,8 @@ class Planner:
                 self._leave(vmi, vmi.node_name, moves=False)
         freed = {namespace: add_usages(usages) for namespace, usages in leaving.items()}
         others = self._evicted_others(nodes) if self._snapshot.quotas and migrating else ()
-        usages = ((place[0], usage_of(pod, self._classes.requests_of(pod), ()).negated) for place, pod in others)
-        evicted = {namespace: add_usages(gone) for namespace, gone in group(usages).items()}
+        freeing = ((place[0], usage_of(pod, self._classes.requests_of(pod), ()).negated) for place, pod in others)
+        evicted = {namespace: add_usages(gone) for namespace, gone in group(freeing).items()}
         movers = []
         for vmi in migrating:
             mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
@@ -551,30 +551,39 @@ class Planner:
         return report.MIGRATES, ""
 
     def _pack(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
-        """Nodes for VMs, and the VMs whose node depends on how they are packed: the way that moves more VMs counts.
-
-        VMs that move at the same time, and do not all find a node as kube-scheduler scores nodes, are packed tightly,
-        those with the least choice and the largest first. VMs that move one after the other are packed by name, and the
-        smallest first, which leaves least for large ones.
-        """
-        rounds = self._rounds or _MOST_ROUNDS
-        first = self._packer.pack(review, rounds, tightly=False)
+        """Nodes for VMs, and the VMs that only a tight packing leaves room for."""
         if self._rounds:
-            again = sorted(review, key=lambda each: each[0].memory)
-            is_settled = all(map(is_, again, review))
-        else:
-            again = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
-            is_settled = len(first) == len(review)
-        if is_settled:
-            return first, set()
-        self._packer.place_all(review, first, -1)
-        second = self._packer.pack(again, rounds, tightly=not self._rounds)
-        contested = first.keys() ^ second.keys() if self._rounds else set()
-        if len(second) > len(first):
-            return second, contested or second.keys() - first.keys()
-        self._packer.place_all(review, second, -1)
-        self._packer.place_all(review, first)
-        return first, contested
+            return self._pack_in_turn(review)
+        by_score = self._packer.pack(review, _MOST_ROUNDS, tightly=False)
+        if len(by_score) == len(review):
+            return by_score, set()
+        self._packer.place_all(review, by_score, number=-1)
+        # Those with the least choice, and the largest, first.
+        hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
+        tight = self._packer.pack(hardest_first, _MOST_ROUNDS, tightly=True)
+        if len(tight) > len(by_score):
+            return tight, tight.keys() - by_score.keys()
+        self._packer.place_all(review, tight, number=-1)
+        self._packer.place_all(review, by_score)
+        return by_score, set()
+
+    def _pack_in_turn(self, review: Sequence[tuple[packing.Mover, Eligibility]]) -> tuple[dict[Place, int], set[Place]]:
+        """Nodes for VMs that move one after the other, in two orders, and the VMs that only one has a node for.
+
+        By name, and the smallest first, which leaves least for large ones; the order that moves more VMs counts.
+        """
+        by_name = self._packer.pack(review, self._rounds, tightly=False)
+        smallest_first = sorted(review, key=lambda each: each[0].memory)
+        if all(map(is_, smallest_first, review)):
+            return by_name, set()
+        self._packer.place_all(review, by_name, number=-1)
+        by_size = self._packer.pack(smallest_first, self._rounds, tightly=False)
+        contested = by_name.keys() ^ by_size.keys()
+        if len(by_size) > len(by_name):
+            return by_size, contested
+        self._packer.place_all(review, by_size, number=-1)
+        self._packer.place_all(review, by_name)
+        return by_name, contested
 
     def _blocked_plan(
         self, about: VmPlan, mover: packing.Mover, alone: packing.Candidates, left: packing.Candidates

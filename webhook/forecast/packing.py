@@ -155,7 +155,9 @@ class Packer:
             waiting = left
         return placed
 
-    def place_all(self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], number: int = 1) -> None:
+    def place_all(
+        self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], *, number: int = 1
+    ) -> None:
         """Place VMs again on the nodes that they have been taken off, or with -1 take them off."""
         for mover, _ in movers:
             if (position := placed.get(mover.place)) is not None:
@@ -291,7 +293,7 @@ class EquivalenceClasses:
         own = self.snapshot.index.get(name)
         elsewhere = requirements.Elsewhere(Origin.SOURCE_NODE, name, own.labels.get(HOSTNAME, "") if own else "")
         required = (*target.requirements[:at], elsewhere, *target.requirements[at + 1 :])
-        return migration_targets.Target(vmi, target.nodes, required, target.gaps, pod, target.requests), requests
+        return replace(target, vmi=vmi, requirements=required, pod=pod), requests
 
     def target_pod(self, vmi: Vmi) -> PodInfo:
         """The target pod of a VM, by its labels and rules, which no migration changes."""

@@ -464,6 +464,7 @@ class _VmExplainer:
     async def _nodes(self, vmi: Json) -> Nodes:
         """Where the VMI could start."""
         facts = Facts()
+        # A loop, because no type is inferred for a key and its answer in one call.
         keys: tuple[Key[Any], ...] = (NodesKey(), KubeVirtKey())
         for key in keys:
             facts.learn(key, await self._sources.once.read(key, self._deadline))

@@ -91,7 +91,8 @@ class Installer:
         """
         result = []
         for manifest in (one for one in (*plan.before, *plan.scheduler) if one["kind"] == "Namespace"):
-            if (await self.get(manifest) or manifest)["metadata"].get("deletionTimestamp"):
+            live = await self.get(manifest)
+            if live and live["metadata"].get("deletionTimestamp"):
                 what, fix = shortage.describe_termination(manifest)
                 raise InputError(what, title(manifest), fix)
         for manifest in plan.manifests:
@@ -127,7 +128,7 @@ class Installer:
             await self._delete(manifest)
         if wait:
             # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
-            await self._until(self._lack, *plan.scheduler[-1:], is_changed=is_scheduler_new)
+            await self._until(self._lack, *plan.scheduler_deployments, is_changed=is_scheduler_new)
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
@@ -135,12 +136,12 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        manifests = (plan.deployment, *plan.configurations, *plan.scheduler[-1:])
+        manifests = (plan.deployment, *plan.configurations, *plan.scheduler_deployments)
         await self._until(self._lack, *manifests, is_changed=False)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
-        for manifest in (plan.deployment, *plan.scheduler[-1:]):
+        for manifest in (plan.deployment, *plan.scheduler_deployments):
             if found := await self._lack(manifest):
                 return f"{found.what}; {found.fix}"
         return ""

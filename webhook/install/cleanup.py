@@ -8,7 +8,6 @@ changed; their annotations end with them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -21,7 +20,7 @@ from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.json_tree import member
-from webhook.k8s.resources import POD_METADATA
+from webhook.k8s.resources import POD_METADATA, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
@@ -170,12 +169,16 @@ async def tasks(
 
 async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
     """How many VMIs and how many launcher pods carry one of the server's annotations; raises as `tasks`."""
-    counts = Counter[str]()
-    for resource, query in ((_ANNOTATED_VMIS, NO_QUERY), (POD_METADATA, _LAUNCHER_LABEL)):
-        async with aclosing(all_of(api, resource, namespace, query)) as found:
-            async for one in found:
-                counts[resource.kind] += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
-    return counts[_ANNOTATED_VMIS.kind], counts[POD_METADATA.kind]
+    vmis = await _count_annotated(api, _ANNOTATED_VMIS, namespace, NO_QUERY)
+    return vmis, await _count_annotated(api, POD_METADATA, namespace, _LAUNCHER_LABEL)
+
+
+async def _count_annotated(api: Transport, resource: Resource[Object], namespace: str, query: Mapping[str, str]) -> int:
+    count = 0
+    async with aclosing(all_of(api, resource, namespace, query)) as found:
+        async for one in found:
+            count += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
+    return count
 
 
 async def clean(api: Requests, one: Task) -> str:

@@ -67,6 +67,11 @@ class Plan(msgspec.Struct, frozen=True):
         """All objects in the order in which they are created."""
         return (*self.before, *self.scheduler, self.deployment, *self.configurations)
 
+    @property
+    def scheduler_deployments(self) -> tuple[Manifest, ...]:
+        """The Deployment of the second scheduler; empty: none is installed."""
+        return self.scheduler[-1:]
+
 
 def path(manifest: Manifest, *, collection: bool = False) -> str:
     """The URL path of an object, or of its collection."""

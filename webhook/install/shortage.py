@@ -275,7 +275,8 @@ def _describe_problem(
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""
     command = f"kubectl -n {namespace} " + (f"logs {name} {log}" if log else f"describe pod {name}")
-    return StartProblem(name, reason or "", _shorten_message(message), failed, reason in _FINAL, command)
+    text = _shorten_message(message)
+    return StartProblem(name, reason or "", text, failed=failed, final=reason in _FINAL, command=command)
 
 
 def _shorten_message(message: str | None) -> str:

@@ -21,9 +21,9 @@ REVISIONS: Final = _resource("apps", "v1", "ControllerRevision", views.Controlle
 KUBEVIRTS: Final = _resource(names.KUBEVIRT_GROUP, "v1", "KubeVirt", views.KubeVirt)
 VMIS: Final = _resource(names.KUBEVIRT_GROUP, "v1", "VirtualMachineInstance", views.VirtualMachineInstance)
 ACTIVE_VMIS: Final = VMIS.decoded_as(views.ActiveVmi)
-_BETA: Final = (names.INSTANCETYPE_GROUP, "v1beta1")
-INSTANCETYPES: Final = _resource(*_BETA, "VirtualMachineInstancetype", views.Instancetype)
-CLUSTER_INSTANCETYPES: Final = _resource(*_BETA, "VirtualMachineClusterInstancetype", views.Instancetype)
+_INSTANCETYPE_API: Final = (names.INSTANCETYPE_GROUP, "v1beta1")
+INSTANCETYPES: Final = _resource(*_INSTANCETYPE_API, "VirtualMachineInstancetype", views.Instancetype)
+CLUSTER_INSTANCETYPES: Final = _resource(*_INSTANCETYPE_API, "VirtualMachineClusterInstancetype", views.Instancetype)
 # As the background scan reads them.
 UNSTRUCTURED_VMS: Final = _resource(names.KUBEVIRT_GROUP, "v1", "VirtualMachine", Unstructured)
 UNSTRUCTURED_VMIS: Final = VMIS.decoded_as(Unstructured)
@@ -38,7 +38,7 @@ UNSTRUCTURED: Final = {
     resource.kind: resource
     for resource in (
         *(each.decoded_as(Unstructured) for each in (REVISIONS, INSTANCETYPES, CLUSTER_INSTANCETYPES)),
-        _resource(*_BETA, "VirtualMachinePreference", Unstructured),
-        _resource(*_BETA, "VirtualMachineClusterPreference", Unstructured),
+        _resource(*_INSTANCETYPE_API, "VirtualMachinePreference", Unstructured),
+        _resource(*_INSTANCETYPE_API, "VirtualMachineClusterPreference", Unstructured),
     )
 }

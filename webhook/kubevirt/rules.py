@@ -31,7 +31,7 @@ class Rules:
 
     Attributes:
         release: the release.
-        vm: the type of whole VMs, as ``vmi``, ``instancetype`` and ``preference`` are those of theirs.
+        vm, vmi, instancetype, preference: the types of whole objects; the latter two are those of both scopes.
         by_kind: the types of the four kinds of instancetypes and preferences.
         has: whether the release has a capability.
     """

@@ -145,17 +145,18 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     ``requests`` is what the target pod requests at least, in kube-scheduler's unit (`webhook.placement.demand`).
     """
     spec = (pod.spec if pod else None) or LauncherPodSpec()
-    containers = [each for each in (*(spec.containers or ()), *(spec.init_containers or ())) if each]
+    everyone = [each for each in (*(spec.containers or ()), *(spec.init_containers or ())) if each]
     before = _totals(spec, _written)
-    values = _defaulted(pod, containers, ranges)
+    values = _defaulted(pod, everyone, ranges)
     after = _totals(spec, lambda container: values[id(container)])
     wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
         wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
     unset: dict[str, tuple[str, ...]] = {}
-    if any(spec.containers or ()) and spec.resources is None:
+    has_container = any(spec.containers or ())
+    if has_container and spec.resources is None:
         for quota_name, (is_limit, resource) in _TO_BE_SET.items():
-            names = (each.name or "" for each in containers if resource not in values[id(each)][is_limit])
+            names = (each.name or "" for each in everyone if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
     return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 

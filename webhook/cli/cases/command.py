@@ -30,6 +30,7 @@ from webhook.errors import InputError
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import Schemas
 from webhook.k8s.yaml_documents import MAX_BYTES, Document, join_mistakes, mistakes_of, read_file
+from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.settings.file import load, parse
 from webhook.settings.model import Settings
 from webhook.text import pluralize
@@ -68,7 +69,8 @@ def test(
     """
 
     def schemas(cluster: FilesCluster, origin: Path | str) -> Schemas | None:
-        return None if no_validate else find_schemas(cluster, crds, origin)
+        source = f"the CustomResourceDefinitions in {origin}"
+        return None if no_validate else find_schemas(cluster, crds, cluster.objects(DEFINITIONS.kind), source)
 
     if recorded:
         if not cluster_from:

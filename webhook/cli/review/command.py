@@ -32,6 +32,7 @@ from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.yaml_documents import Document, mistakes_of
+from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.settings.file import load
 from webhook.settings.model import Settings
 
@@ -178,7 +179,8 @@ def _evaluate_parts(
     if cluster_from and not kubeconfig:
         cluster = FilesCluster.load(cluster_from, settings)
         if not options.no_validate:
-            used.append(find_schemas(cluster, options.crds, cluster_from))
+            origin = f"the CustomResourceDefinitions in {cluster_from}"
+            used.append(find_schemas(cluster, options.crds, cluster.objects(DEFINITIONS.kind), origin))
         yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
         return
 
@@ -186,7 +188,7 @@ def _evaluate_parts(
         async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
             if not options.no_validate:
                 definitions = () if options.crds else await fetch_definitions(transport)
-                used.append(find_schemas(cluster, options.crds, None, definitions))
+                used.append(find_schemas(cluster, options.crds, definitions, "the cluster's CustomResourceDefinitions"))
             dry_run = DryRun(transport) if options.server_dry_run else None
             return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
 

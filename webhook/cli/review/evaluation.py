@@ -213,21 +213,16 @@ async def fetch_definitions(transport: Transport) -> list[dict[str, Any]]:
     return []
 
 
-def find_schemas(
-    cluster: Cluster, crds: Path | None, source: Path | str | None, definitions: Sequence[dict[str, Any]] = ()
-) -> Schemas:
+def find_schemas(cluster: Cluster, crds: Path | None, definitions: Sequence[dict[str, Any]], origin: str) -> Schemas:
     """What objects of KubeVirt are checked against: definitions, else those of the release whose rules apply.
 
-    Definitions of a file, ``crds``, come before those of the cluster, which is read from files in ``source``, or gave
-    these ones; an `InputError` where the file has none of KubeVirt.
+    Definitions of a file, ``crds``, come before those of the cluster, which are from ``origin``; an `InputError` where
+    the file has none of KubeVirt.
     """
-    place = crds or source
-    origin = f"the CustomResourceDefinitions in {place}" if place else "the cluster's CustomResourceDefinitions"
     if crds:
+        origin = f"the CustomResourceDefinitions in {crds}"
         documents = (each.value for document in read_documents(crds) for each in objects_in(document))
         definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
-    elif isinstance(cluster, FilesCluster):
-        definitions = cluster.objects(DEFINITIONS.kind)
     if found := Schemas.of_definitions(definitions, origin):
         return found
     if crds:

@@ -58,7 +58,7 @@ Keyring = list[tuple[str, RegistryCredentials]]
 def find_credentials(keyring: Keyring, registry: str, repository: str) -> RegistryCredentials | None:
     """The credentials for a repository; None where the secrets have none."""
     entries = [(*_split(key), credentials) for key, credentials in keyring]
-    # By host, path and credentials.
+    # The longest path counts first.
     for host, path, credentials in sorted(entries, key=lambda entry: len(entry[1]), reverse=True):
         is_there = len(host) <= _MAX_HOST and _host_matches(host, registry)
         if is_there and (not path or f"{repository}/".startswith(f"{path}/")):

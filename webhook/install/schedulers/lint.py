@@ -67,19 +67,23 @@ Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
-PLUGINS: Final = {
-    *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
-    *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
-    *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
-    *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
-    *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
-}
+PLUGINS: Final = frozenset(
+    (
+        *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
+        *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+        *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
+        *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
+        *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
+    )
+)
 # Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
-SCHEDULER_PLUGINS: Final = {
-    *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
-    *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
-    *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
-}
+SCHEDULER_PLUGINS: Final = frozenset(
+    (
+        *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
+        *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
+        *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
+    )
+)
 
 
 def _schema(kind: str, **more: Any) -> Schema:

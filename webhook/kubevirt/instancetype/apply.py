@@ -71,7 +71,7 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
 
 
 def copy_machine(given: Json) -> Json:
-    """A VMI, or a VM's template, as it was written; the copy shares all but its annotations and its domain."""
+    """A copy of a VMI, or of a VM's template, that shares with it all but its annotations and its domain."""
     metadata, spec = given["metadata"], given["spec"]
     return {
         **given,

@@ -18,6 +18,8 @@ INSTANCETYPE: Final = "VirtualMachineInstancetype"
 CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
 PREFERENCE: Final = "VirtualMachinePreference"
 CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
+# Kinds whose fields are those of another one.
+_SCOPED: Final = {CLUSTER_INSTANCETYPE: INSTANCETYPE, CLUSTER_PREFERENCE: PREFERENCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,9 @@ FIELDS: Final = tuple(
 
 def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
     """The fields of a kind that not every release knows, by their paths below ``spec``; none of a foreign kind."""
+    own = _SCOPED.get(kind, kind)
     for field in FIELDS:
-        if field.kind == kind.replace("Cluster", ""):
+        if field.kind == own:
             yield field.path, field
         elif (field.kind, kind) == (MACHINE, VIRTUAL_MACHINE):
             yield f"template.spec.{field.path}", field

@@ -95,9 +95,6 @@ class Round:
         configuration: the cluster's.
         earlier: the origins of the VM's fields, where they are known; None: the user set all.
 
-    Attributes:
-        store: the ControllerRevisions that the round creates and deletes.
-
     Raises:
         InputError: the VM is malformed.
     """
@@ -111,7 +108,7 @@ class Round:
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
-        self.store: Final = Store(get)
+        self._store: Final = Store(get)
         self._configuration: Final = configuration
 
     def sync(self) -> Json:
@@ -127,7 +124,7 @@ class Round:
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
-            specs = [matcher.find_spec(vm, self.store.get, self._rules) for matcher in MATCHERS]
+            specs = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
             captured = [name for matcher in MATCHERS if (name := matcher.captured_name(vm))]
             if policy == "expandAll" or (policy == "expand" and not captured):
                 self._expand(specs, captured)
@@ -152,7 +149,7 @@ class Round:
             InputError: an object is malformed.
         """
         vm, rules, configuration = self._vm, self._rules, self._configuration
-        preference = PREFERENCE_MATCHER.find_spec(vm, self.store.get, rules)
+        preference = PREFERENCE_MATCHER.find_spec(vm, self._store.get, rules)
         vmi = _copy_template(vm)
         spec, origins = vmi["spec"], Origins(vmi if traced else {})
         _complete(vmi, vm)
@@ -163,7 +160,7 @@ class Round:
         origins.note(Origin.KUBEVIRT)
         defaults.network_interface(spec, configuration)
         origins.note(configuration.origin("network_interface"))
-        instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self.store.get, rules)
+        instancetype = INSTANCETYPE_MATCHER.find_spec(vm, self._store.get, rules)
         annotations = vmi["metadata"]["annotations"]
         for matcher in MATCHERS:
             if matcher.field in vm["spec"]:
@@ -183,7 +180,7 @@ class Round:
         self._origins = origins
         for name in captured:
             try:
-                self.store.delete(self._namespace, name)
+                self._store.delete(self._namespace, name)
             except NotFound as missing:
                 raise Rejection(
                     f"error encountered cleaning controllerRevision {name} after successfully expanding VirtualMachine "
@@ -199,7 +196,7 @@ class Round:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
         for matcher, name in upgraded:
             with suppress(NotFound):
-                self.store.delete(self._namespace, matcher.captured_name(self._vm))
+                self._store.delete(self._namespace, matcher.captured_name(self._vm))
             self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
 
     def _upgrade_revision(self, matcher: Matcher) -> str:
@@ -207,14 +204,14 @@ class Round:
         name = matcher.captured_name(self._vm)
         if not name or matcher.field not in self._vm["spec"]:
             return ""
-        before = get_required(self.store.get, "ControllerRevision", self._namespace, name)
+        before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
         if revisions.label(before, "object-version") == revisions.VERSION:
             return ""
         held = revisions.content(before, self._rules)
         if held is None:
             raise Crash(f"the ControllerRevision {name} is empty, on which KubeVirt would crash; delete it")
         made = revisions.capture(self._vm, held, self._rules)
-        self.store.create(made)
+        self._store.create(made)
         return str(made["metadata"]["name"])
 
     def _reference(self, matcher: Matcher) -> Json | None:
@@ -241,7 +238,7 @@ class Round:
         """Make the revision of the live object, unless it is there; its name."""
         if not self._rules.has(STORES_MATCHERS_WITHOUT_KIND) and not self._vm["spec"][matcher.field].get("kind"):
             raise Rejection(f"got unexpected kind in {matcher.title}: ")
-        live = matcher.live(self._vm, self.store.get, self._rules)
+        live = matcher.live(self._vm, self._store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
             template = self._vm["spec"]["template"]
             # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
@@ -250,9 +247,9 @@ class Round:
             apply_instancetype(live["spec"], None, spec, annotations, TEMPLATE_BASE, note, self._rules)
         made = revisions.capture(self._vm, live, self._rules)
         name: str = made["metadata"]["name"]
-        stored = self.store.get("ControllerRevision", self._namespace, name)
+        stored = self._store.get("ControllerRevision", self._namespace, name)
         if stored is None:
-            self.store.create(made)
+            self._store.create(made)
         elif not revisions.holds(stored, made, self._rules):
             raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
         return name
