@@ -137,6 +137,15 @@ def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
 
 
+def opted_in(
+    *policies: names.Policy, mode: str | None = names.ENFORCE, annotations: Json | None = None
+) -> dict[Key[Any], object]:
+    """The namespace ``demo`` where policies have a mode: as it is watched, and as it is read."""
+    labels = dict.fromkeys(map(names.policy_label, policies), mode) if mode else {}
+    there = Namespace(ObjectMeta(name="demo", labels=labels, annotations=annotations))
+    return {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+
+
 def config_of(version: str, configuration: Json | None = None) -> ClusterConfig:
     """The configuration of a KubeVirt of a release, such as ``1.8``."""
     parsed = parse_version(version)

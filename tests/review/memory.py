@@ -94,7 +94,7 @@ def evaluate(
     """
     kept = kept or KeptInMemory()
     cluster = cluster or MemoryCluster(known(vmi()) if facts is None else facts)
-    reviewer = Reviewer(cluster, lambda: _settings(failure_policy), kept, kept, wall=lambda: 1_700_000_000.25)
+    reviewer = Reviewer(cluster, lambda: failing(failure_policy), kept, kept, wall=lambda: 1_700_000_000.25)
     data = msgspec.json.encode(asked) if body is None else body
 
     async def both() -> tuple[Evaluation, bytes]:
@@ -110,7 +110,8 @@ def evaluate(
     return verdict, response
 
 
-def _settings(failure_policy: Any) -> Settings:
+def failing(failure_policy: Any) -> Settings:
+    """The settings with the failure policy of every policy that has one; None: as they are."""
     usual = builders.settings()
     if failure_policy is None:
         return usual

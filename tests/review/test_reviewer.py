@@ -28,6 +28,7 @@ from tests.builders import (
     known,
     launcher_pod,
     namespace,
+    opted_in,
     review,
     vm,
     vmi,
@@ -35,7 +36,7 @@ from tests.builders import (
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
@@ -56,7 +57,6 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.k8s.resources import NAMESPACES
-from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
@@ -65,7 +65,7 @@ from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.review.replay import MAX_ROUNDS
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace
-from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import InstancetypeSettings, Settings
 
 MIGRATION_PATH = "/validate/migration/virtualmachineinstancemigrations/"
 VM_RULES_PATH = "/validate/instancetypes/virtualmachines/"
@@ -77,13 +77,6 @@ def with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") ->
 
 def raise_bug(*_: object) -> Decision:
     raise ZeroDivisionError
-
-
-def facts_under(policy: str, mode: str | None, annotations: Json | None = None) -> dict[Key[Any], object]:
-    there = Namespace(
-        ObjectMeta(name="demo", labels={names.policy_label(policy): mode} if mode else {}, annotations=annotations)
-    )
-    return known() | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
 
 
 def review_of(endpoint: Endpoint, obj: Any, **request: Any) -> Json:
@@ -218,8 +211,7 @@ def test_what_was_read_for_the_review_has_no_age() -> None:
 
 def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
     """Answers as a live cluster does: watched objects at once, others after a read."""
-    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
-    facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    facts = eviction.facts(**cluster) | opted_in(names.EVICTION, mode=mode)
     watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), NodesKey()}
     return MemoryCluster(facts, watched)
 
@@ -289,7 +281,7 @@ async def test_every_observer_gets_evaluations_and_errors() -> None:
 def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
     endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], handler=raise_bug)
     asked = review_of(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
-    _, response = evaluate(asked, facts_under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
+    _, response = evaluate(asked, known() | opted_in(endpoint.policy), endpoint, failure_policy=policy)
     assert response["allowed"] is (policy == "Ignore")
     assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
     assert bool(response.get("warnings")) is (policy == "Ignore")
@@ -306,7 +298,7 @@ def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_
 def test_observing_never_refuses_and_a_bug_is_silent() -> None:
     endpoint = msgspec.structs.replace(BY_PATH[f"{MIGRATION_PATH}observe"], handler=raise_bug)
     asked = review_of(endpoint, {"kind": endpoint.kind})
-    verdict, response = evaluate(asked, facts_under(names.MIGRATION, "audit"), endpoint)
+    verdict, response = evaluate(asked, known() | opted_in(names.MIGRATION, mode="audit"), endpoint)
     said = (verdict.mode, verdict.label, response["allowed"], "warnings" in response)
     assert said == ("audit", "error", True, False)
 
@@ -490,7 +482,8 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
         body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), value)
         kept = KeptInMemory()
 
-        verdict, response = evaluate(asked, facts_under(endpoint.policy, mode), endpoint, kept=kept, body=body)
+        facts = known() | opted_in(endpoint.policy, mode=mode)
+        verdict, response = evaluate(asked, facts, endpoint, kept=kept, body=body)
 
         refused = endpoint.verb == "validate" and mode == "enforce"
         assert verdict.decision.code == common.INVALID_OBJECT, (what, place)
@@ -507,7 +500,7 @@ def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
     asked = review(vm(instancetype=what))
     asked["request"]["object"]["spec"]["template"]["metadata"] = _DEEP
     body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
-    facts = facts_under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
+    facts = known() | opted_in(names.INSTANCETYPES, annotations={names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
     verdict, response = evaluate(asked, facts, endpoint, body=body)
     assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
     assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
@@ -530,7 +523,7 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
     endpoint = msgspec.structs.replace(BY_PATH[f"{VM_RULES_PATH}enforce"], handler=lambda *_: walk(1))
     kept = KeptInMemory()
 
-    verdict, response = evaluate(review(vm()), facts_under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
+    verdict, response = evaluate(review(vm()), known() | opted_in(names.INSTANCETYPES), endpoint, kept=kept)
 
     assert (verdict.decision.code, response["status"]["code"]) == (common.INVALID_OBJECT, 422)
     assert kept.errors == []
@@ -615,15 +608,7 @@ def test_vms_get_their_instancetype_before_their_scheduler() -> None:
 
 
 def test_faults_of_ours_stand_in_the_way_where_an_admin_wants_it_only() -> None:
-    usual = builders.settings()
-    strict, lax = (
-        msgspec.structs.replace(
-            usual,
-            instancetypes=InstancetypeSettings(failure_policy=policy),
-            migration=MigrationSettings(failure_policy=policy),
-        )
-        for policy in ("Fail", "Ignore")
-    )
+    usual, strict, lax = (failing(policy) for policy in (None, "Fail", "Ignore"))
 
     def refusing(settings: Settings) -> set[str]:
         return {endpoint.path for endpoint in ENDPOINTS if endpoint.fails_closed(settings)}

@@ -22,6 +22,7 @@ import uvloop
 from certs.authority import Authority
 from certs.pem import Pair
 from certs.source import self_signed
+from tests.builders import opted_in
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.policies.migration import world as migrations
@@ -48,8 +49,6 @@ from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.errors import InputError
-from webhook.facts import NamespaceKey
-from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server import edge
 from webhook.server.app import LIMITS
 from webhook.server.edge import Client, Connection, ConnectionLimiter, Limits, split_address
@@ -58,7 +57,7 @@ from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
 
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
-OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
+WORLD = migrations.facts(may=[("list", "nodes")]) | opted_in(names.MIGRATION)
 
 
 async def test_an_old_connection_ends_with_an_answer_that_says_so(server: ServedApp) -> None:
@@ -145,7 +144,6 @@ async def test_only_named_clients_are_answered(start: Start, clients: ConnectedC
 
 async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Start, clients: ConnectedClients) -> None:
     """The sender of the review may list nodes, if it is who the review says."""
-    world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
     request = head(len(body), MIGRATIONS, "Connection: close\r\n") + body
 
@@ -153,7 +151,7 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
         said = (await everything(server, request, trust)).partition(b"\r\n\r\n")[2]
         return str(json.loads(said)["response"]["status"]["message"])
 
-    cluster = MemoryCluster(world)
+    cluster = MemoryCluster(WORLD)
     verifying, anybody = await start(cluster, swappable=clients.tls, clients=("apiserver",)), await start(cluster)
     verified = await told(verifying, clients.trust(clients.pki.client("apiserver")))
     claimed = await told(anybody)
@@ -169,9 +167,8 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
     start: Start, clients: ConnectedClients
 ) -> None:
     """On one connection: a token counts for the requests that have it, from when its key is known until it expires."""
-    world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
     body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
-    server = await start(MemoryCluster(world))
+    server = await start(MemoryCluster(WORLD))
     server.app.senders = SenderVerifier(URL, OWN)
     stream = await connect(server)
 
@@ -198,7 +195,7 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
     stream[1].close()
 
     # Where a certificate is needed, no token stands for it.
-    strict = await start(MemoryCluster(world), swappable=clients.tls, clients=("apiserver",))
+    strict = await start(MemoryCluster(WORLD), swappable=clients.tls, clients=("apiserver",))
     strict.app.senders = server.app.senders
     request = head(len(body), MIGRATIONS, f"Authorization: Bearer {token}\r\nConnection: close\r\n") + body
     assert (await everything(strict, request, clients.trust(None))).startswith(b"HTTP/1.1 403 ")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
 from tests.policies.eviction import world as evictions
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, evaluate
@@ -19,9 +19,7 @@ from tests.waiting import until
 from webhook import names
 from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import scheduling as reasons
-from webhook.facts import NamespaceKey
 from webhook.k8s.resources import EVENTS
-from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.server.background.events import CAPACITY, WINDOW_SECONDS, Event, EventWriter, event_of
 
@@ -220,8 +218,7 @@ def test_nothing_is_told_of_dry_runs_and_of_what_is_in_no_namespace(change: Json
 
 
 def test_a_refused_eviction_is_told_of_the_pod_unless_its_own_options_say_dry_run() -> None:
-    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): names.ENFORCE}))
-    facts = evictions.facts(nodes=[]) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    facts = evictions.facts(nodes=[]) | opted_in(names.EVICTION)
     body = evictions.review()
     told = event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0])
     assert told
