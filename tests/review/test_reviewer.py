@@ -19,20 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import (
-    AVAILABLE,
-    UNAVAILABLE,
-    UNKNOWN,
-    VMI_UID,
-    Json,
-    known,
-    launcher_pod,
-    namespace,
-    opted_in,
-    review,
-    vm,
-    vmi,
-)
+from tests.builders import AVAILABLE, UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
@@ -133,7 +120,7 @@ def test_replay_reads_each_fact_once() -> None:
     assert cluster.reads == asked * 2, "once for judge, once for review"
 
 
-_healths = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x")])
+_healths = st.sampled_from([AVAILABLE, UNAVAILABLE, builders.UNKNOWN, Unavailable("x")])
 _vmis: st.SearchStrategy[Any] = st.sampled_from(
     [vmi(), vmi(""), vmi("default-scheduler"), vmi("stork"), vmi(uid="x"), None, Unavailable("y")]
 )
@@ -580,7 +567,7 @@ def test_objects_without_a_namespace() -> None:
 
 
 def test_namespace_that_has_just_opted_in_is_read_again() -> None:
-    facts = known() | {NamespaceKey("demo"): namespace(None)}
+    facts = known() | {NamespaceKey("demo"): builders.namespace(None)}
     assert scope(facts=facts).mode == "enforce"
 
 
