@@ -222,9 +222,8 @@ async def test_connections_that_break_anywhere_leave_nothing(server: ServedApp) 
 CHUNKED = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+async def test_floods_and_nonsense_in_heads(server: ServedApp) -> None:
+    for data in (
         b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"A%d: b\r\n" % n for n in range(5000)) + b"\r\n",
@@ -237,11 +236,8 @@ CHUNKED = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
         head(0, extra="X: \x00\r\n"),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\xff\xfe" * 50 + b"\r\n\r\n",
-    ],
-    ids=range(12),
-)
-async def test_floods_and_nonsense_in_heads(server: ServedApp, data: bytes) -> None:
-    assert await sent(server, data) in (400, 413)
+    ):
+        assert await sent(server, data) in (400, 413), data[:60]
     assert server.counted.requests == []
 
 
