@@ -93,9 +93,6 @@ class Releases(NamedTuple):
     after: Release | None = None
 
 
-_INSTALLED: Final = Releases()
-
-
 class _Explain(options.CommandGroup):
     """Imports what runs policies only for the commands that do, because that takes as long as all the rest."""
 
@@ -310,7 +307,7 @@ def update(
 
 
 @contextmanager
-def _snapshot(source: Source, releases: Releases = _INSTALLED) -> Iterator[ClusterObjects]:
+def _snapshot(source: Source, releases: Releases | None = None) -> Iterator[ClusterObjects]:
     """The cluster's objects; exit status 3 where it cannot be read.
 
     The collector is off meanwhile: the objects stay, and it would visit all of them each time they have grown.
@@ -453,8 +450,9 @@ def _vm_groups(
 
 def _transfer(pod: PlannedTransfer) -> str:
     since = "not started yet" if pod.running_seconds is None else f"for {duration(pod.running_seconds)} now"
-    by_force = "; no controller owns it, so kubectl drain needs --force"
-    work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
+    work = (
+        f"of {pod.owner}, {since}" if pod.owner else f"{since}; no controller owns it, so kubectl drain needs --force"
+    )
     return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
 
 
@@ -528,14 +526,14 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 }
 
 
-def from_files(directory: Path, releases: Releases = _INSTALLED) -> ClusterObjects:
+def from_files(directory: Path, releases: Releases | None = None) -> ClusterObjects:
     """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type."""
     index = read_index(directory)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
     return _cluster_objects(lists, [], releases)
 
 
-async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases = _INSTALLED) -> ClusterObjects:
+async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None = None) -> ClusterObjects:
     """A snapshot of a running cluster, by one list of each kind.
 
     An `InputError` says that the kubeconfig cannot be used, an `Unreadable` that a list cannot be read that is needed.
@@ -569,8 +567,8 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: Releases) -> ClusterObjects:
-    kubevirts, (before, after) = found.pop("kubevirts"), releases
+def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: Releases | None) -> ClusterObjects:
+    kubevirts, (before, after) = found.pop("kubevirts"), releases or Releases()
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
     configuration = install.configuration if install else DEFAULTS

@@ -16,7 +16,6 @@ from webhook.text import pluralize
 
 METRICS_PATH: Final = "/metrics"
 EVICTION_REQUESTS: Final = Resource("lifecycle.k8s.io", "v1alpha1", "evictionrequests", "EvictionRequest", True, Object)
-_CHECK: Final = "api-server"
 _SUBJECT: Final = "API server"
 # The metrics of k8s.io/component-base (metrics/prometheus/feature) and of k8s.io/apiserver
 # (pkg/admission/plugin/manifest/metrics).
@@ -26,7 +25,7 @@ _FROM_FILES: Final = re.compile(
 )
 
 
-@check(_CHECK)
+@check("api-server")
 async def check_api_server(installation: Installation) -> list[Finding]:
     """Look at the feature gates and the files of an API server that is new enough to have them."""
     if readable(_SUBJECT, await installation.kubernetes_version()) < (1, 37):

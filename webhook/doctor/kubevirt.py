@@ -26,7 +26,6 @@ from webhook.kubevirt.types.views import KubeVirt
 from webhook.kubevirt.vm.size import has_memory
 from webhook.text import pluralize
 
-_KUBEVIRT: Final = "kubevirt"
 FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
 _DEFAULTED: Final = "whose VMs have their size from a default instancetype"
 _POOL_KIND: Final = "VirtualMachinePool"
@@ -54,7 +53,7 @@ _INSTALL: Final = 'run "kubevirt-webhook install", or remove the names'
 PLUGINS: Final = Resource("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", False, Plugin)
 
 
-@check(_KUBEVIRT)
+@check("kubevirt")
 async def check_kubevirt(installation: Installation) -> list[Finding]:
     """Check the KubeVirt object that its operator has deployed."""
     deployed = find_in_use(readable("KubeVirt", await installation.reader.all(KUBEVIRTS)))

@@ -14,7 +14,6 @@ from webhook.k8s.types.core import Node, Pod
 from webhook.settings.model import EvictionSettings
 from webhook.text import pluralize
 
-_CHECK: Final = "neighbors"
 _KARPENTER: Final = "Karpenter"
 _POLICY: Final = "PREFERENCE_POLICY"
 # In this order, the later one prevails.
@@ -24,7 +23,7 @@ _DESCHEDULER_NAMESPACE: Final = "openshift-kube-descheduler-operator"
 _PLUGIN: Final = "KubevirtMigrationAware"
 
 
-@check(_CHECK)
+@check("neighbors")
 async def check_neighbors(installation: Installation) -> list[Finding]:
     """Look for them among nodes, pods and namespaces, and at what two of them would do to the same VMs."""
     nodes = readable("nodes", await installation.reader.all(NODES_WITH_IMAGES))

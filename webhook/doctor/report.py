@@ -55,16 +55,15 @@ _Check: TypeAlias = Callable[P, Coroutine[Any, Any, list[Finding]]]
 
 
 def finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
-    """A finding, whose check `check` names."""
+    """A finding by its code, subject, clause, and what to do; `check` names its check."""
     return Finding("", code, subject, verdict, found, todo)
 
 
 def measured(code: str, subject: str, found: str, figures: dict[str, Any]) -> Measurement:
-    """A finding with figures, whose check `check` names."""
+    """A finding with figures for which there is nothing to do; `check` names its check."""
     return Measurement("", code, subject, "ok", found, figures=figures)
 
 
-# A finding by its code, subject, clause, and what to do.
 failure: Final = functools.partial(finding, "failure")
 warning: Final = functools.partial(finding, "warning")
 unknown: Final = functools.partial(finding, "unknown")

@@ -24,7 +24,6 @@ from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.nodes import CPU, MEMORY, format_amount
 from webhook.text import pluralize
 
-_CHECK: Final = "spread"
 # KubeVirt's example VM, for clusters without VMs.
 _USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
 _NAMESPACES: Final = 5
@@ -45,7 +44,7 @@ _PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler and declar
 _LINES: Final = "without its lines for devices.kubevirt.io/kvm"
 
 
-@check(_CHECK)
+@check("spread")
 async def check_spread(installation: Installation) -> list[Finding]:
     """Look at nodes and the pods on them."""
     nodes = readable("VMs", await installation.reader.all(NODES_WITH_IMAGES))

@@ -28,7 +28,6 @@ APPLY: Final = 'run "kubevirt-webhook install", or apply the output of "kubevirt
 _GRAVE: Final = ("clientConfig", "rules", "namespaceSelector", "objectSelector", "matchConditions", "failurePolicy")
 _LESSER: Final = ("timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy", "admissionReviewVersions")
 _SCALARS: Final = ("failurePolicy", "timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy")
-_SELECTORS: Final = "selectors"
 _KUBERNETES: Final = ("kube-system", "kube-public", "kube-node-lease")
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _KUBEVIRTS_MUTATOR: Final = "virt-api-mutator"
@@ -154,7 +153,7 @@ def _list_entries(entries: list[str]) -> str:
     return abbreviate([name.removesuffix(f".{names.DOMAIN}") for name in entries])
 
 
-@check(_SELECTORS)
+@check("selectors")
 async def check_selectors(installation: Installation) -> list[Finding]:
     """Evaluate the cluster's selectors on the cluster's namespaces."""
     live = readable("webhook configurations", await installation.every_configuration())

@@ -51,7 +51,6 @@ _ASSUMPTIONS: Final = (
     "VMs that shut down are not placed again: whatever starts them needs room for them.",
     "Each migration copies the VM's memory once; a guest that writes faster than that takes longer.",
 )
-_EVACUATED: Final = "it is evacuated afterwards"
 _CANNOT_ATTACH: Final = "cannot; the migration would wait without end"
 _ATTACHES: Final = "can; the migration waits without end, and counts against the limits"
 _BY_ORDER: Final = "it finds a node in the plan's order, and none in another; KubeVirt chooses VMs at random"
@@ -163,8 +162,7 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
         return found
-    more = _with_spare(objects, like.vmi.node_name)
-    other = Planner(ClusterSnapshot(more), limits).plan(groups, parallel)
+    other = Planner(ClusterSnapshot(_with_spare(objects, like.vmi.node_name)), limits).plan(groups, parallel)
     if other.blocks >= found.blocks:
         return found
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
@@ -435,8 +433,7 @@ class Planner:
         departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
         found = {}
         for mover, eligibility in review:
-            place = mover.place
-            nodes = alone[place].nodes
+            place, nodes = mover.place, alone[mover.place].nodes
             plan = replace(
                 plans[place],
                 memory=mover.memory,
@@ -558,7 +555,6 @@ class Planner:
         if len(by_score) == len(review):
             return by_score, set()
         self._packer.place_all(review, by_score, number=-1)
-        # Those with the least choice, and the largest, first.
         hardest_first = sorted(review, key=lambda each: (each[1].count, -each[0].memory, each[0].place))
         tight = self._packer.pack(hardest_first, _MOST_ROUNDS, tightly=True)
         if len(tight) > len(by_score):
@@ -851,7 +847,7 @@ def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> V
     return plan_of(vmi, report.SHUTS_DOWN, code, reason)
 
 
-def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = _EVACUATED) -> VmPlan:
+def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacuated afterwards") -> VmPlan:
     """What becomes of a VM for which KubeVirt is to create a migration; ``moves`` means: if there is a node.
 
     ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.

@@ -111,8 +111,7 @@ class Packer:
         self._free: Final[dict[int, Amounts]] = {}
         self._levels: Final[dict[str, NumberIndex]] = {}
         for name, amounts in offers.items():
-            position = index.position(name)
-            if position is not None:
+            if (position := index.position(name)) is not None:
                 self._free[position] = dict(amounts)
                 for resource, amount in amounts.items():
                     if resource not in self._levels:
@@ -147,19 +146,16 @@ class Packer:
                 if not nodes:
                     left.append((mover, eligibility))
                     continue
-                position = self.choose(nodes, mover.requests, tightly=tightly)
-                placed[mover.place] = position
+                placed[mover.place] = position = self.choose(nodes, mover.requests, tightly=tightly)
                 self.place(mover, position)
             if not left or len(left) == len(waiting):
                 break
             waiting = left
         return placed
 
-    def place_all(
-        self, movers: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], *, number: int = 1
-    ) -> None:
+    def place_all(self, vms: Iterable[tuple[Mover, Eligibility]], placed: dict[Place, int], *, number: int = 1) -> None:
         """Place VMs again on the nodes that they have been taken off, or with -1 take them off."""
-        for mover, _ in movers:
+        for mover, _ in vms:
             if (position := placed.get(mover.place)) is not None:
                 self.place(mover, position, number)
 
@@ -184,8 +180,7 @@ class Packer:
         bit = 1 << position
         # A pod that was bound before its device was taken out requests what the node no longer has.
         for resource, amount in requests.items():
-            before = free.get(resource)
-            if before is not None:
+            if (before := free.get(resource)) is not None:
                 after = free[resource] = before - number * amount
                 self._levels[resource].flip(before, bit)
                 self._levels[resource].flip(after, bit)

@@ -91,8 +91,7 @@ class Installer:
         """
         result = []
         for manifest in (one for one in (*plan.before, *plan.scheduler) if one["kind"] == "Namespace"):
-            live = await self.get(manifest)
-            if live and live["metadata"].get("deletionTimestamp"):
+            if (live := await self.get(manifest)) and live["metadata"].get("deletionTimestamp"):
                 what, fix = shortage.describe_termination(manifest)
                 raise InputError(what, title(manifest), fix)
         for manifest in plan.manifests:

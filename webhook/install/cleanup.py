@@ -174,11 +174,8 @@ async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
 
 
 async def _count_annotated(api: Transport, resource: Resource[Object], namespace: str, query: Mapping[str, str]) -> int:
-    count = 0
     async with aclosing(all_of(api, resource, namespace, query)) as found:
-        async for one in found:
-            count += any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS)
-    return count
+        return sum([any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS) async for one in found])
 
 
 async def clean(api: Requests, one: Task) -> str:

@@ -67,22 +67,18 @@ Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
-PLUGINS: Final = frozenset(
-    (
-        *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
-        *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
-        *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
-        *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
-        *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
-    )
+PLUGINS: Final = (
+    *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
+    *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+    *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
+    *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
+    *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
 )
 # Of kubernetes-sigs/scheduler-plugins, which the load-aware configurations need.
-SCHEDULER_PLUGINS: Final = frozenset(
-    (
-        *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
-        *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
-        *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
-    )
+SCHEDULER_PLUGINS: Final = (
+    *("CapacityScheduling", "Coscheduling", "LoadVariationRiskBalancing", "LowRiskOverCommitment"),
+    *("NetworkOverhead", "NodeMetadata", "NodeResourcesAllocatable", "NodeResourceTopologyMatch", "Peaks"),
+    *("PodState", "PreemptionToleration", "QOSSort", "SySched", "TargetLoadPacking", "TopologicalSort"),
 )
 
 
@@ -258,7 +254,7 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
 def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     if scheduler.plugins is None:
         return
-    known = PLUGINS | SCHEDULER_PLUGINS | set(scheduler.plugins)
+    known = {*PLUGINS, *SCHEDULER_PLUGINS, *scheduler.plugins}
     for path, name in _named_plugins(configuration):
         if name in known:
             continue

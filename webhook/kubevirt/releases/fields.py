@@ -18,7 +18,6 @@ INSTANCETYPE: Final = "VirtualMachineInstancetype"
 CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
 PREFERENCE: Final = "VirtualMachinePreference"
 CLUSTER_PREFERENCE: Final = "VirtualMachineClusterPreference"
-# Kinds whose fields are those of another one.
 _SCOPED: Final = {CLUSTER_INSTANCETYPE: INSTANCETYPE, CLUSTER_PREFERENCE: PREFERENCE}
 
 
