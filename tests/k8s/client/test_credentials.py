@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import credentials
-from webhook.k8s.client.credentials import CredentialsError, ServiceAccount, verifying
+from webhook.k8s.client.credentials import CredentialsError, ServiceAccount
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
@@ -124,13 +123,6 @@ async def test_a_token_that_is_none(account: Path, monkeypatch: pytest.MonkeyPat
         await mine.authorization()
     assert not await mine.renew(("Bearer t0", mine.tls))
     await mine.close()
-
-
-def test_authorities_are_verified_as_kubectl_does() -> None:
-    """That of EKS has no key identifier, which Python wants from 3.13 on."""
-    for tls in (verifying(), verifying(cadata=trustme.CA().cert_pem.bytes().decode())):
-        assert not tls.verify_flags & ssl.VERIFY_X509_STRICT
-        assert (tls.check_hostname, tls.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
 @pytest.mark.parametrize(

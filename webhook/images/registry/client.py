@@ -17,12 +17,12 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 import aiohttp
 import msgspec
 
+from certs.handshake import verifying
 from webhook import __version__
 from webhook.images import manifests
 from webhook.images.manifests import ImageReference
 from webhook.images.registry.addresses import AddressDenied, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.k8s.client.credentials import verifying
 from webhook.lru import LruCache
 from webhook.settings.model import RegistrySettings
 

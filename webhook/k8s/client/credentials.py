@@ -20,6 +20,7 @@ import aiohttp
 import msgspec
 from multidict import CIMultiDict
 
+from certs.handshake import verifying
 from webhook.errors import InputError
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
 from webhook.k8s.yaml_documents import read_file
@@ -49,19 +50,6 @@ class ApiRequest(NamedTuple):
     timeout: aiohttp.ClientTimeout
     body: Any = None
     content_type: str = "application/json"
-
-
-def verifying(cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:
-    """TLS that verifies servers as kubectl does, by some authorities or by the system's; an `OSError` or `ValueError`.
-
-    Python's own defaults follow RFC 5280 from 3.13 on, and trust no CA without a key identifier, as EKS has it.
-    """
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if cafile is None and cadata is None:
-        tls.load_default_certs()
-    else:
-        tls.load_verify_locations(cafile, cadata=cadata)
-    return tls
 
 
 # What a request was sent with: ``Authorization``, and how its connection was made.

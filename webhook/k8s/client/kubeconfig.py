@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from certs.handshake import verifying
 from webhook.errors import InputError, quote
-from webhook.k8s.client.credentials import Credentials, Sent, verifying
+from webhook.k8s.client.credentials import Credentials, Sent
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from certs.handshake import verifying
 from webhook.errors import InputError
 from webhook.images.registry.client import RegistryClient
 from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
-from webhook.k8s.client.credentials import verifying
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
