@@ -23,7 +23,6 @@ from typing import NoReturn
 
 from filelock import FileLock
 
-from . import commands
 from .access import Access
 from .objects import ZONE, make_node
 from .plane import ControlPlane
@@ -189,9 +188,7 @@ def _greeting(plane: ControlPlane) -> bytes:
         for node, labels in NODES.items():
             make_node(plane.admin, node, labels)
         if plane.has("kube-scheduler"):
-            # Two processes, as in production: the one of this project can die while the other serves.
-            plane.start_scheduler("default", commands.DEFAULT_SCHEDULER, lease=commands.DEFAULT_SCHEDULER_LEASE)
-            plane.start_scheduler("kubevirt", commands.KUBEVIRT_SCHEDULER, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
+            plane.start_schedulers()
     except StartError as error:
         return _line(error=str(error))
     return _line(server=plane.server, directory=str(plane.directory))
