@@ -64,17 +64,13 @@ def join(directory: Path, binaries: Path) -> Membership:
             connection = _connect(directory) or _start(directory, binaries, deadline)
         connection.settimeout(PATIENCE)
         if answer := _first_line(connection):
-            return _admitted(binaries, connection, answer)
+            said = json.loads(answer)
+            if "error" not in said:
+                return Membership(Access(Path(said["directory"]), said["server"], binaries), connection)
+            connection.close()
+            raise StartError(said["error"])
         connection.close()  # the keeper's last user had just left; the next one starts another
     raise StartError(f"no shared control plane after {PATIENCE:.0f} seconds; {_log(directory)}")
-
-
-def _admitted(binaries: Path, connection: socket.socket, answer: bytes) -> Membership:
-    said = json.loads(answer)
-    if "error" in said:
-        connection.close()
-        raise StartError(said["error"])
-    return Membership(Access(Path(said["directory"]), said["server"], binaries), connection)
 
 
 def _connect(directory: Path) -> socket.socket | None:
@@ -190,11 +186,9 @@ def _greeting(plane: ControlPlane) -> bytes:
         if plane.has("kube-scheduler"):
             plane.start_schedulers()
     except StartError as error:
-        return _line(error=str(error))
-    return _line(server=plane.server, directory=str(plane.directory))
-
-
-def _line(**said: str) -> bytes:
+        said = {"error": str(error)}
+    else:
+        said = {"server": plane.server, "directory": str(plane.directory)}
     return json.dumps(said).encode() + b"\n"
 
 
@@ -203,11 +197,6 @@ def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, _end)
-    directory, binaries = (Path(argument) for argument in sys.argv[1:])
-    run(directory, binaries)
-
-
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, _end)
+    run(*map(Path, sys.argv[1:]))
