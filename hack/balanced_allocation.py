@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane import build, bundles
-from tests.e2e.support.commands import HeldLease
 from tests.e2e.support.kube import Kube, eventually
-from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.plane import ControlPlane, HeldLease
 from tests.e2e.support.processes import StartError
 
 PLUGIN = "NodeResourcesBalancedAllocation"

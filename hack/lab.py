@@ -19,12 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.kubevirt.control_plane import RunningKubeVirt, aggregation
-from tests.e2e.support.commands import (
-    DEFAULT_SCHEDULER,
-    DEFAULT_SCHEDULER_LEASE,
-    KUBEVIRT_SCHEDULER,
-    KUBEVIRT_SCHEDULER_LEASE,
-)
 from tests.e2e.support.migrations import migration
 from tests.e2e.support.objects import make_node
 from tests.e2e.support.pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
@@ -173,8 +167,7 @@ def _say(step: str) -> None:
 
 
 def _start_schedulers(plane: ControlPlane) -> None:
-    plane.start_scheduler("default", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
-    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
+    plane.start_schedulers()
 
 
 def _said(plane: ControlPlane, files: Path, kinds: str, labelled: str, then: str) -> str:

@@ -8,11 +8,9 @@ from typing import Any, Final
 
 from bench.placement import profiles
 from bench.placement.client import SchedulingClient
-from tests.e2e.support import commands
-from tests.e2e.support.commands import HeldLease
 from tests.e2e.support.kube import Kube
 from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, KUBEVIRT_CONTROLLER
-from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.plane import KUBEVIRT_SCHEDULER_LEASE, ControlPlane, HeldLease
 
 # The API server would taint each new node until its kubelet reports, and no kubelet is there.
 _FLAGS: Final = ("--disable-admission-plugins=TaintNodesByCondition",)
@@ -36,7 +34,7 @@ class BenchPlane(ControlPlane):
             "burst": _REQUESTS_PER_SECOND,
         }
         config = {"profiles": every, "clientConnection": connection}
-        self.start_scheduler("all", config, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
+        self.start_scheduler("all", config, lease=KUBEVIRT_SCHEDULER_LEASE)
 
     def client(self) -> SchedulingClient:
         """An administrator's connections."""

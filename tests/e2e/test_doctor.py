@@ -18,7 +18,6 @@ from webhook.settings.file import load
 
 from .conftest import OwnPlane
 from .support import manifests
-from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.helm import Helm, is_of_a_test
 from .support.installed import SETTINGS as INSTALLED
 from .support.installed import Balancer, ServerReplica
@@ -26,6 +25,7 @@ from .support.kube import Json, eventually
 from .support.lent import OPERATOR, LentPlane
 from .support.objects import ensure_namespace, make_node, obj
 from .support.pki import ADMIN, Identity
+from .support.plane import KUBEVIRT_SCHEDULER, HeldLease
 from .support.program import command
 from .support.rbac import grant, may
 from .support.webhook_server import INSTANCETYPES, SCHEDULING, entries

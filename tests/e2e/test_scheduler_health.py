@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .support.commands import KUBEVIRT_SCHEDULER, HeldLease
 from .support.kube import Json, KubeObject, denial, eventually
 from .support.objects import make_node, obj
-from .support.plane import ControlPlane
+from .support.plane import KUBEVIRT_SCHEDULER, ControlPlane, HeldLease
 from .support.rbac import user_with
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer

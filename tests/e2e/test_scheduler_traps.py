@@ -24,12 +24,11 @@ from webhook.install.schedulers.render import configuration as configuration_for
 from webhook.k8s.yaml_documents import Document
 
 from .conftest import OwnPlane
-from .support.commands import HeldLease
 from .support.kube import Json
 from .support.objects import has_condition, launcher_pod, make_node, obj
 from .support.pki import kubeconfig
 from .support.placing import SPACE, await_nodes, create, place, placed, remove_pods
-from .support.plane import ControlPlane
+from .support.plane import ControlPlane, HeldLease
 from .support.processes import GARBAGE, StartError
 from .support.workloads import PODS
 

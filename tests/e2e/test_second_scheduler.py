@@ -26,7 +26,6 @@ from .conftest import OwnPlane
 from .support import manifests, pki, versions
 from .support.access import Access
 from .support.audited import AuditLog
-from .support.commands import LOOPBACK
 from .support.kube import PATIENCE, Json, Kube, denial, eventually
 from .support.lent import SECOND_SCHEDULER, LentPlane
 from .support.loopback import LoopbackServer, reply
@@ -34,7 +33,7 @@ from .support.manifests import MANIFESTS
 from .support.objects import install_crds, is_unschedulable, make_node, obj
 from .support.placing import create, place, placed
 from .support.plane import ControlPlane
-from .support.processes import Process, StartError, free_port
+from .support.processes import LOOPBACK, Process, StartError, free_port
 from .support.rbac import account, grant
 from .support.webhook_server import fetch
 from .support.workloads import PODS

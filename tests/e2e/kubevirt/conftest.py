@@ -12,12 +12,6 @@ import pytest
 from hack.controlplane.build import location
 from hack.controlplane.bundles import kubevirt_releases
 from tests.e2e.support.audited import AuditLog
-from tests.e2e.support.commands import (
-    DEFAULT_SCHEDULER,
-    DEFAULT_SCHEDULER_LEASE,
-    KUBEVIRT_SCHEDULER,
-    KUBEVIRT_SCHEDULER_LEASE,
-)
 from tests.e2e.support.descheduler import ACCOUNT as DESCHEDULER
 from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
@@ -71,8 +65,7 @@ def real(
     flags = [*aggregation(front), *audit_log.flags]
     plane = ControlPlane(directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=flags)
     with plane, RunningKubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
-        plane.start_scheduler("default-scheduler", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
-        plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
+        plane.start_schedulers()
         yield kubevirt
         assert kubevirt.nodes.mistakes == []
 

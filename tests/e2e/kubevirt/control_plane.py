@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hack.controlplane.build import version_of
-from tests.e2e.support.commands import LOOPBACK, WITH_ACCOUNTS
 from tests.e2e.support.kube import Json, KubeObject, eventually
 from tests.e2e.support.objects import CRDS, create_once, established, has_condition, obj
 from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
-from tests.e2e.support.plane import ControlPlane
-from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.plane import WITH_ACCOUNTS, ControlPlane
+from tests.e2e.support.processes import LOOPBACK, Process, free_port
 from tests.e2e.support.workloads import PODS, VMIS, VMS, vm
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of

@@ -21,9 +21,9 @@ from webhook.settings.file import parse
 
 from . import manifests
 from .access import Access
-from .commands import LOOPBACK
 from .kube import Json, KubeError, eventually
 from .objects import ensure_namespace
+from .processes import LOOPBACK
 from .repeated import Repeated
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, OURS, WebhookServer, install

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
-from .commands import LOOPBACK
+from .processes import LOOPBACK
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

@@ -12,26 +12,50 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from filelock import FileLock
 
 from hack.controlplane.build import cache_root
 
-from . import commands
 from .access import Access
-from .commands import HeldLease
 from .kube import Json, Kube, KubeError
 from .objects import ensure_namespace, install_crds, install_rbac, kubevirt_crds, wait_told
 from .pki import ADMIN, KUBE_SCHEDULER
-from .processes import Process, StartError, free_port
+from .processes import LOOPBACK, Process, StartError, free_port
 
 HERE = Path(__file__).resolve().parent
 # Whatever else decides what the data is.
-SOURCES = ("commands.py", "objects.py", "plane.py", "rbac.yaml")
+SOURCES = ("objects.py", "plane.py", "rbac.yaml")
 BINARIES = ("etcd", "kube-apiserver")
 BLOCK = 1 << 18
+# Pods get a token, as in a cluster; a namespace takes pods as soon as it has its account.
+WITH_ACCOUNTS: Final = "--enable-admission-plugins=ServiceAccount"
+DEFAULT_SCHEDULER: Mapping[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
+# The reason for this project: with ImageLocality, the nodes that report the launcher's image draw the pods to them.
+KUBEVIRT_SCHEDULER: Mapping[str, Any] = {
+    "profiles": [{"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}]
+}
+
+
+@dataclass(frozen=True)
+class HeldLease:
+    """The Lease by which the instances of one scheduler elect their leader."""
+
+    namespace: str
+    name: str
+    seconds: int = 15
+
+    def election(self) -> dict[str, Any]:
+        """In upstream's proportions: a loaded machine renews late, and a scheduler that cannot renew in time ends."""
+        where = {"resourceNamespace": self.namespace, "resourceName": self.name}
+        durations = {"leaseDuration": f"{self.seconds}s", "renewDeadline": f"{self.seconds * 2 // 3}s"}
+        return {"leaderElect": True, "resourceLock": "leases", **where, **durations}
+
+
+KUBEVIRT_SCHEDULER_LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler", seconds=60)
 
 
 class ControlPlane(Access):
@@ -50,18 +74,14 @@ class ControlPlane(Access):
         definitions: Sequence[Json] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
-        port = free_port()
-        super().__init__(directory, f"https://localhost:{port}", binaries)
+        self._port, self._etcd_port, self._manager_port = free_port(), free_port(), free_port()
+        super().__init__(directory, f"https://localhost:{self._port}", binaries)
         self._wants_controller_manager = controller_manager
         self._definitions = kubevirt_crds() if definitions is None else definitions
         self._data = directory / "etcd"
         self._serving = self.pki.serving("control-plane")
-        self._etcd_port = free_port()
-        self._etcd = self._process(
-            "etcd", commands.etcd(self.binaries / "etcd", self._data, self._etcd_port, free_port())
-        )
-        self._apiserver = self._process("kube-apiserver", self._apiserver_command(port, apiserver_flags))
-        self._manager_port = free_port()
+        self._etcd = self._process("etcd", self._etcd_command())
+        self._apiserver = self._process("kube-apiserver", self._apiserver_command(apiserver_flags))
         self._manager = self._process("kube-controller-manager", self._manager_command())
         self._schedulers: dict[str, Process] = {}
         self.has_lost_data = False
@@ -147,7 +167,7 @@ class ControlPlane(Access):
     def start_scheduler(
         self,
         name: str,
-        config: Mapping[str, Any] = commands.DEFAULT_SCHEDULER,
+        config: Mapping[str, Any] = DEFAULT_SCHEDULER,
         *,
         lease: HeldLease | None = None,
         wait: bool = True,
@@ -172,6 +192,14 @@ class ControlPlane(Access):
         if wait and lease is not None:
             process.wait_ready(functools.partial(_renewed, self.admin, lease, started))
         return process
+
+    def start_schedulers(self) -> None:
+        """Two that no test ends, as in production: the one of this project can die while the other serves."""
+        for name, config, lease in (
+            ("default", DEFAULT_SCHEDULER, HeldLease("kube-system", "kube-scheduler", seconds=60)),
+            ("kubevirt", KUBEVIRT_SCHEDULER, KUBEVIRT_SCHEDULER_LEASE),
+        ):
+            self.start_scheduler(name, config, lease=lease)
 
     def scheduler(self, name: str) -> Process:
         return self._schedulers[name]
@@ -205,40 +233,69 @@ class ControlPlane(Access):
     def _process(self, name: str, command: Sequence[str]) -> Process:
         return Process(name, command, self.directory / "logs" / f"{name}.log")
 
-    def _apiserver_command(self, port: int, extra: Sequence[str]) -> list[str]:
-        return commands.apiserver(
-            self.binaries / "kube-apiserver",
-            port,
-            self._etcd_port,
-            ca=self.pki.ca,
-            serving=self._serving,
-            service_accounts=self.pki.service_account_key,
-            extra=extra,
-        )
+    def _etcd_command(self) -> list[str]:
+        client, peer = f"http://{LOOPBACK}:{self._etcd_port}", f"http://{LOOPBACK}:{free_port()}"
+        return [
+            f"{self.binaries}/etcd",
+            f"--data-dir={self._data}",
+            *(f"--{kind}-client-urls={client}" for kind in ("listen", "advertise")),
+            *(f"--{kind}-peer-urls={peer}" for kind in ("listen", "initial-advertise")),
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",  # nothing in here is worth a disk's time: the data lives as long as the process
+            "--log-level=warn",
+        ]
+
+    def _apiserver_command(self, extra: Sequence[str]) -> list[str]:
+        return [
+            *(f"{self.binaries}/kube-apiserver", *self._listening(self._port)),
+            f"--etcd-servers=http://{LOOPBACK}:{self._etcd_port}",
+            f"--advertise-address={LOOPBACK}",
+            "--endpoint-reconciler-type=none",  # a loopback address can't be an endpoint of the kubernetes service
+            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-account-key-file={self.pki.service_account_key}",
+            f"--service-account-signing-key-file={self.pki.service_account_key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=RBAC",
+            # Where no controller manager makes the accounts that this plugin requires, it is off.
+            *([] if WITH_ACCOUNTS in extra else ["--disable-admission-plugins=ServiceAccount"]),
+            "--enable-admission-plugins=PodNodeSelector",  # for namespaces that say so by an annotation
+            *("--allow-privileged=true", "--shutdown-delay-duration=0", *extra),
+        ]
 
     def _manager_command(self) -> list[str]:
         # Upstream's controllers act as a service account each; without those, one identity must be able to do it all.
-        return commands.controller_manager(
-            self.binaries / "kube-controller-manager",
-            self._manager_port,
-            ca=self.pki.ca,
-            serving=self._serving,
-            kubeconfig=self.kubeconfig_for(*ADMIN),
-        )
+        kubeconfig = self.kubeconfig_for(*ADMIN)
+        return [
+            *(f"{self.binaries}/kube-controller-manager", *self._delegating(self._manager_port, kubeconfig)),
+            f"--kubeconfig={kubeconfig}",
+            "--controllers=*,-node-lifecycle-controller",  # it would taint nodes whose kubelets never report
+            "--leader-elect=false",
+        ]
 
     def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: HeldLease | None, port: int) -> list[str]:
+        """Of a whole KubeSchedulerConfiguration from the part of it that a test cares about."""
         kubeconfig = self.kubeconfig_for(*KUBE_SCHEDULER)
-        whole = commands.scheduler_configuration(config, kubeconfig, lease)
+        whole = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "leaderElection": lease.election() if lease else {"leaderElect": False},
+            **config,
+        }
         file = self.directory / f"kube-scheduler-{name}.json"
         file.write_text(json.dumps(whole, indent=1))
-        return commands.scheduler(
-            self.binaries / "kube-scheduler",
-            port,
-            ca=self.pki.ca,
-            serving=self._serving,
-            kubeconfig=kubeconfig,
-            config=file,
-        )
+        return [f"{self.binaries}/kube-scheduler", *self._delegating(port, kubeconfig), f"--config={file}"]
+
+    def _listening(self, port: int) -> list[str]:
+        return [
+            *(f"--secure-port={port}", f"--bind-address={LOOPBACK}", f"--client-ca-file={self.pki.ca}"),
+            *(f"--tls-{part}-file={self._serving}" for part in ("cert", "private-key")),
+        ]
+
+    def _delegating(self, port: int, kubeconfig: Path) -> list[str]:
+        """Of the servers that ask the API server who their clients are, and what these may see."""
+        asking = [f"--{part}-kubeconfig={kubeconfig}" for part in ("authentication", "authorization")]
+        return [*self._listening(port), *asking, "--authentication-tolerate-lookup-failure=true"]
 
     def _at(self, port: int) -> Kube:
         """A client of one of the other servers, which answer health checks as the API server does."""
@@ -257,7 +314,7 @@ def _ready(server: Kube, path: str = "/readyz") -> bool:
 
 
 def _etcd_is_ready(port: int) -> bool:
-    with closing(http.client.HTTPConnection(commands.LOOPBACK, port, timeout=5)) as connection:
+    with closing(http.client.HTTPConnection(LOOPBACK, port, timeout=5)) as connection:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == http.client.OK
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 TETHER = Path(__file__).with_name("tether.py")
 # Below the range from which Linux takes ports of outgoing connections: no other process gets one during a restart.
 PORTS = range(20_000, 30_000)
+LOOPBACK = "127.0.0.1"
 LOG_TAIL = 20
 # Only what is broken takes so long to be ready.
 PATIENCE_SECONDS = 300.0
@@ -38,13 +39,13 @@ def free_port() -> int:
     for port in random.sample(PORTS, k=100):
         claim = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe, contextlib.suppress(OSError):
-            claim.bind(("127.0.0.1", port))
+            claim.bind((LOOPBACK, port))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
             claim.detach()  # stays open until this process ends
             return port
         claim.close()
-    raise StartError(f"no free port on 127.0.0.1 from {PORTS.start} to {PORTS.stop}: is something using them all?")
+    raise StartError(f"no free port on {LOOPBACK} from {PORTS.start} to {PORTS.stop}: is something using them all?")
 
 
 def environment() -> dict[str, str]:

@@ -13,9 +13,8 @@ from typing import Self
 
 from hack.debian import ensure
 
-from .commands import LOOPBACK
 from .kube import PATIENCE
-from .processes import Process, free_port
+from .processes import LOOPBACK, Process, free_port
 
 PACKAGE = "docker-registry"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -23,7 +23,6 @@ from typing import NoReturn
 
 from filelock import FileLock
 
-from . import commands
 from .access import Access
 from .objects import ZONE, make_node
 from .plane import ControlPlane
@@ -65,17 +64,13 @@ def join(directory: Path, binaries: Path) -> Membership:
             connection = _connect(directory) or _start(directory, binaries, deadline)
         connection.settimeout(PATIENCE)
         if answer := _first_line(connection):
-            return _admitted(binaries, connection, answer)
+            said = json.loads(answer)
+            if "error" not in said:
+                return Membership(Access(Path(said["directory"]), said["server"], binaries), connection)
+            connection.close()
+            raise StartError(said["error"])
         connection.close()  # the keeper's last user had just left; the next one starts another
     raise StartError(f"no shared control plane after {PATIENCE:.0f} seconds; {_log(directory)}")
-
-
-def _admitted(binaries: Path, connection: socket.socket, answer: bytes) -> Membership:
-    said = json.loads(answer)
-    if "error" in said:
-        connection.close()
-        raise StartError(said["error"])
-    return Membership(Access(Path(said["directory"]), said["server"], binaries), connection)
 
 
 def _connect(directory: Path) -> socket.socket | None:
@@ -189,15 +184,11 @@ def _greeting(plane: ControlPlane) -> bytes:
         for node, labels in NODES.items():
             make_node(plane.admin, node, labels)
         if plane.has("kube-scheduler"):
-            # Two processes, as in production: the one of this project can die while the other serves.
-            plane.start_scheduler("default", commands.DEFAULT_SCHEDULER, lease=commands.DEFAULT_SCHEDULER_LEASE)
-            plane.start_scheduler("kubevirt", commands.KUBEVIRT_SCHEDULER, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
+            plane.start_schedulers()
     except StartError as error:
-        return _line(error=str(error))
-    return _line(server=plane.server, directory=str(plane.directory))
-
-
-def _line(**said: str) -> bytes:
+        said = {"error": str(error)}
+    else:
+        said = {"server": plane.server, "directory": str(plane.directory)}
     return json.dumps(said).encode() + b"\n"
 
 
@@ -206,11 +197,6 @@ def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, _end)
-    directory, binaries = (Path(argument) for argument in sys.argv[1:])
-    run(directory, binaries)
-
-
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, _end)
+    run(*map(Path, sys.argv[1:]))

@@ -20,11 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from . import manifests
 from .access import Access
-from .commands import LOOPBACK
 from .kube import PATIENCE, Json, Kube, eventually
 from .objects import launcher_pod, obj
 from .pki import service_account
-from .processes import TETHER, environment, free_port, tail
+from .processes import LOOPBACK, TETHER, environment, free_port, tail
 from .program import run
 from .workloads import VMS, vm
 
