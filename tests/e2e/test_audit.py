@@ -74,8 +74,9 @@ def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_
         events = eventually(lambda: _two(tenant), what="both Events")
         effects = {entry["sideEffects"] for entry in entries(server.access.admin, of=server.name)}
         # Counted once the answer has come, which is later than the API server has the Event.
-        eventually(lambda: _counted(server)["written"] == 2, what="both Events to be counted")
-        counted = _counted(server)
+        counted = partial(server.metric, "kubevirt_webhook_events_total")
+        eventually(lambda: counted(result="written") == 2, what="both Events to be counted")
+        assert [counted(result=result) for result in ("repeated", "failed")] == [2, 0]
 
     source = mover.source["metadata"]["name"]
     named = {(line["endpoint"].split("/")[2], line["object"]["name"]) for line in lines}
@@ -91,18 +92,11 @@ def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_
     assert (parse(denial["note"]).policy, parse(denial["note"]).code) == ("migration", "selector-conflict")
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
     assert (parse(warned["note"]).policy, parse(warned["note"]).code) == ("scheduling", "scheduler-unavailable")
-    assert counted == {"written": 2, "repeated": 2, "failed": 0}
 
 
 def _found(server: WebhookServer, least: int) -> list[Json]:
     lines = [line for line in server.audit() if line["kind"] == "drift"]
     return lines if len(lines) >= least else []
-
-
-def _counted(server: WebhookServer) -> dict[str, float]:
-    """The Events so far, by what came of them."""
-    results = ("written", "repeated", "failed")
-    return {result: server.metric("kubevirt_webhook_events_total", result=result) for result in results}
 
 
 def _launcher(mover: MigrationMover) -> Json:

@@ -69,19 +69,12 @@ class RunningKubeVirt:
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
         self._objects: dict[str, list[Json]] = json.loads(shown.stdout)
         self._serving = plane.pki.serving("virt-api", ("localhost", LOOPBACK, SERVICE))
-        own = ["--listen=127.0.0.1", "-v=2"]
-        self._virt_api = self._process(
-            binaries / "virt-api",
-            *own,
-            f"--port={self._port}",
-            f"--console-server-port={free_port()}",
-            f"--kubeconfig={plane.kubeconfig_for(*KUBEVIRT_APISERVER)}",
-            f"--tls-cert-file={self._serving}",
-            f"--tls-key-file={self._serving}",
-            f"--handler-cert-file={self._serving}",
-            f"--handler-key-file={self._serving}",
-        )
         self._binaries = binaries
+        self._virt_api = self._process(
+            *("virt-api", f"--port={self._port}", f"--console-server-port={free_port()}"),
+            f"--kubeconfig={plane.kubeconfig_for(*KUBEVIRT_APISERVER)}",
+            *(f"--{whose}-{what}-file={self._serving}" for whose in ("tls", "handler") for what in ("cert", "key")),
+        )
         self._virt_controller = self._controller("v1")
 
     def __enter__(self) -> Self:
@@ -195,18 +188,16 @@ class RunningKubeVirt:
 
     def _controller(self, tag: str) -> Process:
         return self._process(
-            self._binaries / "virt-controller",
-            *("--listen=127.0.0.1", "-v=2"),
-            f"--port={free_port()}",
+            *("virt-controller", f"--port={free_port()}"),
             f"--kubeconfig={self.plane.kubeconfig_for(*KUBEVIRT_CONTROLLER)}",
             f"--launcher-image=registry.example/virt-launcher:{tag}",
             "--exporter-image=registry.example/virt-exportserver:v1",
-            f"--prom-cert-file={self._serving}",
-            f"--prom-key-file={self._serving}",
+            *(f"--prom-{what}-file={self._serving}" for what in ("cert", "key")),
         )
 
-    def _process(self, binary: Path, *arguments: str) -> Process:
-        return Process(binary.name, [str(binary), *arguments], self.plane.directory / "logs" / f"{binary.name}.log")
+    def _process(self, name: str, *arguments: str) -> Process:
+        command = [f"{self._binaries}/{name}", f"--listen={LOOPBACK}", "-v=2", *arguments]
+        return Process(name, command, self.plane.directory / "logs" / f"{name}.log")
 
     def _kill(self) -> None:
         for process in (self._virt_controller, self._virt_api):
