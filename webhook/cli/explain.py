@@ -450,9 +450,8 @@ def _vm_groups(
 
 def _transfer(pod: PlannedTransfer) -> str:
     since = "not started yet" if pod.running_seconds is None else f"for {duration(pod.running_seconds)} now"
-    work = (
-        f"of {pod.owner}, {since}" if pod.owner else f"{since}; no controller owns it, so kubectl drain needs --force"
-    )
+    by_force = "; no controller owns it, so kubectl drain needs --force"
+    work = f"of {pod.owner}, {since}" if pod.owner else f"{since}{by_force}"
     return f"pod {pod.namespace}/{pod.name}: {pod.what} {work}; {pod.loss}"
 
 
