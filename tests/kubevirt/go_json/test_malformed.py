@@ -14,7 +14,6 @@ from tests.kubevirt.samples import WHOLE, among, anything, deep, instancetype, p
 from webhook.errors import InputError
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.apply import expand
 from webhook.kubevirt.vm import creation
 
@@ -64,36 +63,27 @@ def test_anything_at_all(value: Any) -> None:
     everything(WHOLE, value, value)
 
 
-@pytest.mark.parametrize(
-    ("template", "sentence"),
-    [
-        ({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}}, "disks: has 10000 items"),
-        ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items"),
-        ({"domain": {"cpu": {"cores": 10**30}}}, "cores: is not between 0 and 4294967295"),
-        ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is not a valid"),
-        ({"domain": deep()}, "domain: is a list"),
-        ({"nodeSelector": {str(n): "" for n in range(10_000)}}, "nodeSelector: has 10000 keys, more than 5000"),
-        ({"affinity": {"x": [[0] * 1000] * 1000}}, "holds more than 25000 values"),
-        ({"domain": {"resources": {"requests": {"cpu": "1e99999"}}}}, "exponent is too large"),
-    ],
-    ids=["disks", "volumes", "huge", "negative", "deep", "keys", "wide", "exponent"],
-)
-def test_a_vm_of_absurd_size_is_a_sentence(template: Json, sentence: str) -> None:
+WIDE = {"x": [[0] * 1000] * 1000}
+
+
+def test_a_vm_of_absurd_size_is_a_sentence() -> None:
+    """Wherever it is read; `test_structs` has the sentences about each size."""
+    machine = vm({"affinity": WIDE})
     for reject in (
-        lambda: mutate_vm(vm(template), among([]), lambda: "u"),
-        lambda: validate_vm(vm(template), among([])),
-        lambda: expand(vm(template), among([])),
-        lambda: run_round(vm(template), among([])),
-        lambda: creation.from_vm(vm(template), among([]), lambda: "u"),
-        lambda: creation.from_vmi({"spec": template}, lambda: "u"),
+        lambda: mutate_vm(machine, among([]), lambda: "u"),
+        lambda: validate_vm(machine, among([])),
+        lambda: expand(machine, among([])),
+        lambda: run_round(machine, among([])),
+        lambda: creation.from_vm(machine, among([]), lambda: "u"),
+        lambda: creation.from_vmi({"spec": {"affinity": WIDE}}, lambda: "u"),
     ):
-        with pytest.raises(InputError, match=sentence):
+        with pytest.raises(InputError, match="holds more than 25000 values"):
             reject()
 
 
 ABSURD = {
     "long list": [{"name": str(n)} for n in range(10_000)],
-    "wide": {"x": [[0] * 1000] * 1000},
+    "wide": WIDE,
     "deep": {"x": deep()},
     "huge": 10**400,
     "negative": -1,
@@ -102,24 +92,15 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("absurd", ABSURD.values(), ids=ABSURD)
-@pytest.mark.parametrize("scope", ["VirtualMachine", "VirtualMachineCluster"])
-def test_an_instancetype_of_absurd_size_is_a_sentence(scope: str, absurd: Any) -> None:
+def test_an_instancetype_of_absurd_size_is_a_sentence(absurd: Any) -> None:
     """And a preference."""
-    sizes = ({"cpu": {"guest": absurd}}, {"memory": {"guest": absurd, "maxGuest": [absurd]}}, {"gpus": absurd})
-    preferred = (
-        {"cpu": {"preferredCPUFeatures": {"x": absurd}}},
-        {"requirements": {"cpu": {"guest": [absurd]}}},
-        {"devices": {"preferredDiskBus": [absurd]}},
-        {"annotations": {"a": [absurd]}},
-    )
-    wanted = [
-        *((instancetype(f"{scope}Instancetype", **spec), webhooks.admit_instancetype) for spec in sizes),
-        *((preference(f"{scope}Preference", **spec), webhooks.admit_preference) for spec in preferred),
-    ]
-    for made, admit in wanted:
+    for field, made, admit in (
+        ("instancetype", instancetype(cpu={"guest": absurd}), webhooks.admit_instancetype),
+        ("instancetype", instancetype(memory={"guest": "1Gi", "maxGuest": [absurd]}), webhooks.admit_instancetype),
+        ("preference", preference(requirements={"cpu": {"guest": absurd}}), webhooks.admit_preference),
+    ):
         with pytest.raises(InputError) as refused:
             admit(made)
         assert "\n" not in str(refused.value)
-        matcher = {"name": made["metadata"]["name"], "kind": made["kind"]}
         with pytest.raises(InputError):
-            expand(vm(**{made["kind"].removeprefix(scope).lower(): matcher}), among([made]))
+            expand(vm(**{field: {"name": made["metadata"]["name"]}}), among([made]))
