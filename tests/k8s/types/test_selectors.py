@@ -182,6 +182,21 @@ def test_a_malformed_expression_spoils_its_term() -> None:
     assert "; ".join(invalid.problems) in str(invalid)
 
 
+@pytest.mark.parametrize(
+    ("operator", "values", "accepted"),
+    [
+        *(("In", ("a", "b"), ["a"]), ("NotIn", ("a", "b"), [None, "", "5"])),
+        *(("Exists", (), ["", "a", "5"]), ("DoesNotExist", (), [None])),
+        *(("Gt", ("4",), ["5"]), ("Gt", ("5",), []), ("Lt", ("6",), ["5"]), ("Lt", ("5",), [])),
+    ],
+)
+def test_the_values_that_an_operator_accepts(
+    operator: str, values: tuple[str, ...], accepted: list[str | None]
+) -> None:
+    expression = Expression("zone", operator, values)
+    assert [value for value in (None, "", "a", "5") if expression.accepts(value)] == accepted
+
+
 @pytest.mark.parametrize(("field", "name"), [("metadata.name", "n1"), ("metadata.uid", "")])
 @pytest.mark.parametrize("matches", [True, False])
 def test_fields(field: str, name: str, matches: bool) -> None:
