@@ -14,9 +14,10 @@ from tests.e2e.support.manifests import MANIFESTS
 
 from .support import NAMESPACE, ROOT, SETTINGS, NodeInstallation, accepts
 
-# Those for cert-manager have tests of their own; and kinds of the Prometheus operator are not served here.
+# Those for cert-manager have tests of their own; kinds of the Prometheus operator and KubeVirt's Plugin are not served
+# here.
 ELSEWHERE = {"cert-manager", "metrics-monitoring-cert-manager"}
-FOREIGN = {"monitoring", "metrics-monitoring"}
+FOREIGN = {"monitoring", "metrics-monitoring", "kubevirt-plugin"}
 NATIVE = sorted({each.name for each in (MANIFESTS / "components").iterdir()} - ELSEWHERE - FOREIGN)
 LAYERS_CA = "/etc/kubevirt-webhook-layers/ca.crt"
 # What switches on what the components permit.
