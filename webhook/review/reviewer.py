@@ -149,14 +149,13 @@ class Reviewer:
 
     async def evaluate_pending(self, pending: PendingReview, deadline: float) -> Evaluation:
         """The evaluation of a review that waits for facts; look-ups end by the deadline, on the loop's clock."""
-        path = pending.endpoint.path
         try:
             verdict = await replay(
                 lambda _facts: _decide(pending, self._scopes),
                 self.cluster,
                 pending.facts,
                 deadline,
-                path,
+                pending.endpoint.path,
                 pending.missing,
             )
         except Exception as error:  # noqa: BLE001 - the same

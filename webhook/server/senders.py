@@ -156,11 +156,11 @@ class SenderVerifier:
             self._wanted.set()
         if key is None:
             return "no-key"
-        from jwt import InvalidTokenError, api_jws  # noqa: PLC0415 - as it is for the keys, of which this is one
+        import jwt  # noqa: PLC0415 - as it is for the keys, of which this is one
 
         try:
-            api_jws.decode(token, key, [key.algorithm_name])
-        except (RecursionError, InvalidTokenError):
+            jwt.PyJWS().decode(token, key, [key.algorithm_name])
+        except (RecursionError, jwt.InvalidTokenError):
             return "invalid-signature"
         return "verified" if issuer == self._issuer else "invalid-signature"
 

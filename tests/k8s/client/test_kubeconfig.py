@@ -250,7 +250,8 @@ def id_token(**claims: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("proxy", "direct", "is_asked"), [("", "", True), ("PROXY", "", True), ("PROXY", "api.invalid", False)]
+    ("proxy", "direct", "is_asked"),
+    [("", "", True), ("http://PROXY", "", True), ("PROXY", "", True), ("http://PROXY", "api.invalid", False)],
 )
 async def test_what_the_environment_says_to_other_programs(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, direct: str, is_asked: bool
@@ -258,7 +259,7 @@ async def test_what_the_environment_says_to_other_programs(
     """As for kubectl, its proxies count, and the password in a .netrc does not."""
     (tmp_path / "netrc").write_text("default login ann password secret")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("http_proxy", proxy.replace("PROXY", server.url))
+    monkeypatch.setenv("http_proxy", proxy.replace("PROXY", server.url.removeprefix("http://")))
     monkeypatch.setenv("no_proxy", direct)
     cluster = {"server": "http://api.invalid" if proxy else server.url}
     for user in ({}, {"token": "t0"}):
@@ -269,6 +270,19 @@ async def test_what_the_environment_says_to_other_programs(
         else:
             assert "no such host" in await failure(transport.get("/version"))
         await transport.close()
+
+
+@pytest.mark.parametrize("proxy", ["socks5://ann:secret@localhost:1080", "http://[", "localhost:port", "http://"])
+async def test_a_proxy_of_the_environment_that_is_not_spoken_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    error = await refusal(write(tmp_path, config(cluster={"server": "http://api.invalid"})))
+    assert str(error) == (
+        "the environment variable HTTP_PROXY: the proxy is not supported; "
+        "use a proxy whose URL begins with http:// or https://"
+    )
 
 
 class TestTokens:

@@ -98,7 +98,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_RESTART_SECONDS", 0.01)
 
 
 async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
@@ -265,19 +264,6 @@ async def test_every_configuration_is_judged_by_its_own_bundles(golden: Golden) 
     assert found.matches == {name: name in ("good", "pinned", "empty") for name in bundles}
     golden("\n".join(each.partition(" (")[0] for each in found.why))
     assert (await probe("127.0.0.1:1", HOST, {"one": {"a": pair.certificate}})).matches == {"one": False}
-
-
-async def test_a_bug_is_logged_and_the_work_goes_on(quickly: None) -> None:
-    log, runs = CertificatesLog(), []
-
-    async def work() -> None:
-        runs.append(1)
-        raise ZeroDivisionError
-
-    keeping = asyncio.create_task(module.keep(work, log, "internal error; retrying"))
-    await until(lambda: len(runs) >= 2)
-    keeping.cancel()
-    assert log.said("retrying")
 
 
 def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:

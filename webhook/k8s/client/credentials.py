@@ -63,7 +63,7 @@ class Credentials(ABC):
         host: the URL of the API server.
         context: the context of the kubeconfig; empty in a pod, which has none.
         impersonation: headers of the user as whom requests are evaluated.
-        tls: how new connections are verified, and with which certificate; what is open stays.
+        tls: how new connections are verified, and with which certificate; what is open stays. None: no TLS is spoken.
         proxy: the URL of a proxy; empty: the one that the environment names, if any, and otherwise none.
         server_name: the name that the API server's certificate has to have; empty: that in ``host``.
     """
@@ -179,10 +179,30 @@ class ServiceAccount(Credentials):
         return f"Bearer {token}"
 
 
+PROXY_FIX: Final = "use a proxy whose URL begins with http:// or https://"
+
+
+def is_proxy(url: str) -> bool:
+    """Whether requests can be sent through the proxy of this URL."""
+    try:
+        parts = urlsplit(url)
+        # An invalid port is a ValueError once it is read.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _proxy_of_environment(url: str) -> str:
     host = urlsplit(url)
-    is_direct = not host.hostname or proxy_bypass(host.hostname)
-    return "" if is_direct else getproxies().get(host.scheme, "")
+    proxy = "" if not host.hostname or proxy_bypass(host.hostname) else getproxies().get(host.scheme, "")
+    if proxy and "://" not in proxy:
+        # As Go reads it (``getProxyFunc`` of golang.org/x/net/http/httpproxy), and so kubectl.
+        proxy = f"http://{proxy}"
+    if proxy and not is_proxy(proxy):
+        # Not the value, which may hold a password.
+        where = f"the environment variable {host.scheme.upper()}_PROXY"
+        raise InputError("the proxy is not supported", where, PROXY_FIX)
+    return proxy
 
 
 def _unusable(why: str) -> InputError:

@@ -14,14 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from certs.handshake import verifying
 from webhook.errors import InputError, quote
-from webhook.k8s.client.credentials import Credentials, Sent
+from webhook.k8s.client.credentials import PROXY_FIX, Credentials, Sent, is_proxy
 from webhook.k8s.client.identity import Impersonation
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
@@ -133,14 +132,8 @@ def _read(path: str) -> _Context:
         raise _unusable(
             f"the server {quote(cluster['server'])} has no scheme", cluster_file, "write https:// before it"
         )
-    if url := _text(cluster, "proxy-url", cluster_file):
-        try:
-            is_supported = urlsplit(url).scheme in ("http", "https")
-        except ValueError:
-            is_supported = False
-        if not is_supported:
-            fix = "use a proxy whose URL begins with http:// or https://"
-            raise _unusable(f"the proxy-url {quote(url)} is not supported", cluster_file, fix)
+    if (url := _text(cluster, "proxy-url", cluster_file)) and not is_proxy(url):
+        raise _unusable(f"the proxy-url {quote(url)} is not supported", cluster_file, PROXY_FIX)
     user_name = _text(context, "user", file)
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
     cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook import names
 from webhook.admission.audit import SCHEMA, AuditedObject, DriftRecord, NoAudit, timestamp
@@ -83,7 +84,9 @@ LOOKS: Final = (
 def looks(policies: Collection[Policy], settings: Settings) -> list[Look]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
     chosen = (
-        Look(look.resource, look.query, tuple(e for e in look.endpoints if e.policy in policies and e.is_on(settings)))
+        replace(
+            look, endpoints=tuple(each for each in look.endpoints if each.policy in policies and each.is_on(settings))
+        )
         for look in LOOKS
     )
     return [look for look in chosen if look.endpoints]

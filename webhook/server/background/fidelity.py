@@ -92,15 +92,17 @@ class FidelityCheck:
     async def _round(self, size: int) -> None:
         try:
             await self.compare(size)
-        except (_RoundGivenUp, *READ_ERRORS) as error:
-            is_known = isinstance(error, _RoundGivenUp)
-            why = str(error) if is_known else list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
-            logger.warning("fidelity check: round skipped: %s", why)
+        except _RoundGivenUp as error:
+            self._skip(str(error))
+        except READ_ERRORS as error:
+            self._skip(list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why)
         except Exception:
+            self.failed += 1
             logger.exception("fidelity check: internal error")
-        else:
-            return
+
+    def _skip(self, why: str) -> None:
         self.failed += 1
+        logger.warning("fidelity check: round skipped: %s", why)
 
     async def compare(self, size: int) -> None:
         """One round over a sample of so many VMs; it raises whatever ends it early."""

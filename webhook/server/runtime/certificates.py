@@ -13,7 +13,7 @@ import binascii
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,14 +27,14 @@ from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, Sto
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
-from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
+from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME
-from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
 from webhook.server.ops import StateMetric
 from webhook.server.runtime.options import Options
+from webhook.server.runtime.tasks import cancel, connected, keep
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
 
@@ -47,7 +47,6 @@ FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
 # Between two calls of the own listener, and while something is wrong.
 PROBE_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 5.0
-_RESTART_SECONDS: Final = 10.0
 
 
 class Certificates:
@@ -161,7 +160,7 @@ class Certificates:
             options: the command line; without a URL, the API server calls the settings' Service.
             settings: the settings in force.
             address: the address of the listener, ``HOST:PORT``.
-            ends: ends it.
+            ends: what ends at the server's end.
             live: whether there is an API server, with webhook configurations to read.
         """
         works: list[Callable[[], Awaitable[None]]] = [self.follow]
@@ -272,35 +271,6 @@ async def make_plan(situation: Situation, now: datetime, later: datetime) -> Pla
     except apart.ProcessFailed as error:
         raise NotNow(f"the next step was not planned: {error}") from error
     return plan
-
-
-async def keep(work: Callable[[], Awaitable[None]], log: Any, event: str) -> None:
-    """Run a task again and again until cancelled: a bug, which is logged, must not end it without notice."""
-    while True:
-        try:
-            await work()
-        except Exception as error:
-            log.error(event, exc_info=error)  # noqa: TRY400 - the same call as for failures without an exception
-            await asyncio.sleep(_RESTART_SECONDS)
-
-
-async def connected(kubeconfig: Kubeconfig | None, ends: AsyncExitStack) -> Transport:
-    """A connection to the API server until the end; an `InputError` where the kubeconfig cannot be used.
-
-    Without a kubeconfig, it is that of the pod's service account, else kubectl's default.
-    """
-    from webhook.k8s.client.transport import connect
-
-    transport = await connect(kubeconfig)
-    ends.push_async_callback(transport.close)
-    return transport
-
-
-async def cancel(task: asyncio.Task[None]) -> None:
-    """End a task, and wait until it has ended."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 FIELD_MANAGER: Final = "kubevirt-webhook-certificates"

@@ -20,7 +20,8 @@ from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
 from webhook.server.ops import MetricsState, StateMetric
-from webhook.server.runtime.certificates import Certificates, cancel, connected
+from webhook.server.runtime.certificates import Certificates
+from webhook.server.runtime.tasks import cancel, connected
 from webhook.settings.model import LayersSettings, RegistrySettings
 
 

@@ -40,8 +40,9 @@ from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
-from webhook.server.runtime.certificates import Certificates, cancel, connected, host_of, keep
+from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.options import Options, SettingsFollower
+from webhook.server.runtime.tasks import cancel, connected, keep
 from webhook.server.senders import SenderVerifier
 from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
