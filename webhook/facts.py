@@ -224,11 +224,7 @@ class Facts:
         return _FreshFacts(self)
 
     def need(self, *keys: Key[Any]) -> None:
-        """Declare several facts at once, so that they are read concurrently.
-
-        Raises:
-            NotRead: some have not been read yet.
-        """
+        """Declare several facts at once, to be read concurrently; `NotRead` where some have not been read yet."""
         missing: list[Key[Any]] = []
         for key in keys:
             try:

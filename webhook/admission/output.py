@@ -34,11 +34,7 @@ class Output(Protocol):
     """The destination of audit lines, which takes whole lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, which come without their ends; may block.
-
-        Raises:
-            Lost: not all were written; the next ones may be.
-        """
+        """Write lines, which come without their ends; may block. `Lost` where not all were written; the next may be."""
 
 
 class Descriptor(Output):
@@ -155,11 +151,7 @@ class RotatedFile(Output):
 
 
 def _open(path: Path) -> int:
-    """A descriptor that appends to a regular file, whose last line has an end.
-
-    Raises:
-        OSError: there can be none.
-    """
+    """A descriptor that appends to a regular file, whose last line has an end; an `OSError` where there can be none."""
     # Without O_NONBLOCK, open() of a named pipe would wait for its reader.
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:

@@ -58,11 +58,7 @@ class StepBudget:
         self.spent = 0
 
     def run(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """The result of a function whose steps this budget pays for.
-
-        Raises:
-            TooComplex: it does not suffice.
-        """
+        """The result of a function whose steps this budget pays for; `TooComplex` where it does not suffice."""
         token = _present.set(self)
         try:
             return function(*arguments, **named)

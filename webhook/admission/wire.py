@@ -160,11 +160,7 @@ class Codec(Generic[V]):
         return _may_be_deep(plain) and is_too_deep(obj)
 
     def _without_objects(self, body: bytes, error: Exception) -> Received[V]:
-        """The review, if its objects alone are what is wrong.
-
-        Raises:
-            InputError: they are not.
-        """
+        """The review, if its objects alone are what is wrong; an `InputError` if they are not."""
         around = envelope(body)
         try:
             review = _ENVELOPE.decode(str(around.text, "utf-8"))
@@ -227,11 +223,7 @@ def begun_request(prefix: bytes) -> tuple[str, Request[Any]] | None:
 
 
 def request_of(value: object) -> Request[Any]:
-    """The request of a review in plain JSON, whatever its object is.
-
-    Raises:
-        InputError: it is not an AdmissionReview with a request.
-    """
+    """The request of a review in plain JSON, whatever its object is; an `InputError` where it is no AdmissionReview."""
     try:
         return _parse_request(msgspec.convert(value, Review[Any]))[1]
     except msgspec.ValidationError as error:

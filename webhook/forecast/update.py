@@ -161,11 +161,7 @@ def _evictions(outdated: list[Vmi], vms: list[VmPlan], strategy: WorkloadUpdateS
 
 
 def _seconds(written: str | None) -> int:
-    """A duration as Go writes it, in whole seconds, rounded up.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A duration as Go writes it, in whole seconds, rounded up; an `InputError` where it is none."""
     if written is None:
         return _BATCH_SECONDS
     seconds = parse_duration(written)

@@ -53,11 +53,7 @@ class _NodesOrSlices(msgspec.Struct):
 
 
 def parse(given: str) -> list[str]:
-    """The blocks of a list ``CIDR,CIDR``.
-
-    Raises:
-        InputError: a part is neither an address nor a CIDR block.
-    """
+    """The blocks of a list ``CIDR,CIDR``; an `InputError` where a part is neither an address nor a CIDR block."""
     blocks = []
     for part in given.split(","):
         try:

@@ -255,11 +255,7 @@ def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
 
 
 def shipped(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file; new ones each time, since callers change them.
-
-    Raises:
-        InputError: the file cannot be read, or is not YAML.
-    """
+    """The objects of a file; new ones each time, since callers change them. An `InputError` where it cannot be read."""
     try:
         about = file.stat()
         state = (about.st_ino, about.st_mtime_ns, about.st_size)

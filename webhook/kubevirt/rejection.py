@@ -81,11 +81,7 @@ _PLURALS: Final = {
 
 
 def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
-    """An object that has to be there.
-
-    Raises:
-        NotFound: it is not, in the API server's words.
-    """
+    """An object that has to be there; `NotFound`, in the API server's words, where it is not."""
     stored = get(kind, namespace, name)
     if stored is None:
         raise NotFound(kind, name)

@@ -77,11 +77,7 @@ NEWEST: Final = rules_of(releases.NEWEST)
 
 
 def read_vm(vm: Any, rules: Rules = NEWEST) -> Json:
-    """A VM as KubeVirt reads it, with the template that its schema demands.
-
-    Raises:
-        InputError: it is malformed.
-    """
+    """A VM as KubeVirt reads it, with the template that its schema demands; an `InputError` where it is malformed."""
     return _with_template(decode(rules.vm, vm))
 
 

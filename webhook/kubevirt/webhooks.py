@@ -371,11 +371,7 @@ _LAUNCH_SECURITY: Final = (
 
 
 def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
-    """The answer to an instancetype of either scope, plain JSON.
-
-    Raises:
-        InputError: it is malformed.
-    """
+    """The answer to an instancetype of either scope, plain JSON; an `InputError` where it is malformed."""
     spec = decode(rules.instancetype, given)["spec"]
     percent, causes = spec["memory"].get("overcommitPercent", 0), []
     if not 0 <= percent <= 100:
@@ -389,11 +385,7 @@ def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
 
 
 def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
-    """The answer to a preference of either scope, plain JSON.
-
-    Raises:
-        InputError: it is malformed.
-    """
+    """The answer to a preference of either scope, plain JSON; an `InputError` where it is malformed."""
     spec = decode(rules.preference, given)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
     wanted = preferences.preferred_topology(spec)

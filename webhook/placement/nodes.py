@@ -308,11 +308,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, view: NodeWithoutImages) -> Node:
-        """Trim what the API server sends.
-
-        Raises:
-            InputError: it has no name.
-        """
+        """Trim what the API server sends; an `InputError` where it has no name."""
         # Nearly always it is also the value of a label.
         name = sys.intern(view.meta.name or "")
         if not name:

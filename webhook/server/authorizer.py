@@ -212,11 +212,7 @@ class GuardedApplication(Application):
 
 
 def token_of(headers: Mapping[str, str]) -> str:
-    """The bearer's token.
-
-    Raises:
-        RequestDenied: there is none.
-    """
+    """The bearer's token; `RequestDenied` where there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii():

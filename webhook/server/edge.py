@@ -989,11 +989,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets of all addresses of a host.
-
-    Raises:
-        OSError: there is none, or one is in use.
-    """
+    """Listening sockets of all addresses of a host; an `OSError` where there is none, or one is in use."""
     places = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

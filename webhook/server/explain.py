@@ -54,11 +54,7 @@ def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
 
 
 def question(query: str) -> Question:
-    """The question in a query string.
-
-    Raises:
-        InputError: nothing that can be answered.
-    """
+    """The question in a query string; an `InputError` where it is none that can be answered."""
     given: dict[str, str] = {}
     selector = []
     for parameter, value in parameters(query, keep_blank=True):

@@ -115,11 +115,7 @@ class Chunks:
         self.parser: Final = HttpRequestParser(self.found)
 
     def take(self, data: bytes) -> bytes:
-        """What bytes have of the body.
-
-        Raises:
-            BadRequestError: they are not HTTP.
-        """
+        """What bytes have of the body; a `BadRequestError` where they are not HTTP."""
         clause = ""
         try:
             self.parser.feed_data(data)

@@ -130,11 +130,7 @@ def configuration(directory: Path, variant: Variant, place: Place = "second", pr
 
 
 def stanza(template: str, url: str) -> str:
-    """The shipped stanza as YAML, without the comment at its head, for an extender at a URL.
-
-    Raises:
-        InputError: the URL is not one of scheme, host and port.
-    """
+    """The shipped stanza as YAML, without the comment at its head; an `InputError` where the URL is invalid."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(_is_place(parts.netloc) and parts.hostname and parts.port)

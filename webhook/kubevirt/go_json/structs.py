@@ -563,11 +563,7 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
-    """A JSON object, or one that `decode` returned, as KubeVirt writes it.
-
-    Raises:
-        InputError: a value is of the wrong kind or absurdly large.
-    """
+    """A JSON object, or one that `decode` returned, as KubeVirt writes it; an `InputError` for an invalid value."""
     return _take(shape.take, value, where, live=False)
 
 
@@ -637,11 +633,7 @@ def is_too_large(value: Any) -> bool:
 
 
 def check_size(value: Any, where: str = "") -> None:
-    """Make sure that plain JSON is not too large to be looked at.
-
-    Raises:
-        InputError: it is.
-    """
+    """Make sure that plain JSON is not too large to be looked at; an `InputError` where it is."""
     if is_too_large(value):
         raise InputError(f"holds more than {MAX_VALUES} values", where)
 

@@ -264,22 +264,14 @@ class Store:
         return self._given(kind, namespace, name)
 
     def create(self, revision: Json) -> None:
-        """Add a revision.
-
-        Raises:
-            Rejection: there is one of this name.
-        """
+        """Add a revision; a `Rejection` where there is one of this name."""
         metadata = revision["metadata"]
         if self.get(_KIND, metadata["namespace"], metadata["name"]) is not None:
             raise Rejection(f'controllerrevisions.apps "{metadata["name"]}" already exists')
         self.created.append(revision)
 
     def delete(self, namespace: str, name: str) -> None:
-        """Remove a revision.
-
-        Raises:
-            NotFound: there is none of this name.
-        """
+        """Remove a revision; `NotFound` where there is none of this name."""
         get_required(self.get, _KIND, namespace, name)
         self.deleted.append(name)
 

@@ -114,9 +114,5 @@ class Lookups:
 
     @property
     def rules(self) -> Rules:
-        """The rules of the cluster's release of KubeVirt.
-
-        Raises:
-            UnsupportedReleaseError: the cluster's KubeVirt is too old.
-        """
+        """The rules of the cluster's release of KubeVirt; an `UnsupportedReleaseError` where that is too old."""
         return self.configuration.rules

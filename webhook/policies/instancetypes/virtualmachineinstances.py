@@ -190,11 +190,7 @@ def _fit(
 
 
 def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
-    """Deny the request for what the owner named; leave a default out with a warning.
-
-    Raises:
-        _Denied: the owner named it.
-    """
+    """Deny the request (`_Denied`) for what the owner named; leave a default out with a warning."""
     if wish.asked:
         raise _Denied(code, denial)
     default = f"{wish.matcher.field} {quote(wish.text)}"

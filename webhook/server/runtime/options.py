@@ -39,11 +39,7 @@ class Options:
     register_as: str = "local"
 
     def check(self) -> None:
-        """Check the combination of options.
-
-        Raises:
-            InputError: options exclude each other, or one is not valid.
-        """
+        """Check the combination of options; an `InputError` where they exclude each other, or one is not valid."""
         require_single_source(self.cluster_from, self.kubeconfig)
         listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--page-listen": self.page_listen}
         for option, address in listeners.items():
@@ -68,11 +64,7 @@ class Options:
             raise InputError(f"{quote(self.register_as)} is not a valid name", "--register-as", fix)
 
     def apply_to(self, settings: Settings) -> Settings:
-        """The settings, overridden by the command line.
-
-        Raises:
-            InputError: settings and options exclude each other.
-        """
+        """The settings, overridden by the command line; an `InputError` where the two exclude each other."""
         tls = settings.tls
         mode = self.tls_mode or ("mounted" if self.tls_cert else tls.mode)
         files = (self.tls_cert or tls.cert_file, self.tls_key or tls.key_file) if mode == "mounted" else ("", "")

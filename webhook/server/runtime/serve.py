@@ -254,11 +254,7 @@ async def _page(  # noqa: PLR0913 - what the page shows
 
 
 async def layer_scores(options: Options, settings: LayersSettings, ends: AsyncExitStack) -> LayerScores | None:
-    """The scores of layers until the end; None where they are off.
-
-    Raises:
-        InputError: the settings cannot be used.
-    """
+    """The scores of layers until the end, None where they are off; an `InputError` where the settings are no use."""
     if not settings.listen:
         return None
     if options.cluster_from:
