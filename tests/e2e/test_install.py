@@ -118,6 +118,11 @@ class PodWatcher(Repeated):
             self._look(found, sorted(pod["spec"]["containers"][0]["image"] for pod in pods))
             self.looks += 1
 
+    def wait(self) -> None:
+        """Until it has looked at what is there now: the look that is under way may have begun before."""
+        looks = self.looks + 2
+        eventually(lambda: self.looks >= looks, what="a whole look at the webhook configurations")
+
     def _look(self, found: list[Any], images: list[str]) -> None:
         for configuration in found:
             for entry in configuration.get("webhooks", ()):
@@ -302,6 +307,7 @@ def test_from_the_first_installation_to_the_last_object(
         installed = objects(kube)
         assert command(cluster, "install").stdout.endswith("\nno changes\n")
         assert objects(kube) == installed
+        watcher.wait()
         assert {tuple(images) for images in watcher.called.values()} == {("one", "one")}
 
         # More entries than before: they are called only once all old replicas are gone.
@@ -312,6 +318,7 @@ def test_from_the_first_installation_to_the_last_object(
             server={"shutdownSeconds": 30},
         )
         command(cluster, "install", f"--config={more}", "--image=two")
+        watcher.wait()
         new = {
             name: images for name, images in watcher.called.items() if "/scheduling/virtualmachineinstances/" in name
         }
