@@ -1,4 +1,4 @@
-"""Decisions from watched copies, and the objects that are read again before a denial or a patch."""
+"""Decisions from informers, and the objects that are read again before a denial or a patch."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start, patie
     assert {status for status, _ in await asyncio.gather(*slow)} == {200}
 
 
-async def test_namespaces_that_do_not_exist_share_their_turns(start: Start, patient: None) -> None:
+async def test_namespaces_that_do_not_exist_share_their_seats(start: Start, patient: None) -> None:
     facts = known(vmi()) | {NamespaceKey(f"made-up-{number}"): None for number in range(40)}
     cluster = SlowCluster(facts, peeked={*known(vmi())})
     server = await start(cluster, max_in_flight=16)

@@ -77,7 +77,7 @@ class Lookups:
         return found
 
     def fresh(self) -> Lookups:
-        """Lookups that get objects from the API server itself, not from watched copies."""
+        """Lookups that get objects from the API server itself, not from informers."""
         return Lookups(self._facts.fresh(), self.namespace)
 
     def expect(self, references: Iterable[SpecReference], *, presets: bool = False) -> None:
