@@ -139,10 +139,10 @@ def target_pod_demand(
     if not compute.keys().isdisjoint(_BY_SETTINGS):
         own = (vmi.domain.resources or machines.GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
-    wanted = pod_requests(pod.spec, {**compute, **rendered})
-    if MEMORY in wanted and not (vmi.domain.resources and vmi.domain.resources.overcommit_guest_overhead):
-        wanted[MEMORY] += qemu_growth(configuration) * _NANOS
-    amounts, gaps = count_units(wanted), []
+    requested = pod_requests(pod.spec, {**compute, **rendered})
+    if MEMORY in requested and not (vmi.domain.resources and vmi.domain.resources.overcommit_guest_overhead):
+        requested[MEMORY] += qemu_growth(configuration) * _NANOS
+    amounts, gaps = count_units(requested), []
     for resource, shown, explained in _explain(vmi, count_units(present)):
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
@@ -191,22 +191,22 @@ def _render_requests(
     memory = domain.memory or machines.Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
-    asked = explicit.get(MEMORY) or (read_resource_list(own.limits).get(MEMORY) if own.limits else None)
-    is_overcommitted = not asked and overcommit > MEMORY_OVERCOMMIT
-    if not asked and guest:
-        asked = to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
-    if not asked:
+    base = explicit.get(MEMORY) or (read_resource_list(own.limits).get(MEMORY) if own.limits else None)
+    is_overcommitted = not base and overcommit > MEMORY_OVERCOMMIT
+    if not base and guest:
+        base = to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
+    if not base:
         return rendered
     if memory.hugepages:
         rendered.pop(MEMORY, None)
-        return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(asked, guest or asked)}
+        return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(base, guest or base)}
     if own.overcommit_guest_overhead:
-        return {**rendered, MEMORY: asked}
-    requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
+        return {**rendered, MEMORY: base}
+    requested = _memory(base, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
     # The overhead that the VM's owner has reserved.
     added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
     reserved = nanos(added) if added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD) else None
-    return {**rendered, MEMORY: max(asked + (reserved or 0), requested)}
+    return {**rendered, MEMORY: max(base + (reserved or 0), requested)}
 
 
 def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:
@@ -237,20 +237,20 @@ def _cpu(domain: machines.Domain, present: int | None, ratio: int) -> Nanos:
     return {CPU: amount} if amount else {}
 
 
-def _memory(asked: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
+def _memory(base: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
     """The memory that KubeVirt requests for the guest, with its overhead, which the present pod's request has too.
 
-    The VM requests ``asked`` now, without overhead. Where the settings request less than the guest's memory, that is
+    The VM requests ``base`` now, without overhead. Where the settings request less than the guest's memory, that is
     ``overcommitted``. They may have been stricter when the present pod was created, so the overhead is then known only
     where an annotation states it.
     """
     annotation = pod.meta.annotation(MEMORY_OVERHEAD) if pod else None
-    told = nanos(annotation) if annotation else None
-    if told:
-        return asked + told
+    overhead = nanos(annotation) if annotation else None
+    if overhead:
+        return base + overhead
     if overcommitted is None:
-        return max(asked, present)
-    return max(asked, min(present, asked + max(0, present - overcommitted)))
+        return max(base, present)
+    return max(base, min(present, base + max(0, present - overcommitted)))
 
 
 def _explain(vmi: machines.Vmi, present: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:

@@ -214,12 +214,12 @@ class NodeIndex:
         # That an object is no Struct of a class, isinstance finds out by a call.
         for requirement in requirements:
             if type(requirement) is Label:
-                wanted = requirement.expression
-                if wanted.operator == IN and len(wanted.values) == 1:
+                expression = requirement.expression
+                if expression.operator == IN and len(expression.values) == 1:
                     # So are nearly all.
-                    nodes = everyone ^ self._values.get(wanted.key, _NO_VALUES).get(wanted.values[0], 0)
+                    nodes = everyone ^ self._values.get(expression.key, _NO_VALUES).get(expression.values[0], 0)
                 else:
-                    nodes = everyone ^ self._nodes_accepting(wanted)
+                    nodes = everyone ^ self._nodes_accepting(expression)
             elif type(requirement) is Untainted:
                 failures += self._tainted(requirement)
                 continue
@@ -236,8 +236,8 @@ class NodeIndex:
         nodes = self.review(requirements).bitset
         values = self._values.get(key, _NO_VALUES)
         spend(len(values), "zones")
-        found = [bits & nodes for bits in values.values()]
-        return sum(map(bool, found)) > 1 and bitset_union(found) == nodes
+        bitsets = [bits & nodes for bits in values.values()]
+        return sum(map(bool, bitsets)) > 1 and bitset_union(bitsets) == nodes
 
     def suggest_selectors(self, eligible: int, *, most: int = 12) -> tuple[SuggestedSelector, ...]:
         """Labels by which a migration could choose among the eligible nodes, the usual ones first."""
@@ -367,40 +367,40 @@ class NodeIndex:
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
         if operator in {IN, NOT_IN}:
-            wanted = expression.values
-            if len(wanted) > 1:
-                spend(len(wanted), "values of the node affinity")
-            for value in wanted:
+            operands = expression.values
+            if len(operands) > 1:
+                spend(len(operands), "values of the node affinity")
+            for value in operands:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
         if bound is None:
             return 0
-        known = self._sorted_values(key, values)
-        return known.nodes & ~known.below(bound + 1) if operator == GREATER else known.below(bound)
+        index = self._sorted_values(key, values)
+        return index.nodes & ~index.below(bound + 1) if operator == GREATER else index.below(bound)
 
     def _nodes_labelled(self, key: str) -> int:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
-        known = self._labelled.get(key)
-        if known is None and key in self._values:
-            known = self._labelled[key] = bitset_union(self._values[key].values())
-        return known or 0
+        nodes = self._labelled.get(key)
+        if nodes is None and key in self._values:
+            nodes = self._labelled[key] = bitset_union(self._values[key].values())
+        return nodes or 0
 
     def _sorted_values(self, key: str, values: Mapping[str, int]) -> NumberIndex:
         """The values of a label that are whole numbers of 64 bits; kept until the label changes on any node."""
-        known = self._thresholds.pop(key, None)
-        if known is None:
+        index = self._thresholds.pop(key, None)
+        if index is None:
             spend(len(values), "labels that the node affinity compares with numbers")
             numbers: dict[int, int] = {}
             for value, nodes in values.items():
                 if (number := integer(value)) is not None:
                     # Most numbers are written in one way: the same set, not an equal one.
                     numbers[number] = numbers[number] | nodes if number in numbers else nodes
-            known = NumberIndex(numbers, _VALUES_A_UNION)
+            index = NumberIndex(numbers, _VALUES_A_UNION)
             if len(self._thresholds) >= _MAX_THRESHOLDS:
                 del self._thresholds[next(iter(self._thresholds))]
-        self._thresholds[key] = known
-        return known
+        self._thresholds[key] = index
+        return index
 
     def _nodes_accepting_field(self, field: Expression) -> int:
         if field.key != NAME_FIELD:

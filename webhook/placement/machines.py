@@ -213,8 +213,8 @@ class LauncherPod(Object, frozen=True):
     @property
     def reservations(self) -> tuple[str, ...]:
         """The labels of the LUNs that the VM may reserve, sorted; at most `MOST_RESERVATIONS`."""
-        found = sorted(each for each in self.meta.labels or () if each.startswith(_RESERVATION))
-        return tuple(found[:MOST_RESERVATIONS])
+        labels = sorted(each for each in self.meta.labels or () if each.startswith(_RESERVATION))
+        return tuple(labels[:MOST_RESERVATIONS])
 
     @property
     def launcher(self) -> str:
@@ -389,8 +389,8 @@ class Cpu(View, frozen=True):
     @property
     def vcpus(self) -> int:
         """The product of what is given; 0: nothing is (KubeVirt, pkg/util/hardware, GetNumberOfVCPUs)."""
-        given = [count for count in (self.cores, self.sockets, self.threads) if count]
-        return math.prod(given) if given else 0
+        counts = [count for count in (self.cores, self.sockets, self.threads) if count]
+        return math.prod(counts) if counts else 0
 
     def features_with(self, *policies: str) -> list[str]:
         """The names of the features that have one of these policies; ``""`` for none."""

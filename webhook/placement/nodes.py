@@ -66,8 +66,8 @@ def parse_allocatable(listed: ResourceList) -> dict[str, int]:
     amounts = {}
     for resource, value in listed.items():
         if value is not None and is_counted_resource(resource):
-            known = nanos(value)
-            amounts[sys.intern(resource)] = _PLENTY if known is None else to_scheduler_units(resource, known)
+            billionths = nanos(value)
+            amounts[sys.intern(resource)] = _PLENTY if billionths is None else to_scheduler_units(resource, billionths)
     return amounts
 
 
@@ -112,7 +112,7 @@ _NO_VALUES: Final[dict[str, str]] = {}
 # A node of which more than one value in so many differs has a tuple of its own, which then takes less.
 _OWN_SHARE: Final = 8
 
-_KNOWN: Final[WeakValueDictionary[tuple[str, ...], LabelKeys]] = WeakValueDictionary()
+_TABLES: Final[WeakValueDictionary[tuple[str, ...], LabelKeys]] = WeakValueDictionary()
 
 
 class Labels(Mapping[str, str]):
@@ -131,12 +131,12 @@ class Labels(Mapping[str, str]):
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         keys, values = tuple(labels), tuple(map(sys.intern, labels.values()))
-        known = _KNOWN.get(keys)
-        if known is None:
-            known = _KNOWN[keys] = LabelKeys(keys, values)
-        own = dict(compress(zip(known.places, values, strict=True), map(is_not, values, known.usual)))
-        self.table: Final = known
-        self.usual: Final = values if len(own) * _OWN_SHARE > len(values) else known.usual
+        table = _TABLES.get(keys)
+        if table is None:
+            table = _TABLES[keys] = LabelKeys(keys, values)
+        own = dict(compress(zip(table.places, values, strict=True), map(is_not, values, table.usual)))
+        self.table: Final = table
+        self.usual: Final = values if len(own) * _OWN_SHARE > len(values) else table.usual
         self.own: Final = own if own and self.usual is not values else _NO_VALUES
 
     def __getitem__(self, key: str) -> str:
@@ -184,14 +184,14 @@ def labels_starting_with(labels: Mapping[str, str], prefix: str, instead: str) -
     """The labels with a prefix of KubeVirt's rules, sorted, with ``instead`` in its place."""
     if isinstance(labels, Labels):
         # The keys are the same for all nodes of one kind.
-        known = labels.table.starting.get((prefix, instead))
-        if known is None:
+        entries = labels.table.starting.get((prefix, instead))
+        if entries is None:
             places = labels.table.places
             written = sorted(key for key in places if key.startswith(prefix))
-            known = tuple((instead + key.removeprefix(prefix), key, places[key]) for key in written)
-            labels.table.starting[prefix, instead] = known
+            entries = tuple((instead + key.removeprefix(prefix), key, places[key]) for key in written)
+            labels.table.starting[prefix, instead] = entries
         own, usual = labels.own, labels.usual
-        return {key: own.get(label, usual[place]) for key, label, place in known}
+        return {key: own.get(label, usual[place]) for key, label, place in entries}
     return {instead + key.removeprefix(prefix): labels[key] for key in sorted(labels) if key.startswith(prefix)}
 
 

@@ -149,16 +149,16 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     before = _totals(spec, _written)
     values = _defaulted(pod, everyone, ranges)
     after = _totals(spec, lambda container: values[id(container)])
-    wanted = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
+    requested = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
-        wanted[name] = wanted.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
+        requested[name] = requested.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
     unset: dict[str, tuple[str, ...]] = {}
     has_container = any(spec.containers or ())
     if has_container and spec.resources is None:
         for quota_name, (is_limit, resource) in _TO_BE_SET.items():
             names = (each.name or "" for each in everyone if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
-    return PodUsage(dict(_named(wanted, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
+    return PodUsage(dict(_named(requested, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
 
 
 def review_quotas(
@@ -183,8 +183,8 @@ def review_quotas(
         if missing := [each for each in hard if usage.unset.get(each)]:
             what = "; ".join(f"{each} for: {','.join(usage.unset[each])}" for each in sorted(missing))
             problems.append(f"failed quota: {name}: must specify {what}")
-        wanted = {each: amount for each, amount in usage.amounts.items() if each in hard and amount > 0}
-        if not hard or wanted.keys() - used.keys():
+        requested = {each: amount for each, amount in usage.amounts.items() if each in hard and amount > 0}
+        if not hard or requested.keys() - used.keys():
             gaps.append(f"what ResourceQuota {name} leaves is not known, because it has no status yet")
             continue
         if left_behind and PODS_THAT_EXIST in hard:
@@ -192,13 +192,13 @@ def review_quotas(
         for other in beside:
             if _counts(quota, other):
                 used = {each: amount + other.amounts.get(each, 0) for each, amount in used.items()}
-        over = sorted(each for each, amount in wanted.items() if used[each] + amount > hard[each])
+        over = sorted(each for each, amount in requested.items() if used[each] + amount > hard[each])
         if over:
             problems.append(
-                f"exceeded quota: {name}, requested: {_listed(over, wanted)}, used: {_listed(over, used, status.used)},"
-                f" limited: {_listed(over, hard, status.hard)}"
+                f"exceeded quota: {name}, requested: {_listed(over, requested)},"
+                f" used: {_listed(over, used, status.used)}, limited: {_listed(over, hard, status.hard)}"
             )
-        fitting = [(hard[each] - used[each]) // amount for each, amount in wanted.items()]
+        fitting = [(hard[each] - used[each]) // amount for each, amount in requested.items()]
         if fitting and (at_once is None or min(fitting) < at_once):
             at_once, limited_by = max(0, min(fitting)), name
     return QuotaReview(problems[0] if problems else "", at_once, limited_by, tuple(gaps))
@@ -240,7 +240,7 @@ def _defaulted(
         if item.type == "Container"
     ]
     spend(len(defaults), "items of LimitRanges")
-    found = {}
+    values = {}
     for container in containers:
         both = tuple(
             {name: value for name, value in own.items() if (container.name, kind, name) not in written_by_admission}
@@ -250,8 +250,8 @@ def _defaulted(
             for each in defaults:
                 for name, value in each[which].items():
                     both[which].setdefault(name, value)
-        found[id(container)] = (both[0], both[1])
-    return found
+        values[id(container)] = (both[0], both[1])
+    return values
 
 
 def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:

@@ -285,7 +285,7 @@ class Reachable(OneOf, frozen=True, gc=False):
         return f"outside the node affinity of the PersistentVolume of volume {quote(self.volume)}"
 
 
-_Asked = tuple[Requirement, Expression]
+_Restriction = tuple[Requirement, Expression]
 
 _INT64: Final = range(-(2**63), 2**63)
 # Origins whose labels never overwrite what a migration adds.
@@ -325,7 +325,7 @@ _ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
-    asked: dict[str, list[_Asked]] = {}
+    restrictions: dict[str, list[_Restriction]] = {}
     doubtful: set[str] = set()
     affinities: list[OneOf | Reachable] = []
     spend(len(requirements), "requirements")
@@ -342,16 +342,16 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
         key, operator = expression.key, expression.operator
         # Most labels are required once, and one value, or any, is always possible.
         possible = expression.values if operator == IN else operator in _ALWAYS_POSSIBLE
-        if key in asked or not possible:
+        if key in restrictions or not possible:
             doubtful.add(key)
-        asked.setdefault(key, []).append((requirement, expression))
+        restrictions.setdefault(key, []).append((requirement, expression))
     if not doubtful and not affinities:
         return ()
-    conflicts = [conflict for key in asked if key in doubtful for conflict in _of_one_label(asked[key])]
+    conflicts = [conflict for key in restrictions if key in doubtful for conflict in _of_one_label(restrictions[key])]
     elsewhere = [each for each in requirements if type(each) is Elsewhere] if affinities else []
-    names: list[_Asked] = [(each, Expression(NAME_FIELD, NOT_IN, (each.node,))) for each in elsewhere]
+    names: list[_Restriction] = [(each, Expression(NAME_FIELD, NOT_IN, (each.node,))) for each in elsewhere]
     for affinity in affinities:
-        conflicts += _of_affinity(affinity, asked, names)
+        conflicts += _of_affinity(affinity, restrictions, names)
     return tuple(conflicts)
 
 
@@ -393,24 +393,24 @@ def _bound(expression: Expression) -> int:
     return integer(expression.values[0]) or 0
 
 
-def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
+def _of_one_label(restrictions: Sequence[_Restriction]) -> Iterator[Contradiction]:
     # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
-    spend(len(asked) * len(asked), "requirements of one label")
-    pairs = [(one[0], two[0]) for one, two in combinations(asked, 2) if not are_compatible((one[1], two[1]))]
+    spend(len(restrictions) * len(restrictions), "requirements of one label")
+    pairs = [(one[0], two[0]) for one, two in combinations(restrictions, 2) if not are_compatible((one[1], two[1]))]
     if pairs:
         yield from map(_contradiction, pairs)
-    elif not are_compatible(tuple(expression for _, expression in asked)):
-        yield _contradiction(requirement for requirement, _ in asked)
+    elif not are_compatible(tuple(expression for _, expression in restrictions)):
+        yield _contradiction(requirement for requirement, _ in restrictions)
 
 
 def _of_affinity(
-    affinity: OneOf, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+    affinity: OneOf, restrictions: Mapping[str, Sequence[_Restriction]], names: Sequence[_Restriction]
 ) -> Iterator[Contradiction]:
     blockers: list[Requirement] = []
     for term in affinity.terms:
         if term.hopeless:
             continue
-        against = _term_exclusions(term, asked, names)
+        against = _term_exclusions(term, restrictions, names)
         if against is None:
             return
         blockers += against
@@ -418,7 +418,7 @@ def _of_affinity(
 
 
 def _term_exclusions(
-    term: Term, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+    term: Term, restrictions: Mapping[str, Sequence[_Restriction]], names: Sequence[_Restriction]
 ) -> Sequence[Requirement] | None:
     """What excludes a term; empty if it excludes itself; None if nothing does."""
     spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
@@ -428,14 +428,14 @@ def _term_exclusions(
     for expression in term.expressions:
         by_label.setdefault(expression.key, []).append(expression)
     for key, inside in by_label.items():
-        against = _label_exclusions(inside, asked.get(key, ()), are_compatible)
+        against = _label_exclusions(inside, restrictions.get(key, ()), are_compatible)
         if against is not None:
             return against
     return _label_exclusions([field for field in term.fields if field.key == NAME_FIELD], names, are_satisfiable)
 
 
 def _label_exclusions(
-    inside: Sequence[Expression], others: Sequence[_Asked], possible: Callable[[Sequence[Expression]], bool]
+    inside: Sequence[Expression], others: Sequence[_Restriction], possible: Callable[[Sequence[Expression]], bool]
 ) -> Sequence[Requirement] | None:
     """What a term's expressions over one label exclude, as `_term_exclusions` says it."""
     if not possible(inside):

@@ -148,7 +148,7 @@ NODE_SELECTOR_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/node-selector"
 
 _is_kubevirts: Final = re.compile(r"(?:[^/]*\.)?kubevirt\.io(?:/|\Z)").match
 # In a message; a pod can have thousands.
-_TOLD: Final = 5
+_MAX_LISTED: Final = 5
 
 
 class _RuntimeClassScheduling(View, frozen=True):
@@ -170,7 +170,7 @@ class RuntimeClass(Object, frozen=True):
     @property
     def tolerations(self) -> tuple[Toleration, ...]:
         """What it tolerates of nodes."""
-        return _given(self.scheduling.tolerations if self.scheduling else None)
+        return _read_tolerations(self.scheduling.tolerations if self.scheduling else None)
 
 
 class _DeviceClassSpec(View, frozen=True):
@@ -205,10 +205,10 @@ def unexplained_labels(
     ``added`` is what the migration added that created the pod, ``labels`` is what the pod's RuntimeClass requires.
     """
     spec = vmi.spec or machines.PlacedVmiSpec()
-    known: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
-    known |= {label.expression.key: label.expression.values[0] for label in labels}
-    known |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
-    left = [(key, value) for key, value in pod.node_selector.items() if known.get(key) != value]
+    expected: dict[str, str | None] = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
+    expected |= {label.expression.key: label.expression.values[0] for label in labels}
+    expected |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
+    left = [(key, value) for key, value in pod.node_selector.items() if expected.get(key) != value]
     return {key: value for key, value in left if not _is_kubevirts(key)}
 
 
@@ -218,14 +218,14 @@ def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[
     ``shown`` are labels that only this plugin can have put into the present pod: proof that it is switched on.
     """
     pairs = (pair.partition("=") for pair in (annotation or "").split(","))
-    wanted = {key.strip(): value.strip() for key, _, value in pairs}
-    return tuple(_equals(Origin.NAMESPACE, {key: value for key, value in wanted.items() if shown.get(key) == value}))
+    selector = {key.strip(): value.strip() for key, _, value in pairs}
+    return tuple(_equals(Origin.NAMESPACE, {key: value for key, value in selector.items() if shown.get(key) == value}))
 
 
 def unexplained_labels_gap(left: Mapping[str, str]) -> str:
     """That a node selector is not taken into account, a clause."""
-    listed = ", ".join(f"{key}={value}" for key, value in sorted(left.items())[:_TOLD])
-    more = f" and {len(left) - _TOLD} more" if len(left) > _TOLD else ""
+    listed = ", ".join(f"{key}={value}" for key, value in sorted(left.items())[:_MAX_LISTED])
+    more = f" and {len(left) - _MAX_LISTED} more" if len(left) > _MAX_LISTED else ""
     return (
         f"the current pod's node selector requires {listed}{more}, which neither the VM, KubeVirt, a RuntimeClass, nor"
         " the namespace requires now"
@@ -289,15 +289,15 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     # Of the node that the VM comes from; from another cluster only those that say what its CPU is.
     source = (vmi.source_state.node_selectors or {}) if receives else {}
     labels: Mapping[str, str] = source if receives else source_node.labels if source_node else {}
-    asked = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
+    label_count = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
     # An upper bound: each one is built, compared and looked up.
-    spend(_LABEL_STEPS * asked, "labels that are required of nodes")
+    spend(_LABEL_STEPS * label_count, "labels that are required of nodes")
     carried = _inherited_cpu(vmi, pod, labels)
     layer = _layer(vmi, spec, configuration, pod)
     if carried:
         # Else KubeVirt overwrites it.
         layer = {key: each for key, each in layer.items() if carried.get(key, each[0]) == each[0]}
-    known = {**layer, **carried}
+    selector = {**layer, **carried}
     required: list[Requirement] = [Label(Origin.ADDED, Expression(key, IN, (value,))) for key, value in added.items()]
     required += [Label(origin, Expression(key, IN, (value,))) for key, (value, origin) in layer.items()]
     # A feature that is named again forbids nothing more.
@@ -307,13 +307,13 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
         left = [(key, value) for key, value in carried.items() if key not in layer]
         required += [Label(Origin.HOST_MODEL, Expression(key, IN, (value,))) for key, value in left]
     if configuration.release.has(REQUIRES_CPU_VENDOR):
-        required += _vendor(known, labels or made)
+        required += _vendor(selector, labels or made)
     if made:
-        required += _mirrored_labels(known, made)
+        required += _mirrored_labels(selector, made)
     required += _affinity_requirements(spec, absent)
     required += _exclude_source(vmi, source_node, labels, receives=receives)
     # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
-    shown = _given(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
+    shown = _read_tolerations(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
     required += _taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*shown, *tolerations))
     required += admitted
     required += _resource_requirements(requests or {}, configuration)
@@ -387,7 +387,7 @@ def _resource_requirements(requests: Mapping[str, int], configuration: ClusterCo
     return requested
 
 
-def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
+def _read_tolerations(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
     return tuple([toleration or Toleration() for toleration in tolerations]) if tolerations else ()
 
 
@@ -395,12 +395,12 @@ def _taint_requirements(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
 ) -> tuple[Requirement, ...]:
     """The requirements on taints and cordoned nodes; Kubernetes tolerates NoExecute of the ``tolerated`` keys."""
-    tolerations = tuple(dict.fromkeys((*_given(placed.tolerations), *admitted)))
+    tolerations = tuple(dict.fromkeys((*_read_tolerations(placed.tolerations), *admitted)))
     if tolerated and not tolerations:
         tolerations = tuple(map(_BY_DEFAULT.__getitem__, tolerated))
     elif tolerated:
-        said = {each.key or "" for each in tolerations if each.effect in {None, "", nodes.NO_EXECUTE}}
-        tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in said and key not in said])
+        keys = {each.key or "" for each in tolerations if each.effect in {None, "", nodes.NO_EXECUTE}}
+        tolerations += tuple([_BY_DEFAULT[key] for key in tolerated if "" not in keys and key not in keys])
     return (Untainted(Origin.TAINTS, tolerations), Uncordoned(Origin.CORDONED, tolerations))
 
 
@@ -416,22 +416,22 @@ def _inherited_cpu(vmi: machines.Vmi, pod: Mapping[str, str], labels: Mapping[st
     return {key: value for key, value in pod.items() if is_sticky_label(key)} or host_model_labels(labels)
 
 
-def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> list[Requirement]:
+def _vendor(selector: Mapping[str, object], labels: Mapping[str, str]) -> list[Requirement]:
     """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt."""
     vendors = labels_starting_with(labels, nodes.CPU_VENDOR, nodes.CPU_VENDOR)
-    if not vendors or [key for key in known if key.startswith(nodes.CPU_VENDOR)]:
+    if not vendors or [key for key in selector if key.startswith(nodes.CPU_VENDOR)]:
         return []
     return [Label(Origin.VENDOR, Expression(key, IN, (TRUE,))) for key in vendors]
 
 
-def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
+def _mirrored_labels(selector: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
     """The labels of the present pod that KubeVirt required by rules which are unknown here: those of future versions.
 
     KubeVirt's own labels are all ``true``. Another value came from a selector of the VM or the cluster, which may have
     changed since.
     """
     for key, value in sorted(made.items()):
-        if value == TRUE and key not in known and _is_kubevirts(key) and not key.startswith(_RECOMPUTED):
+        if value == TRUE and key not in selector and _is_kubevirts(key) and not key.startswith(_RECOMPUTED):
             yield Label(Origin.KUBEVIRT, Expression.equals(key, value))
 
 
