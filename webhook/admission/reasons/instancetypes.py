@@ -36,9 +36,9 @@ DEFAULTS_INJECTED: Final = _changed(
 )
 
 
-def defaults_injected(given: Iterable[tuple[str, str]]) -> Reason:
+def defaults_injected(defaults: Iterable[tuple[str, str]]) -> Reason:
     """Defaults are written into a new VM."""
-    return Reason(DEFAULTS_INJECTED, f"the VM gets the default {_join(given)[0]}")
+    return Reason(DEFAULTS_INJECTED, f"the VM gets the default {_join(defaults)[0]}")
 
 
 DEFAULTS_PRESERVED: Final = _changed(
@@ -49,11 +49,11 @@ DEFAULTS_PRESERVED: Final = _changed(
 )
 
 
-def defaults_preserved(given: Iterable[tuple[str, str]]) -> Reason:
+def defaults_preserved(defaults: Iterable[tuple[str, str]]) -> Reason:
     """A replaced VM lost its defaults together with their annotations."""
-    defaults, verb = _join(given)
+    named, verb = _join(defaults)
     removed = "it and its annotation" if verb == "is" else "them and their annotations"
-    text = f"the default {defaults} {verb} preserved: a replacement of the whole VM removed {removed}"
+    text = f"the default {named} {verb} preserved: a replacement of the whole VM removed {removed}"
     return Reason(DEFAULTS_PRESERVED, text)
 
 
@@ -64,10 +64,10 @@ DEFAULT_WITHDRAWN: Final = _changed(
 )
 
 
-def defaults_withdrawn(given: Iterable[tuple[str, str]], why: Iterable[str]) -> Reason:
+def defaults_withdrawn(defaults: Iterable[tuple[str, str]], why: Iterable[str]) -> Reason:
     """What the owner writes now does not go with the defaults."""
-    defaults, verb = _join(given)
-    return Reason(DEFAULT_WITHDRAWN, f"the default {defaults} {verb} removed: {'; '.join(dict.fromkeys(why))}")
+    named, verb = _join(defaults)
+    return Reason(DEFAULT_WITHDRAWN, f"the default {named} {verb} removed: {'; '.join(dict.fromkeys(why))}")
 
 
 default_replaced: Final = about(DEFAULT_WITHDRAWN, "what the owner sets in spec.%s replaces the default")
@@ -119,10 +119,10 @@ def names_nothing(field: str, label: str) -> str:
     return f"spec.{field} has no name: the label {label} that it was inferred from is empty; set spec.{field}.name"
 
 
-def not_allowed(wanted: object, namespace: str, allowed: str, other: str = "") -> str:
+def not_allowed(reference: object, namespace: str, allowed: str, other: str = "") -> str:
     """An instancetype that is not on the namespace's list, as a sentence; ``other`` is a cluster-wide one that is."""
     hint = f"; these are cluster-wide: leave out spec.instancetype.kind to use {other}" if other else ""
-    return f"instancetype {wanted} is not allowed in namespace {namespace}; allowed instancetypes: {allowed}{hint}"
+    return f"instancetype {reference} is not allowed in namespace {namespace}; allowed instancetypes: {allowed}{hint}"
 
 
 def not_captured(name: str, namespace: str, allowed: str) -> str:
@@ -138,10 +138,10 @@ def way_out_at_create(injected_value: str) -> str:
     return f"to leave out the default {injected_value}, set another spec.instancetype or a size"
 
 
-def way_out_at_update(given: Mapping[str, str]) -> str:
+def way_out_at_update(defaults: Mapping[str, str]) -> str:
     """How to leave defaults that make an update wrong."""
-    fields = " and ".join(f"spec.{field}" for field in ("instancetype", "preference") if field in given)
-    return f"to leave out the default {' and '.join(given.values())}, set {fields} to null with kubectl patch"
+    fields = " and ".join(f"spec.{field}" for field in ("instancetype", "preference") if field in defaults)
+    return f"to leave out the default {' and '.join(defaults.values())}, set {fields} to null with kubectl patch"
 
 
 inferred_conflict: Final = (

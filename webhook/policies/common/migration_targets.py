@@ -287,7 +287,7 @@ def _keep_apart(
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.
 _AUDITED_GROUPS: Final = 100
 _AUDITED_FAILURES: Final = 50
-_TOLD_CLASSES: Final = 10
+_MAX_CLASSES: Final = 10
 
 
 def no_node(eligibility: Eligibility) -> Reason:
@@ -295,9 +295,9 @@ def no_node(eligibility: Eligibility) -> Reason:
     if not eligibility.total:
         return Reason(common.NO_ELIGIBLE_NODE, f"{availability(eligibility)}: the cluster has no nodes")
     failures: Sequence[Failure] = eligibility.failures
-    if more := max(0, len(failures) - _TOLD_CLASSES):
+    if more := max(0, len(failures) - _MAX_CLASSES):
         # Every node may have a taint of its own.
-        failures = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
+        failures = sorted(failures, key=lambda failure: -failure.count)[:_MAX_CLASSES]
     text = f"{availability(eligibility)}: {', '.join(map(str, failures))}{f' and {more} more reasons' if more else ''}"
     # To give up what was just requested is not advice.
     for best in eligibility.openings():
@@ -343,5 +343,5 @@ class Lacking(dict[int, str]):
 
     def first(self, failures: Sequence[Failure], most: int) -> list[str]:
         """The words for at most ``most`` of the failures of a group of nodes, and the number of the others."""
-        told = list(map(self.__getitem__, map(id, failures[:most])))
-        return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
+        texts = list(map(self.__getitem__, map(id, failures[:most])))
+        return [*texts, f"{len(failures) - most} more"] if len(failures) > most else texts

@@ -62,19 +62,19 @@ class Lookups:
         if not name:
             # A matcher that is still to be inferred names nothing yet.
             return None
-        asked = kind, namespace if resource.namespaced else "", name
+        key = kind, namespace if resource.namespaced else "", name
         # Every rule asks for what the VM names.
-        if asked in self._objects:
-            return self._objects[asked]
-        stored = read(self._facts, ObjectKey(resource, *asked[1:]), f"{kind} {name}")
-        found = None if stored is None else stored.plain()
-        if stored and found and kind == "ControllerRevision":
-            data = found.get("data")
+        if key in self._objects:
+            return self._objects[key]
+        stored = read(self._facts, ObjectKey(resource, *key[1:]), f"{kind} {name}")
+        plain = None if stored is None else stored.plain()
+        if stored and plain and kind == "ControllerRevision":
+            data = plain.get("data")
             data = data if isinstance(data, dict) else {}
             if not revisions.is_captured(stored.meta, data.get("kind"), data.get("apiVersion")):
-                found = None
-        self._objects[asked] = found
-        return found
+                plain = None
+        self._objects[key] = plain
+        return plain
 
     def fresh(self) -> Lookups:
         """Lookups that get objects from the API server itself, not from informers."""

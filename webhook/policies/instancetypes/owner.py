@@ -57,21 +57,21 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
 
     What the owner declares in a manifest is the owner's, whatever an annotation says.
     """
-    given, injected_value = (vm.spec or {}).get(matcher.field), vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
-    if not injected_value or not isinstance(given, dict) or given.get("inferFromVolume"):
+    value, injected_value = (vm.spec or {}).get(matcher.field), vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+    if not injected_value or not isinstance(value, dict) or value.get("inferFromVolume"):
         return None
-    name = given.get("name")
-    if injected_value != f"{_kind(matcher, given)}/{name}":
+    name = value.get("name")
+    if injected_value != f"{_kind(matcher, value)}/{name}":
         return None
     return None if manifests.declare(("spec", matcher.field, "name"), name) else injected_value
 
 
-def _kind(matcher: Matcher, given: Json) -> object:
+def _kind(matcher: Matcher, value: Json) -> object:
     """The full kind that a matcher names.
 
     KubeVirt 1.6 writes it in lower case where the injected default left it out.
     """
-    kind = given.get("kind") or ""
+    kind = value.get("kind") or ""
     try:
         return matcher.kind_of(kind) if isinstance(kind, str) else kind
     except Rejection:
@@ -115,18 +115,18 @@ def skip_unevaluated(error: Exception, consequence: str) -> Decision:
     return skip(reasons.not_evaluated(str(error)), warn=True)
 
 
-def is_allowed(matcher: Matcher, wanted: find.SpecReference, settings: InstancetypeSettings) -> bool:
+def is_allowed(matcher: Matcher, reference: find.SpecReference, settings: InstancetypeSettings) -> bool:
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
         return True
-    return find.is_allowed(settings.allowed, matcher, wanted)
+    return find.is_allowed(settings.allowed, matcher, reference)
 
 
-def not_allowed(wanted: find.SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
+def not_allowed(reference: find.SpecReference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    other = find.SpecReference(INSTANCETYPE_MATCHER.cluster, wanted.name)
-    by_other = not wanted.is_cluster_wide and is_allowed(INSTANCETYPE_MATCHER, other, settings)
-    return reasons.not_allowed(wanted, namespace, _format_allow_list(settings), str(other) if by_other else "")
+    other = find.SpecReference(INSTANCETYPE_MATCHER.cluster, reference.name)
+    by_other = not reference.is_cluster_wide and is_allowed(INSTANCETYPE_MATCHER, other, settings)
+    return reasons.not_allowed(reference, namespace, _format_allow_list(settings), str(other) if by_other else "")
 
 
 def _format_allow_list(settings: InstancetypeSettings) -> str:
@@ -141,13 +141,13 @@ def reason_forbidden(vm: Json, lookups: Lookups, settings: InstancetypeSettings)
     """
     if settings.allowed is None:
         return None
-    for wanted in _instancetypes(vm, lookups):
-        if wanted is None:
+    for reference in _instancetypes(vm, lookups):
+        if reference is None:
             # What is there but not KubeVirt's gets the same answer as what is absent, or may come later.
             name = vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"]
             return reasons.not_captured(name, lookups.namespace, _format_allow_list(settings))
-        if not is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
-            return not_allowed(wanted, lookups.namespace, settings)
+        if not is_allowed(INSTANCETYPE_MATCHER, reference, settings):
+            return not_allowed(reference, lookups.namespace, settings)
     return None
 
 
@@ -156,16 +156,16 @@ def _instancetypes(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference | 
 
     None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
     """
-    given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
-    if not given:
+    value = vm["spec"].get(INSTANCETYPE_MATCHER.field)
+    if not value:
         return
-    if given.get("name"):
+    if value.get("name"):
         # An unknown kind names nothing; a revision beside it counts all the same.
         with suppress(Rejection):
-            yield find.of_matcher(INSTANCETYPE_MATCHER, given)
-    if "revisionName" in given:
+            yield find.of_matcher(INSTANCETYPE_MATCHER, value)
+    if "revisionName" in value:
         # The list must hold: a revision can be replaced by another one of its name.
-        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, given["revisionName"])
+        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, value["revisionName"])
         if stored is None:
             yield None
             return
@@ -297,10 +297,10 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         Unreadable, InputError: the VM cannot be evaluated.
     """
     spec = vm["spec"]
-    given = {matcher: spec.get(matcher.field) for matcher in MATCHERS}
-    if not any(given.values()):
+    matchers = {matcher: spec.get(matcher.field) for matcher in MATCHERS}
+    if not any(matchers.values()):
         return None
-    inferred = [matcher.field for matcher, value in given.items() if value and value.get("inferFromVolume")]
+    inferred = [matcher.field for matcher, value in matchers.items() if value and value.get("inferFromVolume")]
     if inferred and not added:
         return None
     # What KubeVirt will find is not known here.

@@ -120,16 +120,16 @@ def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findin
         gone = [(kept.matcher.field, kept.injected_value) for kept in update.kept_defaults if kept.matcher in outgrown]
         findings.note(reasons.defaults_withdrawn(gone, outgrown.values()), warn=True)
         findings.reasons.insert(0, findings.reasons.pop())
-    given = {default.matcher.field: default.injected_value for default in put_back}
+    injected_values = {default.matcher.field: default.injected_value for default in put_back}
     if put_back:
-        findings.reasons.insert(0, reasons.defaults_preserved(given.items()))
+        findings.reasons.insert(0, reasons.defaults_preserved(injected_values.items()))
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, lookups, findings.warnings) is None:
             findings.note(reasons.size_removed, warn=True)
     if not findings.reasons:
         findings.note(reasons.defaults_kept if update.kept_defaults else reasons.nothing_to_preserve)
-    return findings.decision(changes=_changes(update, outgrown, put_back), notes=given)
+    return findings.decision(changes=_changes(update, outgrown, put_back), notes=injected_values)
 
 
 def _changes(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> list[Change]:
@@ -168,24 +168,24 @@ def _slot(matcher: Matcher, update: _Update, was: str | None) -> _Slot:
     """What an update does to one matcher, whose default the stored VM had; None: it had none."""
     vm, old, findings = update.vm, update.old, update.findings
     field, annotation = matcher.field, owner.INJECTED_ANNOTATIONS[matcher.field]
-    injected_value, given = vm.meta.annotation(annotation), (vm.spec or {}).get(field)
+    injected_value, current = vm.meta.annotation(annotation), (vm.spec or {}).get(field)
     default: Json = (old.spec or {}).get(field) or {}
-    if given is None:
+    if current is None:
         if injected_value and not _was_expanded(old):
             findings.note(reasons.owner_removed(field))
         if injected_value:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
     own = None
-    if was and was == injected_value and isinstance(given, dict):
+    if was and was == injected_value and isinstance(current, dict):
         # Without the annotation the matcher was written again, and nothing of the default is left in it.
-        own = _owners_part(matcher, default, given, update)
+        own = _owners_part(matcher, default, current, update)
     if own:
         return _Slot(matcher, own.value, tuple(_separate(matcher, update, own)))
     standing = owner.default_of(matcher, vm, update.manifests)
     if standing is None:
         findings.note(reasons.owner_chose(field))
-    return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
+    return _Slot(matcher, current, kept=Default(matcher, current, standing) if standing else None)
 
 
 class _OwnPart(NamedTuple):
@@ -195,12 +195,12 @@ class _OwnPart(NamedTuple):
     assumed: str = ""
 
 
-def _owners_part(matcher: Matcher, default: Json, given: Json, update: _Update) -> _OwnPart | None:
+def _owners_part(matcher: Matcher, default: Json, current: Json, update: _Update) -> _OwnPart | None:
     """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
     The default is the matcher's value before the update. The value is None if nothing is left of the owner's.
     """
-    present = {name: value for name, value in given.items() if value is not None}
+    present = {name: value for name, value in current.items() if value is not None}
     changed = {name for name, value in present.items() if value != default.get(name)}
     path, declare = ("spec", matcher.field), update.manifests.declare
     declared = {name for name, value in present.items() if declare((*path, name), value)}
@@ -248,16 +248,16 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
 
 def _separate(matcher: Matcher, update: _Update, own: _OwnPart) -> Iterator[Change]:
     """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
-    given = (update.vm.spec or {})[matcher.field]
+    current = (update.vm.spec or {})[matcher.field]
     if own.value is None:
         update.findings.note(reasons.owner_removed_name(matcher.field))
-        yield Change(("spec", matcher.field), given, None, reasons.OWNER_REMOVED_INSTANCETYPE)
+        yield Change(("spec", matcher.field), current, None, reasons.OWNER_REMOVED_INSTANCETYPE)
         return
     if own.assumed:
         update.findings.note(reasons.default_assumed(own.assumed), warn=True)
     else:
         update.findings.note(reasons.default_replaced(matcher.field))
-    yield Change(("spec", matcher.field), given, own.value, reasons.DEFAULT_WITHDRAWN)
+    yield Change(("spec", matcher.field), current, own.value, reasons.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, update)
 
 

@@ -33,21 +33,21 @@ from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.model import InstancetypeSettings
 
-_ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
+_ANNOTATIONS: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """A matcher that a VMI is to be filled with, by the text of the owner's annotation (``asked``) or of a default."""
+class _Wish(msgspec.Struct, frozen=True):
+    """A matcher that a VMI is to be filled with, by the text of the owner's annotation (explicit) or of a default."""
 
     matcher: Matcher
     text: str
-    asked: bool
+    is_explicit: bool
 
 
 class _Existing(NamedTuple):
     """What a VMI is to be filled with, and the object that exists by that name."""
 
-    wish: _Wanted
+    wish: _Wish
     named: SpecReference
     whole: Json
 
@@ -72,56 +72,56 @@ def fill_vmi(
         return skip(instancetypes.owned_by_a_vm)
     if owner.has_opted_out(vmi):
         return skip(common.opted_out(names.INSTANCETYPES))
-    wanted, reasons = _wanted_matchers(vmi, settings)
-    if not wanted:
+    wishes, reasons = _wishes(vmi, settings)
+    if not wishes:
         return Decision(tuple(reasons) or (instancetypes.nothing_requested,))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh(), request.namespace or "")
     try:
-        return _fill(vmi, wanted, lookups, settings)
+        return _fill(vmi, wishes, lookups, settings)
     except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except (UnsupportedReleaseError, Unreadable) as error:
         return owner.skip_unevaluated(error, "no default was applied to the VMI")
     except InputError as error:
         reason = instancetypes.vmi_not_filled(str(error))
-        if any(wish.asked for wish in wanted):
+        if any(wish.is_explicit for wish in wishes):
             return Decision((reason,), denial=Denial(422, reason.text))
         return skip(reason, warn=True)
 
 
-def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
+def _wishes(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wish], list[Reason]]:
     """What the VMI's annotations name, else the defaults that apply to it; and why others do not."""
-    wanted, reasons = [], []
+    wishes, reasons = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
-        asked = vmi.meta.annotation(_ASKED[matcher.field])
+        annotation = vmi.meta.annotation(_ANNOTATIONS[matcher.field])
         injected_value = vmi.meta.annotation(owner.INJECTED_ANNOTATIONS[matcher.field])
         text = owner.default(matcher, settings)
         if injected_value:
             reasons.append(instancetypes.already_applied(matcher.field, injected_value))
-        elif asked:
-            wanted.append(_Wanted(matcher, asked, asked=True))
-        elif asked is not None:
+        elif annotation:
+            wishes.append(_Wish(matcher, annotation, is_explicit=True))
+        elif annotation is not None:
             reasons.append(instancetypes.owner_declined(matcher.field))
         elif text and size and not owner.goes_beside_a_size(matcher, settings):
             reasons.append(instancetypes.sized(matcher.field, instancetypes.vmi_size(size)))
         elif text:
-            wanted.append(_Wanted(matcher, text, asked=False))
-    return wanted, reasons
+            wishes.append(_Wish(matcher, text, is_explicit=False))
+    return wishes, reasons
 
 
-def _fill(vmi: Unstructured, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     warnings: list[Reason] = []
-    references: dict[Matcher, tuple[_Wanted, SpecReference]] = {}
-    for wish in wanted:
+    references: dict[Matcher, tuple[_Wish, SpecReference]] = {}
+    for wish in wishes:
         if named := _resolve(wish, lookups.namespace, settings, warnings):
             references[wish.matcher] = wish, named
     # A preset's size counts like the VMI's own.
     beside_none = [
         wish.matcher
         for wish, _ in references.values()
-        if not (wish.asked or owner.goes_beside_a_size(wish.matcher, settings))
+        if not (wish.is_explicit or owner.goes_beside_a_size(wish.matcher, settings))
     ]
     lookups.expect((named for _, named in references.values()), presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
@@ -141,13 +141,13 @@ def _fill(vmi: Unstructured, wanted: list[_Wanted], lookups: Lookups, settings: 
     filled, fitting = _fit(vmi, existing, lookups, warnings)
     if filled is None:
         return Decision((instancetypes.no_default_applied,), warnings=tuple(warnings))
-    said = {matcher.field: str(existing[matcher].named) for matcher in fitting}
-    made = _changes(vmi, filled, said)
-    return Decision((instancetypes.applied(said),), made, warnings=tuple(warnings), notes=said)
+    injected_values = {matcher.field: str(existing[matcher].named) for matcher in fitting}
+    made = _changes(vmi, filled, injected_values)
+    return Decision((instancetypes.applied(injected_values),), made, warnings=tuple(warnings), notes=injected_values)
 
 
 def _resolve(
-    wish: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
+    wish: _Wish, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
 ) -> SpecReference | None:
     try:
         named = find.parse(wish.matcher, wish.text, _place(wish))
@@ -169,8 +169,8 @@ def _fit(
     is never left out for the sake of a default.
     """
     plain = owner.plain_object(vmi, lookups.namespace, {})
-    asked = [matcher for matcher, each in existing.items() if each.wish.asked]
-    alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
+    explicit = [matcher for matcher, each in existing.items() if each.wish.is_explicit]
+    alone = [[matcher] for matcher in existing if len(existing) > 1 and explicit in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
     fitting: list[Matcher] = []
     filled: Filled | None = None
@@ -189,17 +189,17 @@ def _fit(
     return filled, fitting
 
 
-def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
+def _give_up(wish: _Wish, code: str, denial: Denial, warnings: list[Reason]) -> None:
     """Deny the request (`_Denied`) for what the owner named; leave a default out with a warning."""
-    if wish.asked:
+    if wish.is_explicit:
         raise _Denied(code, denial)
     default = f"{wish.matcher.field} {quote(wish.text)}"
     warnings.append(instancetypes.default_unusable(default, denial.message))
 
 
-def _place(wish: _Wanted) -> str:
-    if wish.asked:
-        return f"metadata.annotations[{_ASKED[wish.matcher.field]}]"
+def _place(wish: _Wish) -> str:
+    if wish.is_explicit:
+        return f"metadata.annotations[{_ANNOTATIONS[wish.matcher.field]}]"
     return owner.DEFAULT_ANNOTATIONS[wish.matcher.field]
 
 
@@ -210,15 +210,15 @@ def _denial(rejection: Rejection) -> Denial:
     return Denial(422, rejection.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))
 
 
-def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> tuple[Change, ...]:
+def _changes(vmi: Unstructured, filled: Filled, injected_values: dict[str, str]) -> tuple[Change, ...]:
     written = changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], instancetypes.APPLIED)
-    path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
+    path, old = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {
-        owner.INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
+        owner.INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in injected_values.items()
     }
     recorded = [
-        Change((*path, key), given.get(key), value, instancetypes.APPLIED)
+        Change((*path, key), old.get(key), value, instancetypes.APPLIED)
         for key, value in annotations.items()
-        if given.get(key) != value
+        if old.get(key) != value
     ]
     return *written, *recorded

@@ -69,22 +69,22 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     candidate = owner.plain_object(vm, lookups.namespace, {})
     read = share_vm(candidate, lookups.rules)
     spec = read["spec"]
-    wanted: dict[Matcher, find.SpecReference] = {}
+    references: dict[Matcher, find.SpecReference] = {}
     if owner.has_opted_out(vm):
         findings.note(common.opted_out(names.INSTANCETYPES))
     else:
         for matcher in MATCHERS:
             if named := _default_for(matcher, vm, spec, findings):
-                wanted[matcher] = named
+                references[matcher] = named
     # A preset's size counts like the VM's own.
-    beside_none = [matcher for matcher in wanted if not owner.goes_beside_a_size(matcher, settings)]
-    lookups.expect([*wanted.values(), *_named_references(spec)], presets=bool(beside_none))
+    beside_none = [matcher for matcher in references if not owner.goes_beside_a_size(matcher, settings)]
+    lookups.expect([*references.values(), *_named_references(spec)], presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
         findings.note(instancetypes.sized(matcher.field, why_not or ""))
-        del wanted[matcher]
-    defaults = list(_existing_defaults(wanted, findings))
+        del references[matcher]
+    defaults = list(_existing_defaults(references, findings))
     fit = owner.fit_defaults(read, defaults, lookups)
     if fit.crash:
         return owner.deny_crash(fit.crash)
@@ -93,16 +93,16 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     if settings.expand and not owner.has_opted_out(vm) and (expanded := _expand(vm, candidate, chosen, findings)):
         return expanded
     if chosen:
-        given = [(default.matcher.field, default.injected_value) for default in chosen]
-        findings.reasons.insert(0, instancetypes.defaults_injected(given))
+        injected_values = [(default.matcher.field, default.injected_value) for default in chosen]
+        findings.reasons.insert(0, instancetypes.defaults_injected(injected_values))
     elif not findings.reasons:
         findings.note(instancetypes.no_defaults)
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
 
-def _existing_defaults(wanted: Mapping[Matcher, find.SpecReference], findings: Findings) -> Iterator[Default]:
-    for matcher, named in wanted.items():
+def _existing_defaults(references: Mapping[Matcher, find.SpecReference], findings: Findings) -> Iterator[Default]:
+    for matcher, named in references.items():
         if findings.lookups.get(named.kind, findings.lookups.namespace, named.name) is not None:
             yield Default.of(matcher, named)
         else:
@@ -111,9 +111,9 @@ def _existing_defaults(wanted: Mapping[Matcher, find.SpecReference], findings: F
 
 # A namespace's VMs get the same defaults one after the other.
 @lru_cache(maxsize=64)
-def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
+def _injections(injected_values: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
     """What writes defaults into a VM that has none of these."""
-    defaults = [Default.of(matcher, find.SpecReference(*text.split("/", 1))) for matcher, text in given]
+    defaults = [Default.of(matcher, find.SpecReference(*text.split("/", 1))) for matcher, text in injected_values]
     return RepeatedChanges(
         change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)
     )
@@ -122,10 +122,10 @@ def _injections(given: tuple[tuple[Matcher, str], ...]) -> RepeatedChanges:
 def _named_references(spec: Json) -> Iterator[find.SpecReference]:
     """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
-        given = spec.get(matcher.field)
-        if given and given.get("name") and "revisionName" not in given:
+        value = spec.get(matcher.field)
+        if value and value.get("name") and "revisionName" not in value:
             with suppress(Rejection):
-                yield find.of_matcher(matcher, given)
+                yield find.of_matcher(matcher, value)
 
 
 def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findings) -> find.SpecReference | None:
@@ -143,13 +143,13 @@ def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findi
         findings.note(instancetypes.sized(matcher.field, instancetypes.vm_size(size)))
     else:
         try:
-            wanted = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
+            reference = find.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
         except InputError as error:
             why_not = str(error)
         else:
-            if owner.is_allowed(matcher, wanted, settings):
-                return wanted
-            why_not = owner.not_allowed(wanted, findings.lookups.namespace, settings)
+            if owner.is_allowed(matcher, reference, settings):
+                return reference
+            why_not = owner.not_allowed(reference, findings.lookups.namespace, settings)
         findings.note(instancetypes.default_unusable(matcher.field, why_not), warn=True)
     return None
 
@@ -161,10 +161,10 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
     """
     lookups, candidate = findings.lookups, owner.with_defaults(candidate, defaults)
-    given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
-    if not any(given):
+    values = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
+    if not any(values):
         return None
-    if any(value.get("inferFromVolume") for value in given if value):
+    if any(value.get("inferFromVolume") for value in values if value):
         findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
     read = read_vm(candidate, lookups.rules)
@@ -185,7 +185,7 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
         findings.note(instancetypes.not_expanded(rejection.what), warn=True)
         return None
     before = encode(shape, candidate)
-    named = zip(MATCHERS, given, strict=True)
+    named = zip(MATCHERS, values, strict=True)
     made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
     findings.reasons.insert(0, instancetypes.expanded(made))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], instancetypes.EXPANDED)
@@ -195,11 +195,11 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     )
 
 
-def _source(matcher: Matcher, given: Json) -> find.SpecReference:
+def _source(matcher: Matcher, value: Json) -> find.SpecReference:
     """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
-    if given.get("revisionName"):
-        return find.SpecReference("ControllerRevision", given["revisionName"])
-    return find.of_matcher(matcher, given)
+    if value.get("revisionName"):
+        return find.SpecReference("ControllerRevision", value["revisionName"])
+    return find.of_matcher(matcher, value)
 
 
 def validate_vm(
@@ -237,11 +237,11 @@ def _evaluate(
     # What has just been created has no revisions, whatever status its sender claims.
     status = vm.status if operation == "UPDATE" else None
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": lookups.namespace}, "status": status or {}}
-    given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
-    if given is not None and INSTANCETYPE_MATCHER in changed:
+    value = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
+    if value is not None and INSTANCETYPE_MATCHER in changed:
         # Before the rest is read: a VM that is too large to be evaluated doesn't get past the list.
         try:
-            matcher = decode(MATCHER, given, "spec.instancetype")
+            matcher = decode(MATCHER, value, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
@@ -264,10 +264,10 @@ def _evaluate(
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
-    given, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
-    if given is None or given.get("inferFromVolume"):
+    value, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
+    if value is None or value.get("inferFromVolume"):
         return
-    if not given.keys() & {"name", "revisionName"}:
+    if not value.keys() & {"name", "revisionName"}:
         # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and denies every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
         yield Cause("FieldValueInvalid", instancetypes.names_nothing(matcher.field, label), f"spec.{matcher.field}")
@@ -275,7 +275,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     try:
         matcher.find(vm, lookups.get, lookups.rules)
         # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it again.
-        if "revisionName" not in given and given.get("kind", captured.get("kind")) != captured.get("kind"):
+        if "revisionName" not in value and value.get("kind", captured.get("kind")) != captured.get("kind"):
             matcher.live(vm, lookups.get, lookups.rules)
     except Rejection as rejection:
         reason = "FieldValueNotFound" if isinstance(rejection, NotFound) else "FieldValueInvalid"
@@ -293,8 +293,8 @@ def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookup
         return (Reason(instancetypes.DENIED, instancetypes.way_out_at_create(ours)),) if ours else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
         if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups):
-            given = {matcher.field: injected_values[matcher] for matcher in without}
-            return (Reason(instancetypes.DENIED, instancetypes.way_out_at_update(given)),)
+            defaults = {matcher.field: injected_values[matcher] for matcher in without}
+            return (Reason(instancetypes.DENIED, instancetypes.way_out_at_update(defaults)),)
     return ()
 
 

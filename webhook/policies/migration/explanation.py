@@ -241,16 +241,16 @@ def explain(question: Question, facts: Facts) -> MigrationExplanation:
     return _explain(_subject(question, facts))
 
 
-def _explain(asked: _Subject) -> MigrationExplanation:
-    question, target, eligibility, vmi = asked.question, asked.target, asked.eligibility, asked.target.vmi
+def _explain(subject: _Subject) -> MigrationExplanation:
+    question, target, eligibility, vmi = subject.question, subject.target, subject.eligibility, subject.target.vmi
     conflicts = tuple(
         ContradictionReport(str(each), tuple(Why(one.origin, one.clause) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
-    configuration = read_configuration(asked.facts)
+    configuration = read_configuration(subject.facts)
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
     if question.reader.own:
-        quota = migration_targets.review_quota(target, question.namespace, asked.facts)
+        quota = migration_targets.review_quota(target, question.namespace, subject.facts)
     return MigrationExplanation(
         schema=SCHEMA,
         namespace=question.namespace,
@@ -260,7 +260,7 @@ def _explain(asked: _Subject) -> MigrationExplanation:
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes.of(eligibility),
-        obstacles=tuple(_obstacles(asked, quota)),
+        obstacles=tuple(_obstacles(subject, quota)),
         contradictions=conflicts,
         kubevirt=_evaluate_alone(target, eligibility),
         reasons=_reasons(eligibility),
@@ -271,7 +271,7 @@ def _explain(asked: _Subject) -> MigrationExplanation:
             if group.failures
         ),
         gaps=(*target.gaps, *quota.gaps),
-        notes=tuple(_notes(asked)),
+        notes=tuple(_notes(subject)),
         node=_explain_node(question.node, target) if question.node else None,
     )
 
@@ -288,19 +288,19 @@ def _subject(question: Question, facts: Facts) -> _Subject:
     return _Subject(question, facts, target, eligibility, strays)
 
 
-def _notes(asked: _Subject) -> Iterator[str]:
+def _notes(subject: _Subject) -> Iterator[str]:
     """What else the requester should know, clauses.
 
     Of hotplugged volumes: pkg/virt-controller/watch/migration, ``createAttachmentPod``.
     """
-    vmi, strays = asked.target.vmi, asked.strays
-    if keys := reserved_keys(asked.question.added):
+    vmi, strays = subject.target.vmi, subject.strays
+    if keys := reserved_keys(subject.question.added):
         reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
         yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
     for each in vmi.cpu.decided_by_kubelet:
         yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
-    if eligible := [node for name in asked.eligibility.names() if (node := asked.target.nodes.get(name))]:
-        yield from eligibility_notes(vmi, eligible, now=asked.facts.now)
+    if eligible := [node for name in subject.eligibility.names() if (node := subject.target.nodes.get(name))]:
+        yield from eligibility_notes(vmi, eligible, now=subject.facts.now)
     if volumes := sorted(filter(None, vmi.attached_volumes)):
         yield (
             f"on its target node, the VM needs a slot for a second pod, which attaches its hotplugged volumes"
@@ -354,10 +354,10 @@ def _summary(eligibility: Eligibility, conflicts: tuple[ContradictionReport, ...
     return f"no node is eligible: {most.count} of {eligibility.total} {most.lacking}{rest}"
 
 
-def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
+def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
     """What stands in the migration's way: KubeVirt cannot make it, or the API server denies a pod, now or already."""
-    vmi = asked.target.vmi
-    if why := migration_targets.name_problem(asked.question.name):
+    vmi = subject.target.vmi
+    if why := migration_targets.name_problem(subject.question.name):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
@@ -367,9 +367,9 @@ def _obstacles(asked: _Subject, quota: QuotaReview) -> Iterator[str]:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
-    for key in _quota_keys(vmi, asked.question.namespace) if asked.question.reader.own else ():
-        found = asked.facts.get(key)
-        for each in found if key.resource is MIGRATIONS and isinstance(found, tuple) else ():
+    for key in _quota_keys(vmi, subject.question.namespace) if subject.question.reader.own else ():
+        answer = subject.facts.get(key)
+        for each in answer if key.resource is MIGRATIONS and isinstance(answer, tuple) else ():
             if each.vmi_name == vmi.meta.name and each.is_denied_by_quota:
                 yield (
                     f"its migration {each.meta.name or ''} waits, because a ResourceQuota denied the target pod;"
@@ -431,23 +431,23 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
     required = failure.requirement
     if failure.taint:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
-    said = str(required.expression) if isinstance(required, Label) else ""
+    label = str(required.expression) if isinstance(required, Label) else ""
     offer = None
     if isinstance(required, Allocatable):
         offer = f"offer {required.amount_text} {required.resource} on more nodes"
-    setting = f"remove {said} from KubeVirt's configuration"
+    setting = f"remove {label} from KubeVirt's configuration"
     if owner:
-        setting = owner.remove("developerConfiguration.nodeSelectors", said)
+        setting = owner.remove("developerConfiguration.nodeSelectors", label)
     return {
-        Origin.ADDED: f"remove {said} from addedNodeSelector",
-        Origin.VM: f"remove {said} from the VM's nodeSelector",
+        Origin.ADDED: f"remove {label} from addedNodeSelector",
+        Origin.VM: f"remove {label} from the VM's nodeSelector",
         Origin.AFFINITY: "change the VM's node affinity",
         Origin.CLUSTER: setting,
         Origin.SCHEDULABLE: "get virt-handler working",
         Origin.CORDONED: "uncordon",
         Origin.RESOURCES: offer,
-        Origin.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
-        Origin.NAMESPACE: f"remove {said} from the namespace's node selector",
+        Origin.RUNTIME_CLASS: f"remove {label} from the RuntimeClass",
+        Origin.NAMESPACE: f"remove {label} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
     }.get(required.origin)
 
@@ -457,8 +457,8 @@ def _explain_node(name: str, target: Target) -> OneNode:
     if node is None:
         raise NotThere(f"node {name} does not exist", fix="kubectl get nodes lists them")
     against = unmet_requirements(target.requirements, node)
-    told = tuple(Why(reason.requirement.origin, str(reason)) for reason in against)
-    return OneNode(name, not against, told)
+    reasons = tuple(Why(reason.requirement.origin, str(reason)) for reason in against)
+    return OneNode(name, not against, reasons)
 
 
 def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Target, tuple[Reachable, ...]]:
@@ -557,17 +557,17 @@ class PlacementMatrix(msgspec.Struct, frozen=True):
 
 def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50) -> PlacementMatrix:
     """The matrix of a VM's migration, ``count`` rows from the place ``first`` on; all else is as for `explain`."""
-    asked = _subject(question, facts)
-    failures = sorted(asked.eligibility.failures, key=lambda failure: -failure.count)
+    subject = _subject(question, facts)
+    failures = sorted(subject.eligibility.failures, key=lambda failure: -failure.count)
     shown = tuple(failures[:MAX_COLUMNS])
     unmet = {failure.requirement for failure in failures}
-    requirements = asked.target.requirements
+    requirements = subject.target.requirements
     met = [each.clause for each in requirements if each not in unmet]
     # The labels to try are those instead of what is added now.
     others = tuple(each for each in requirements if each.origin != Origin.ADDED)
-    alone = asked.eligibility if len(others) == len(requirements) else asked.target.nodes.review(others)
+    alone = subject.eligibility if len(others) == len(requirements) else subject.target.nodes.review(others)
     return PlacementMatrix(
-        explanation=_explain(asked),
+        explanation=_explain(subject),
         columns=tuple(
             MatrixColumn(
                 failure.requirement.origin,
@@ -579,16 +579,16 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
         more_columns=len(failures) - len(shown),
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
-        rows=_rows(asked, shown, first, count),
-        selectors=asked.target.nodes.suggest_selectors(alone.bitset),
+        rows=_rows(subject, shown, first, count),
+        selectors=subject.target.nodes.suggest_selectors(alone.bitset),
     )
 
 
-def _rows(asked: _Subject, columns: tuple[Failure, ...], first: int, count: int) -> tuple[MatrixRow, ...]:
+def _rows(subject: _Subject, columns: tuple[Failure, ...], first: int, count: int) -> tuple[MatrixRow, ...]:
     """The rows of a part; of groups of nodes outside of it, only their sizes are looked at."""
     rows: list[MatrixRow] = []
     passed = 0
-    groups = sorted(asked.eligibility.groups(), key=lambda group: len(group.failures))
+    groups = sorted(subject.eligibility.groups(), key=lambda group: len(group.failures))
     spend(len(groups), "different ways in which nodes do not fit")
     for group in groups:
         begin, passed = passed, passed + group.count
@@ -596,11 +596,11 @@ def _rows(asked: _Subject, columns: tuple[Failure, ...], first: int, count: int)
             continue
         if begin >= first + count:
             break
-        names = asked.eligibility.names(group)[max(0, first - begin) : first + count - begin]
+        names = subject.eligibility.names(group)[max(0, first - begin) : first + count - begin]
         spend(len(names) * (1 + len(columns)), "nodes")
         failing = {id(failure) for failure in group.failures}
         for name in names:
-            node = asked.target.nodes.get(name)
+            node = subject.target.nodes.get(name)
             cells = (_has(failure, node) if id(failure) in failing else "" for failure in columns)
             rows.append(MatrixRow(name, len(group.failures), tuple(cells)))
     return tuple(rows)

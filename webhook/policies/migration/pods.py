@@ -84,23 +84,23 @@ def _constrain(
     spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
     malformed = {key for key, value in migration.added_selector.items() if find_malformed({key: value}, "")}
-    wanted = {
+    requested = {
         key: value
         for key, value in migration.added_selector.items()
         # The API server denies the pod for a malformed one in any case.
         if key not in malformed and (settings.collision != "ignore" or selector.get(key, value) == value)
     }
-    expressions = [_equals(key, value) for key, value in wanted.items()]
+    expressions = [_equals(key, value) for key, value in requested.items()]
     if any(key.startswith(CPU_VENDOR) for key in migration.added_selector):
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
         guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == Origin.VENDOR]
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
     changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
-    said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    labels = ", ".join(f"{key}={value}" for key, value in requested.items())
     if not changes:
-        return Decision((reasons.already_constrained(said), *unsure), warnings=unsure)
-    reason = reasons.constrained(said, migration.meta.name or "")
-    return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": said})
+        return Decision((reasons.already_constrained(labels), *unsure), warnings=unsure)
+    reason = reasons.constrained(labels, migration.meta.name or "")
+    return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": labels})
 
 
 def _equals(key: str, value: str) -> Json:

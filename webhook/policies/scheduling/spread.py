@@ -196,14 +196,14 @@ def _evaluate_create(
         if _is_injected(present, injected_value):
             return skip(reasons.spread_present(str(injected_value)))
         return skip(reasons.spread_chosen)
-    wanted = own.strip() if isinstance(own, str) else settings.spread
-    if wanted == names.OFF:
+    spread = own.strip() if isinstance(own, str) else settings.spread
+    if spread == names.OFF:
         return skip(reasons.spread_opted_out)
-    if wanted not in _TOPOLOGY_KEYS:
-        return skip(reasons.spread_invalid(wanted), warn=True)
-    if wanted == "hostname" or zoned():
-        return _write(view, wanted, reasons.spread_injected, *places)
-    if wanted == "both":
+    if spread not in _TOPOLOGY_KEYS:
+        return skip(reasons.spread_invalid(spread), warn=True)
+    if spread == "hostname" or zoned():
+        return _write(view, spread, reasons.spread_injected, *places)
+    if spread == "both":
         return _write(view, "hostname", reasons.spread_hosts_only, *places)
     return skip(reasons.spread_without_zones)
 
@@ -241,10 +241,10 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     if any(value is not ABSENT for value in _injected_annotations(vm).values()):
         return skip(reasons.spread_removed(injected_value))
     own, before = _owners_annotation(vm), _owners_annotation(old)
-    wanted = (own or "").strip()
-    if wanted == names.OFF:
+    spread = (own or "").strip()
+    if spread == names.OFF:
         return skip(reasons.spread_opted_out)
-    if wanted in _TOPOLOGY_KEYS and wanted != injected_value and own != before:
+    if spread in _TOPOLOGY_KEYS and spread != injected_value and own != before:
         return None
     return _write(vm, injected_value, reasons.spread_preserved(injected_value), *_VM_PLACES)
 
