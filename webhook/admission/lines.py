@@ -88,7 +88,7 @@ class LineWriter:
         self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
         # A count for each thread: neither may overwrite the other's.
         self._refused = self._lost = 0
-        self._given = self._taken = 0  # bytes, likewise
+        self._bytes_in = self._bytes_out = 0  # likewise
         self._losing = ""
         self._awake = False
         self._thread.start()
@@ -100,7 +100,7 @@ class LineWriter:
 
     def write(self, record: AnyRecord) -> None:
         """Queue a record, or count it as dropped if the queue is full."""
-        if len(self._lines) >= self._capacity or self._given - self._taken >= MAX_WAITING:
+        if len(self._lines) >= self._capacity or self._bytes_in - self._bytes_out >= MAX_WAITING:
             self._refused += 1
             return
         encoded = _encode(record)
@@ -108,7 +108,7 @@ class LineWriter:
             encoded = line(record)
         if not encoded.isascii() or b"\x7f" in encoded:
             encoded = visible_json(encoded)
-        self._given += len(encoded)
+        self._bytes_in += len(encoded)
         self._lines.append(encoded)
         if not self._awake:
             self._awake = True
@@ -139,7 +139,7 @@ class LineWriter:
         while self._lines and size < _BATCH_BYTES:
             batch.append(self._lines.popleft())
             size += len(batch[-1])
-        self._taken += size
+        self._bytes_out += size
         try:
             self._output.write(batch)
         except Lost as lost:

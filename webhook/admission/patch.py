@@ -100,11 +100,11 @@ def render(root: object, changes: Sequence[Change]) -> bytes | None:
         result = operations(root, changes)
         return _encode(result) if result else None
     present = _present(root, changes) if changes.present is None else changes.present
-    known = changes.patches.get(present)
-    if known is None:
+    patch = changes.patches.get(present)
+    if patch is None:
         result = _operations(changes, present)
-        known = changes.patches[present] = _encode(result) if result else b""
-    return known or None
+        patch = changes.patches[present] = _encode(result) if result else b""
+    return patch or None
 
 
 def overlay(original: Any, before: Any, after: Any) -> Any:

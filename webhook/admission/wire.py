@@ -132,8 +132,8 @@ class Codec(Generic[V]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return self._without_objects(body, error)
         request = review.request
-        asked = request if self._plain and _may_be_deep(body) else None
-        if asked is not None and (self._is_too_deep(asked.object) or self._is_too_deep(asked.old_object)):
+        suspect = request if self._plain and _may_be_deep(body) else None
+        if suspect is not None and (self._is_too_deep(suspect.object) or self._is_too_deep(suspect.old_object)):
             return self._without_objects(body, RecursionError())
         kind = request.kind if request else None
         if (
@@ -164,7 +164,7 @@ class Codec(Generic[V]):
         around = envelope(body)
         try:
             review = _ENVELOPE.decode(str(around.text, "utf-8"))
-            asked = _parse_request(review)[1]
+            request = _parse_request(review)[1]
         except InputError:
             if isinstance(error, msgspec.ValidationError):
                 raise
@@ -172,9 +172,9 @@ class Codec(Generic[V]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as around_error:
             raise _no_review(around_error if isinstance(around_error, msgspec.ValidationError) else error) from None
         # Without its end, a review does not show whether it is a dry run: then it may have no side effect.
-        dry = asked.dry_run if around.whole else True
-        asked = msgspec.structs.replace(asked, object=None, old_object=None, dry_run=dry)
-        review = msgspec.structs.replace(review, request=asked)
+        dry = request.dry_run if around.whole else True
+        request = msgspec.structs.replace(request, object=None, old_object=None, dry_run=dry)
+        review = msgspec.structs.replace(review, request=request)
         return self._validate(review, _wrong(error, around))
 
     def _validate(self, review: Review[V], malformed: str | None) -> Received[V]:
@@ -211,14 +211,14 @@ def begun_request(prefix: bytes) -> tuple[str, Request[Any]] | None:
     if version not in API_VERSIONS:
         return None
     behind = _BEHIND.search(prefix, match.end())
-    found: dict[bytes, str] = {}
+    members: dict[bytes, str] = {}
     for name, value in _MEMBER.findall(prefix[match.end() : behind.start() if behind else None]):
-        found.setdefault(name, value.decode("utf-8", "replace"))
+        members.setdefault(name, value.decode("utf-8", "replace"))
     return version, Request(
         uid=match["uid"].decode("utf-8", "replace"),
-        name=found.get(b"name"),
-        namespace=found.get(b"namespace"),
-        operation=found.get(b"operation", ""),
+        name=members.get(b"name"),
+        namespace=members.get(b"namespace"),
+        operation=members.get(b"operation", ""),
     )
 
 

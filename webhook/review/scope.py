@@ -25,7 +25,7 @@ from webhook.settings.model import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
 # Of each of them some hundred bytes, beside the namespace, which is in the watched copy anyway.
-_MAX_KNOWN: Final = 10_000
+_MAX_CACHED: Final = 10_000
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
 
@@ -47,7 +47,7 @@ def _off(reason: Reason) -> Scope:
     return Scope(names.OFF, reason=reason)
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _CachedScope(msgspec.Struct, frozen=True):
     """A scope, and what it follows from."""
 
     namespace: Namespace
@@ -61,21 +61,21 @@ class Scopes:
     """Scopes that are kept as long as the facts behind them do not change."""
 
     def __init__(self) -> None:
-        self._known: Final[dict[tuple[Policy, Stage, str], _Known]] = {}
+        self._cache: Final[dict[tuple[Policy, Stage, str], _CachedScope]] = {}
 
     def resolve(
         self, policy: Policy, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
     ) -> tuple[Scope, Any]:
         """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it."""
         name = request.namespace or ""
-        known = self._known.get((policy, stage, name))
+        cached = self._cache.get((policy, stage, name))
         if (
-            known
-            and known.settings is settings
-            and known.install is facts.get(KubeVirtKey())
-            and known.namespace is facts.get(NamespaceKey(name))
+            cached
+            and cached.settings is settings
+            and cached.install is facts.get(KubeVirtKey())
+            and cached.namespace is facts.get(NamespaceKey(name))
         ):
-            return known.scope, known.parameters
+            return cached.scope, cached.parameters
         section = settings.policy(policy)
         scope = of_namespace(policy, stage, name, facts, section.cluster_wide, settings.excluded_namespaces)
         if scope.mode == names.OFF:
@@ -83,9 +83,9 @@ class Scopes:
         section = section.under(scope.parameters)
         install, namespace = facts.get(KubeVirtKey()), facts.get(NamespaceKey(name))
         if isinstance(namespace, Namespace) and (install is None or isinstance(install, KubeVirtInstall)):
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[policy, stage, name] = _Known(namespace, install, settings, scope, section)
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            self._cache[policy, stage, name] = _CachedScope(namespace, install, settings, scope, section)
         return scope, section
 
 
