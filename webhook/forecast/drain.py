@@ -152,21 +152,21 @@ def _plan(objects: ClusterObjects, nodes: Sequence[str], parallel: int, bandwidt
     planner = Planner(snapshot, limits)
     order = sorted(named, key=planner.occupied().__getitem__) if parallel else named
     groups = _in_groups(named, parallel)
-    found = planner.plan(groups, parallel)
+    drain_plan = planner.plan(groups, parallel)
     if not parallel and len(named) < 2:
-        return found
-    if found.blocks and order != named:
+        return drain_plan
+    if drain_plan.blocks and order != named:
         other = Planner(ClusterSnapshot(objects), limits).plan(_in_groups(order, parallel), parallel)
-        if (other.blocks, other.moves) < (found.blocks, found.moves):
-            found = replace(found, order=tuple(order))
+        if (other.blocks, other.moves) < (drain_plan.blocks, drain_plan.moves):
+            drain_plan = replace(drain_plan, order=tuple(order))
     like = next((each for each in planner.blocked if each.code in report.PENDING), None)
     if like is None:
-        return found
+        return drain_plan
     other = Planner(ClusterSnapshot(_with_spare(objects, like.vmi.node_name)), limits).plan(groups, parallel)
-    if other.blocks >= found.blocks:
-        return found
+    if other.blocks >= drain_plan.blocks:
+        return drain_plan
     spare = report.SpareNode(like.vmi.node_name, other.moves, other.blocks, other.seconds)
-    return replace(found, spare=spare)
+    return replace(drain_plan, spare=spare)
 
 
 def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
@@ -254,7 +254,7 @@ class Planner:
         """What could not be taken into account of the whole cluster, clauses."""
         if left_out := self._neighbors.left_out:
             yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
-        yield from dict.fromkeys(gap for found in self._reviews.values() for gap in found.gaps)
+        yield from dict.fromkeys(gap for review in self._reviews.values() for gap in review.gaps)
 
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
         """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
@@ -344,7 +344,7 @@ class Planner:
                 each.memory,
                 each.code in report.PENDING,
                 each.namespace,
-                found.at_once if (found := self._reviews.get((each.namespace, each.name))) else None,
+                review.at_once if (review := self._reviews.get((each.namespace, each.name))) else None,
                 *self._time_of(self._snapshot.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
@@ -400,18 +400,18 @@ class Planner:
         quotas = self._snapshot.quotas.get(namespace)
         if not quotas:
             return ""
-        found = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
-        self._reviews[mover.place] = found
-        if not found.problem and found.at_once is not None and found.at_once < self._limits.per_cluster:
-            key = (namespace, found.limited_by)
-            self._narrow[key] = min(found.at_once, self._narrow.get(key, found.at_once))
-        if found.problem and not review_quotas(quotas, mover.usage, beside=freed).problem:
+        review = review_quotas(quotas, mover.usage, left_behind=self._moved[namespace], beside=freed)
+        self._reviews[mover.place] = review
+        if not review.problem and review.at_once is not None and review.at_once < self._limits.per_cluster:
+            key = (namespace, review.limited_by)
+            self._narrow[key] = min(review.at_once, self._narrow.get(key, review.at_once))
+        if review.problem and not review_quotas(quotas, mover.usage, beside=freed).problem:
             self._contested[namespace] += 1
-        self._moved[namespace] += not found.problem
-        if not found.problem:
+        self._moved[namespace] += not review.problem
+        if not review.problem:
             return ""
         # In the words of the API server now, which counts what is not freed yet.
-        now = review_quotas(quotas, mover.usage).problem or found.problem
+        now = review_quotas(quotas, mover.usage).problem or review.problem
         reason = f"the target pod of its migration would be denied: {now}"
         if not evicted or review_quotas(quotas, mover.usage, beside=(*freed, *evicted)).problem:
             return reason
@@ -431,7 +431,7 @@ class Planner:
         placed, packed = self._pack(review)
         turns = {place: turn for turn, place in enumerate(placed, 1)}
         departures = {at: Departure.of(self._snapshot.views[self._names[at]]) for at in {*placed.values()}}
-        found = {}
+        move_plans = {}
         for mover, eligibility in review:
             place, nodes = mover.place, alone[mover.place].nodes
             plan = replace(
@@ -444,23 +444,23 @@ class Planner:
             )
             if place not in placed:
                 left = self._packer.candidates(mover, eligibility)
-                found[place] = self._blocked_plan(plan, mover, alone[place], left)
+                move_plans[place] = self._blocked_plan(plan, mover, alone[place], left)
                 if place in packed:
-                    found[place] = replace(found[place], notes=(*plan.notes, _OTHER_ORDER))
+                    move_plans[place] = replace(move_plans[place], notes=(*plan.notes, _OTHER_ORDER))
                 continue
             node = self._names[placed[place]]
             notes = plan.notes
             if departure := departures[placed[place]]:
                 notes = (*notes, f"{node} {departure.clause(self._snapshot.objects.now)}")
             code, reason = self._doubt(mover, nodes, strays.get(place, 0), is_packed=place in packed)
-            found[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
+            move_plans[place] = replace(plan, to=node, turn=turns[place], notes=notes, code=code, reason=reason)
         astray = {place for place, others in strays.items() if others}
-        self._wait_for_quotas([mover for mover, _ in review], found, freed, astray)
+        self._wait_for_quotas([mover for mover, _ in review], move_plans, freed, astray)
         for mover in movers:
             if mover.place in placed:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
-                self._settle(mover, found[mover.place].to)
-        return found
+                self._settle(mover, move_plans[mover.place].to)
+        return move_plans
 
     def _review(self, movers: Iterable[packing.Mover]) -> Iterator[tuple[packing.Mover, Eligibility]]:
         """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
@@ -469,14 +469,14 @@ class Planner:
         for mover in movers:
             failures: list[Failure] = []
             for each in mover.requirements:
-                known = now if type(each) in _OF_NOW else self._failures
-                if each not in known:
-                    known[each] = index.review((each,)).failures
-                failures += known[each]
+                cache = now if type(each) in _OF_NOW else self._failures
+                if each not in cache:
+                    cache[each] = index.review((each,)).failures
+                failures += cache[each]
             yield mover, everything.failing(failures)
 
     def _wait_for_quotas(
-        self, movers: Sequence[packing.Mover], found: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
+        self, movers: Sequence[packing.Mover], move_plans: dict[Place, VmPlan], freed: _Usages, astray: set[Place]
     ) -> None:
         """Say of VMs with a node that quotas may keep them waiting; those astray may be sent where no volume follows.
 
@@ -488,7 +488,7 @@ class Planner:
         waiting: dict[str, list[PodUsage]] = {}
         endless = set()
         for mover in movers:
-            code = found[mover.place].code
+            code = move_plans[mover.place].code
             if code == report.NO_ATTACHMENT or mover.place in astray:
                 endless.add(mover.place[0])
             elif code not in report.PENDING:
@@ -497,7 +497,7 @@ class Planner:
         pending = {namespace: add_usages(usages) for namespace, usages in waiting.items()}
         minutes = report.PENDING_SECONDS // 60
         for mover in movers:
-            namespace, plan = mover.place[0], found[mover.place]
+            namespace, plan = mover.place[0], move_plans[mover.place]
             quotas = self._snapshot.quotas.get(namespace)
             if plan.outcome != report.MOVES or not quotas:
                 continue
@@ -513,7 +513,7 @@ class Planner:
                 if problem := review_quotas(quotas, mover.usage, beside=others).problem:
                     reason = f"{plan.reason}; it" if plan.reason else "it"
                     reason += f" may wait, because {why}: {problem}"
-                    found[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
+                    move_plans[mover.place] = replace(plan, code=report.WAITS_FOR_QUOTA, reason=reason)
                     break
 
     def _strays(self, mover: packing.Mover) -> int:
@@ -642,8 +642,8 @@ class Planner:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
         if not self._snapshot.objects.budgets:
             return
-        found = map(self._snapshot.budgets_of, pods)
-        counts = Counter((*place_of(each[0]), each[0].allowed) for each in found if len(each) == 1)
+        budgets_by_pod = map(self._snapshot.budgets_of, pods)
+        counts = Counter((*place_of(each[0]), each[0].allowed) for each in budgets_by_pod if len(each) == 1)
         for key, number in counts.items():
             if 0 < key[2] < number:
                 self._disrupted[key] = max(number, self._disrupted.get(key, 0))
@@ -655,10 +655,10 @@ class Planner:
             others.append(pod)
             if reason := _budget_problem(pod, self._snapshot):
                 blocked.append(BlockedPod(namespace, name, reason))
-            elif found := transfer_of(pod):
+            elif transfer := transfer_of(pod):
                 started = pod.started_at
                 since = None if started is None else max(0, int(self._snapshot.objects.now - started))
-                transfers.append(PlannedTransfer(namespace, name, found.what, found.owner, since, found.loss))
+                transfers.append(PlannedTransfer(namespace, name, transfer.what, transfer.owner, since, transfer.loss))
         return others, blocked, transfers
 
     def _evicted_others(self, nodes: Sequence[str]) -> Iterator[tuple[Place, LauncherPod]]:
@@ -720,8 +720,8 @@ def _changes(blocked: Blocked, drained: frozenset[str], owner: HyperConverged | 
         yield from _openings(blocked, drained, owner)
     if blocked.code == report.NOT_MIGRATABLE:
         condition = blocked.vmi.condition(_MIGRATABLE)
-        if known := _BY_REASON.get((condition.reason if condition else None) or ""):
-            yield known
+        if fix := _BY_REASON.get((condition.reason if condition else None) or ""):
+            yield fix
     change = _BY_CODE.get(blocked.code)
     if evicts and blocked.code == report.EVICT_NOT_CONFIGURED:
         change = _SOME_IN_A_BATCH
@@ -831,11 +831,11 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
 
 def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
-    found = snapshot.budgets_of(pod)
-    names = few([each.meta.name or "" for each in found])
-    if len(found) > 1:
-        return f"{len(found)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
-    if found and found[0].allowed < 1:
+    budgets = snapshot.budgets_of(pod)
+    names = few([each.meta.name or "" for each in budgets])
+    if len(budgets) > 1:
+        return f"{len(budgets)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
+    if budgets and budgets[0].allowed < 1:
         return f"PodDisruptionBudget {names} allows no disruption now"
     return ""
 

@@ -193,8 +193,8 @@ class Packer:
         """
         levels = self._levels[MEMORY]
         for nodes in levels.ascending(requests.get(MEMORY, -_PLENTY)) if tightly else levels.descending():
-            if found := nodes & candidates:
-                return (found & -found).bit_length() - 1
+            if matches := nodes & candidates:
+                return (matches & -matches).bit_length() - 1
         raise ValueError("no candidate has any memory")
 
 
@@ -421,14 +421,14 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
 
 def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:
     """Where the VM's volumes can be used: those of the launcher pod, or the hotplugged ones beside it."""
-    found, attached = [], vmi.attached_volumes
+    reachable, attached = [], vmi.attached_volumes
     for each in (vmi.spec.volumes if vmi.spec else None) or ():
         is_asked = each is not None and ((each.name in attached) == hotplugged)
         claim = snapshot.claims.get((vmi.meta.namespace or "", each.claim)) if each and is_asked else None
         volume = snapshot.volumes.get(claim.volume) if claim else None
         if each and volume and volume.terms:
-            found.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
-    return tuple(found)
+            reachable.append(requirements.Reachable(requirements.Origin.VOLUMES, volume.terms, each.name or ""))
+    return tuple(reachable)
 
 
 def _terms(written: Any) -> list[TopologySpreadConstraint | None]:

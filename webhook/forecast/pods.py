@@ -51,8 +51,8 @@ def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] 
     """The expressions of a label selector, and more; None where it matches nothing: an absent or a malformed one."""
     if selector is None:
         return None
-    found = (*selector.expressions(), *more)
-    return None if any(one.problems() for one in found) else found
+    expressions = (*selector.expressions(), *more)
+    return None if any(one.problems() for one in expressions) else expressions
 
 
 def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Iterator[Expression]:
@@ -336,9 +336,9 @@ class Neighbors:
         spend(1 + len(pod.labels), "labels of pods")
         for place in (pod.namespace, None) if self._about_pods else ():
             for pair in (None, *pod.labels.items()):
-                if found := self._about_pods.get((place, pair)):
-                    spend(len(found), "rules between pods")
-                    yield from (tracked for tracked in found if pod.meets(tracked.near))
+                if rules := self._about_pods.get((place, pair)):
+                    spend(len(rules), "rules between pods")
+                    yield from (tracked for tracked in rules if pod.meets(tracked.near))
 
     def _of_key(self, key: str) -> _Domains:
         if key not in self._domains:

@@ -332,8 +332,8 @@ def at_most(jobs: Sequence[QueuedMigration], limits: Limits) -> int | None:
     allowed, stalls are detected by deadlines of their own, or the size is not known.
     """
     times = [(job, 0 if job.is_stuck else _longest(job, limits)) for job in jobs]
-    known = [(job, limits.start_seconds + seconds) for job, seconds in times if seconds is not None]
-    return _makespan(known, limits) if len(known) == len(times) else None
+    bounds = [(job, limits.start_seconds + seconds) for job, seconds in times if seconds is not None]
+    return _makespan(bounds, limits) if len(bounds) == len(times) else None
 
 
 def _longest(job: QueuedMigration, limits: Limits) -> int | None:

@@ -162,8 +162,8 @@ _TEMPLATES: Final = {
 
 
 def _template(value: Json) -> _Template | None:
-    found = _TEMPLATES.get(value["kind"])
-    return found if found and value["apiVersion"].rpartition("/")[0] == found.group else None
+    template = _TEMPLATES.get(value["kind"])
+    return template if template and value["apiVersion"].rpartition("/")[0] == template.group else None
 
 
 def _check(value: Json, source: str, namespace: str | None) -> Json:
@@ -229,10 +229,10 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     """
     resource = request.get("resource") or {}
     place = resource.get("group", ""), resource.get("resource"), request.get("subResource") or ""
-    found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
+    namespace = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
     matching, opted_in = [], []
     for endpoint in ENDPOINTS:
-        label = found.meta.label(names.policy_label(endpoint.policy)) if isinstance(found, Namespace) else None
+        label = namespace.meta.label(names.policy_label(endpoint.policy)) if isinstance(namespace, Namespace) else None
         stage = names.OBSERVE if label in (names.WARN, names.AUDIT) else names.ENFORCE
         own = (endpoint.stage, endpoint.group, endpoint.resource, endpoint.sub_resource)
         if own == (stage, *place) and request.get("operation") in endpoint.operations:
@@ -245,8 +245,8 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
 async def _controller(cluster: Cluster, deadline: float) -> str:
     """The account of KubeVirt's controller; empty: KubeVirt's namespace is not known."""
     install = await cluster.read(KubeVirtKey(), deadline)
-    known = isinstance(install, KubeVirtInstall) and min(install.namespaces, default="")
-    return controller_account(known) if known else ""
+    namespace = isinstance(install, KubeVirtInstall) and min(install.namespaces, default="")
+    return controller_account(namespace) if namespace else ""
 
 
 class PolicyReport(View, frozen=True):
@@ -319,12 +319,12 @@ async def create(
     request = _request_of(obj, obj["metadata"]["namespace"], user, "explain", dry_run=True)
     reports = []
     for endpoint in await endpoints(request, around, settings, deadline):
-        found = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), deadline)
-        reasons, warnings = tuple(found.decision.reasons), tuple(found.outcome.warnings)
-        changes = tuple(change.redact() for change in found.decision.changes)
-        reports.append(PolicyReport(endpoint.policy, found.mode, found.label, reasons, changes, warnings))
-        if found.patch:
-            request["object"] = jsonpatch.apply_patch(request["object"], json.loads(found.patch))
+        evaluation = await reviewer.evaluate(endpoint, msgspec.json.encode(_review_of(request)), deadline)
+        reasons, warnings = tuple(evaluation.decision.reasons), tuple(evaluation.outcome.warnings)
+        changes = tuple(change.redact() for change in evaluation.decision.changes)
+        reports.append(PolicyReport(endpoint.policy, evaluation.mode, evaluation.label, reasons, changes, warnings))
+        if evaluation.patch:
+            request["object"] = jsonpatch.apply_patch(request["object"], json.loads(evaluation.patch))
     return request["object"], RequestReport(obj["kind"], tuple(reports))
 
 

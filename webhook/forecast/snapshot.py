@@ -156,8 +156,8 @@ class ClusterSnapshot:
         pods, node = self.launchers.get(vmi.meta.uid or "", ()), vmi.node_name
         if len(pods) == 1:
             return pods[0] if pods[0].node_name == node else None
-        found = (pod for pod in pods if pod.node_name == node)
-        return max(found, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+        matches = (pod for pod in pods if pod.node_name == node)
+        return max(matches, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
     def budgets_of(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
         """Those of the PodDisruptionBudgets of its namespace that select a pod."""
@@ -169,13 +169,13 @@ class ClusterSnapshot:
 
 def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """The values of each key, in their order."""
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
-def place_of(found: Object) -> Place:
+def place_of(obj: Object) -> Place:
     """Namespace and name of an object."""
-    meta = found.metadata
+    meta = obj.metadata
     return (meta.namespace or "", meta.name or "") if meta else ("", "")

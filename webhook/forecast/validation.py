@@ -105,13 +105,13 @@ class Schemas:
     def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
         """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any; ``origin`` is a clause."""
         kinds = _without_fields()
-        found = False
+        has_schemas = False
         for definition in definitions:
             spec = definition.get("spec") or {}
             group, kind = str(spec.get("group") or ""), str((spec.get("names") or {}).get("kind") or "")
             if not is_of_kubevirt(group) or not kind:
                 continue
-            found = True
+            has_schemas = True
             served = {
                 str(each.get("name")): ((each.get("schema") or {}).get("openAPIV3Schema"))
                 for each in spec.get("versions") or ()
@@ -119,7 +119,7 @@ class Schemas:
             }
             kinds.setdefault(group, {})[kind] = KindSchema(served, spec.get("scope") != "Cluster")
         unseen = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
-        return cls(kinds, origin, unseen) if found else None
+        return cls(kinds, origin, unseen) if has_schemas else None
 
     def findings(self, obj: Json) -> list[Finding] | None:
         """What the API server denies; None for an object that is not of KubeVirt's groups."""
@@ -136,12 +136,12 @@ class Schemas:
         if version not in schema.versions:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
             return [Finding(("apiVersion",), f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}")]
-        found = [*_check_metadata(obj, schema.namespaced)]
+        findings = [*_check_metadata(obj, schema.namespaced)]
         fields_schema = schema.versions[version]
         if fields_schema is not None:
             root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
-            found += check(root, obj, ())
-        return sorted(found[:_MOST_FINDINGS], key=lambda each: [str(part) for part in each.path])
+            findings += check(root, obj, ())
+        return sorted(findings[:_MOST_FINDINGS], key=lambda each: [str(part) for part in each.path])
 
     def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
         """A group that only looks like one of KubeVirt's."""
@@ -161,9 +161,9 @@ def is_of_kubevirt(group: str) -> bool:
     return group == names.KUBEVIRT_GROUP or group.endswith(f".{names.KUBEVIRT_GROUP}")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A clause with the known word that a mistyped one may stand for; empty where none is near."""
-    by_lower = {each.lower(): each for each in known}
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """A clause with the candidate that a mistyped word may stand for; empty where none is near."""
+    by_lower = {each.lower(): each for each in candidates}
     near = get_close_matches(word.lower(), by_lower, n=1, cutoff=_NEAR)
     return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
 
@@ -252,8 +252,8 @@ def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
     """The restrictions of a value beside its type."""
     name = _name(path)
     if "enum" in schema and value not in schema["enum"]:
-        known = ", ".join(str(each) for each in schema["enum"])
-        yield Finding(path, f"{name} has the invalid value {quote(_shown(value))}; use {known}")
+        values = ", ".join(str(each) for each in schema["enum"])
+        yield Finding(path, f"{name} has the invalid value {quote(_shown(value))}; use {values}")
     if isinstance(value, str):
         yield from _check_text(schema, value, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -362,8 +362,8 @@ def schemas_of(release: Release) -> Schemas:
         **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in rules.by_kind.items()},
     }
     for (group, kind), schema in schemas.items():
-        known = kinds[group][kind]
-        kinds[group][kind] = KindSchema(dict.fromkeys(known.versions, schema), known.namespaced)
+        served = kinds[group][kind]
+        kinds[group][kind] = KindSchema(dict.fromkeys(served.versions, schema), served.namespaced)
     unseen = (
         "enumerations, limits, validation rules (CEL) and KubeVirt's own webhooks are not evaluated; --crds FILE or a"
         " cluster shows more"
@@ -491,11 +491,11 @@ class DryRun:
             return [Finding(("metadata", "namespace"), text)]
         if status not in (400, 422):
             raise _no_answer(status, answer)
-        found = [
+        findings = [
             *(Finding(_parse_field(each.field or ""), scrub_prose(f"{each.field}: {each.message}")) for each in causes),
             *(Finding(_parse_field(field), f"{what} {quote(field)}") for what, field in _STRICT.findall(text)),
         ]
-        return list(dict.fromkeys(found)) or [Finding((), text)]
+        return list(dict.fromkeys(findings)) or [Finding((), text)]
 
 
 def _no_answer(status: int, answer: ApiStatus) -> InputError:

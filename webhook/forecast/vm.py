@@ -147,7 +147,7 @@ class Search:
     """
 
     def __init__(self, others: Mapping[ObjectId, Json], source: Cluster | None) -> None:
-        self._known: dict[ObjectId, Json | None] = dict(others)
+        self._objects: dict[ObjectId, Json | None] = dict(others)
         self._source = source
 
     async def answer(self, ask: Callable[[Get], T]) -> T:
@@ -160,21 +160,21 @@ class Search:
             try:
                 return ask(self._get)
             except _Needed as needed:
-                self._known[needed.args] = await self._read(*needed.args)
+                self._objects[needed.args] = await self._read(*needed.args)
 
     def _get(self, kind: str, namespace: str, name: str) -> Json | None:
         key = (kind, namespace, name)
-        if key not in self._known and self._source:
+        if key not in self._objects and self._source:
             raise _Needed(*key)
-        return self._known.get(key)
+        return self._objects.get(key)
 
     async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
         assert self._source
-        found = await read_once(self._source, ObjectKey(RESOURCES[kind], namespace, name))
-        if isinstance(found, Unavailable):
+        obj = await read_once(self._source, ObjectKey(RESOURCES[kind], namespace, name))
+        if isinstance(obj, Unavailable):
             place = f"{namespace}/{name}" if namespace else name
-            raise InputError(f"cannot be read: {found.why}", f"{kind} {place}", "add it to the file")
-        return found
+            raise InputError(f"cannot be read: {obj.why}", f"{kind} {place}", "add it to the file")
+        return obj
 
 
 async def configuration_of(
@@ -427,13 +427,13 @@ class _VmExplainer:
 
     async def _read(self, kind: str) -> Json | None:
         resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS
-        found = await self._sources.once.read(ObjectKey(resource, *self._place), self._deadline)
-        if isinstance(found, Unavailable):
-            raise Unreadable(f"{kind} {'/'.join(self._place)} cannot be read: {found.why}")
-        if found is None:
+        obj = await self._sources.once.read(ObjectKey(resource, *self._place), self._deadline)
+        if isinstance(obj, Unavailable):
+            raise Unreadable(f"{kind} {'/'.join(self._place)} cannot be read: {obj.why}")
+        if obj is None:
             return None
-        assert isinstance(found, Unstructured)
-        plain = found.plain()
+        assert isinstance(obj, Unstructured)
+        plain = obj.plain()
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
 
