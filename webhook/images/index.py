@@ -40,7 +40,7 @@ _MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in ran
 # The text of an entry after its head, by score.
 _TAILS: Final = tuple(b"%d}" % score for score in range(MAX_SCORE + 1))
 
-Wanted = Mapping[str, Mapping[str, int]]
+LayerSizes = Mapping[str, Mapping[str, int]]
 _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
@@ -60,7 +60,7 @@ class _Node(msgspec.Struct, gc=False):
     images: frozenset[PlatformImage]
 
 
-class _KnownTable(msgspec.Struct):
+class _Table(msgspec.Struct):
     """The answers for one pod."""
 
     version: int  # of the names of nodes
@@ -87,7 +87,7 @@ class LayerIndex:
         self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
         self._images: Final[dict[str, set[PlatformImage]]] = {}
         self._holders: Final[dict[str, int]] = {}
-        self._tables: Final[LruCache[object, _KnownTable]] = LruCache(_CACHED_TABLES)
+        self._tables: Final[LruCache[object, _Table]] = LruCache(_CACHED_TABLES)
         self._version = 0
         self._kept_layers = 0
         self.denied = 0
@@ -164,51 +164,51 @@ class LayerIndex:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
 
-    def answer(self, wanted: Wanted, names: NodeNames | Sequence[str] | None = None) -> bytes:
+    def answer(self, layer_sizes: LayerSizes, names: NodeNames | Sequence[str] | None = None) -> bytes:
         """The scores of some nodes, or of all, as kube-scheduler expects them: a HostPriorityList as JSON.
 
         It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
-        has sent most nodes, the answer has all of them: most of that text is known already. ``wanted`` is the sizes of
-        a pod's layers, by digest, for each platform.
+        has sent most nodes, the answer has all of them: most of that text is known already. ``layer_sizes`` is the
+        sizes of a pod's layers, by digest, for each platform.
         """
-        known = self._known(wanted)
-        nodes = len(known.scores) - known.scores.count(0)
+        table = self._table(layer_sizes)
+        nodes = len(table.scores) - table.scores.count(0)
         if not nodes:
             return b"[]"
         if names is not None and len(names) * _MOST < nodes:
             # Names of other nodes are passed over.
             positions = [node.position for node in filter(None, map(self._nodes.get, names))]
-            scores = bytes([known.scores[each] for each in positions])
+            scores = bytes([table.scores[each] for each in positions])
             return _list_of([_entries([self._heads[each] for each in positions], scores)])
-        if not known.blocks:
-            starts = range(0, len(known.scores), _BLOCK)
-            known.blocks = [self._block(known.scores, start) for start in starts]
-        return _list_of(known.blocks)
+        if not table.blocks:
+            starts = range(0, len(table.scores), _BLOCK)
+            table.blocks = [self._block(table.scores, start) for start in starts]
+        return _list_of(table.blocks)
 
-    def _known(self, wanted: Wanted) -> _KnownTable:
-        key = tuple((platform, tuple(sizes.items())) for platform, sizes in wanted.items())
-        scores = self._scores(wanted)
-        known = self._tables.get(key)
-        if known is None or known.version != self._version:
-            known = _KnownTable(self._version, scores, [])
-            self._tables.put(key, known)
-        if known.scores != scores:
-            if known.blocks:
+    def _table(self, layer_sizes: LayerSizes) -> _Table:
+        key = tuple((platform, tuple(sizes.items())) for platform, sizes in layer_sizes.items())
+        scores = self._scores(layer_sizes)
+        table = self._tables.get(key)
+        if table is None or table.version != self._version:
+            table = _Table(self._version, scores, [])
+            self._tables.put(key, table)
+        if table.scores != scores:
+            if table.blocks:
                 # From one pod to the next, a few nodes have pulled an image.
-                changed = int.from_bytes(known.scores, "little") ^ int.from_bytes(scores, "little")
+                changed = int.from_bytes(table.scores, "little") ^ int.from_bytes(scores, "little")
                 positions = compress(range(len(scores)), changed.to_bytes(len(scores), "little"))
                 for number in {position // _BLOCK for position in positions}:
-                    known.blocks[number] = self._block(scores, number * _BLOCK)
-            known.scores = scores
-        return known
+                    table.blocks[number] = self._block(scores, number * _BLOCK)
+            table.scores = scores
+        return table
 
     def _block(self, scores: bytes, start: int) -> bytes:
         return _entries(self._heads[start : start + _BLOCK], scores[start : start + _BLOCK])
 
-    def _scores(self, wanted: Wanted) -> bytes:
+    def _scores(self, layer_sizes: LayerSizes) -> bytes:
         """The scores of all nodes, a byte for each position."""
         count, marks = len(self._heads), 0
-        for platform, sizes in wanted.items():
+        for platform, sizes in layer_sizes.items():
             nodes = self.platforms.get(platform, 0)
             for score, members in _scores(nodes, sum(sizes.values()), self._groups(sizes)):
                 flags = bin(members)[:1:-1].encode().translate(_MARKS[score])

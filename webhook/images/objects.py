@@ -137,9 +137,9 @@ class ScoredPod(Object, frozen=True):
         spec = self.spec or ScoredPodSpec()
         containers, is_launcher = spec.containers or (), self.meta.label("kubevirt.io") == "virt-launcher"
         launcher = next((each.image for each in containers if is_launcher and each.name == "compute"), None)
-        found = [each.image for each in (*containers, *(spec.init_containers or ()))]
-        found += [each.image.reference for each in spec.volumes or () if each.image]
-        return list(dict.fromkeys(image for image in found if image and image != launcher))[:MAX_POD_IMAGES]
+        references = [each.image for each in (*containers, *(spec.init_containers or ()))]
+        references += [each.image.reference for each in spec.volumes or () if each.image]
+        return list(dict.fromkeys(image for image in references if image and image != launcher))[:MAX_POD_IMAGES]
 
 
 class NodeNames:

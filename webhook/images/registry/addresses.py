@@ -84,12 +84,12 @@ def is_allowed(address: Address, networks: Collection[Network], own: Container[o
     It may to public unicast addresses that are not the cluster's own, and to those in networks that an admin allows.
     An IPv6 address that stands for an IPv4 address counts as that one.
     """
-    found = _embedded(address)
-    if any(found in network for network in networks if network.version == found.version):
+    target = _embedded(address)
+    if any(target in network for network in networks if network.version == target.version):
         return True
-    if isinstance(found, ipaddress.IPv6Address) and found not in _GLOBAL_UNICAST:
+    if isinstance(target, ipaddress.IPv6Address) and target not in _GLOBAL_UNICAST:
         return False
-    return found.is_global and not found.is_multicast and not found.is_reserved and found not in own
+    return target.is_global and not target.is_multicast and not target.is_reserved and target not in own
 
 
 def _embedded(address: Address) -> Address:
@@ -138,10 +138,10 @@ class CheckedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """The allowed addresses of a host; an `AddressDenied` where it has only others, an `OSError` if it has none."""
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, family=family)
-        found = [(str(each[4][0]), each[0], each[2]) for each in await in_thread(look_up)]
+        candidates = [(str(each[4][0]), each[0], each[2]) for each in await in_thread(look_up)]
         results = [
             ResolveResult(hostname=host, host=text, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
-            for text, kind, proto in found
+            for text, kind, proto in candidates
             if (address := _address(text)) and is_allowed(address, self._networks, self._own)
         ]
         if not results:

@@ -78,8 +78,8 @@ def entries_of(kind: str, data: Mapping[str, str]) -> Keyring:
     auths = decoded.get("auths") if isinstance(decoded, dict) and kind == DOCKER_CONFIG_JSON else decoded
     if not isinstance(auths, dict):
         return []
-    found = ((host, _credentials(entry)) for host, entry in list(auths.items())[:MAX_ENTRIES])
-    return [(host, credentials) for host, credentials in found if credentials]
+    entries = ((host, _credentials(entry)) for host, entry in list(auths.items())[:MAX_ENTRIES])
+    return [(host, credentials) for host, credentials in entries if credentials]
 
 
 def _credentials(entry: Any) -> RegistryCredentials | None:

@@ -176,7 +176,7 @@ class ManifestFiles:
             self.size += size
 
     def _scan(self) -> None:
-        found = []
+        files = []
         for entry in os.scandir(self._directory):
             if entry.name.startswith(".new-"):
                 with contextlib.suppress(OSError):
@@ -185,8 +185,8 @@ class ManifestFiles:
             digest = entry.name.replace("-", ":", 1)
             if manifests.is_digest(digest) and entry.is_file(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
-                found.append((status.st_mtime, digest, _blocks(status.st_size)))
-        for _, digest, size in sorted(found):
+                files.append((status.st_mtime, digest, _blocks(status.st_size)))
+        for _, digest, size in sorted(files):
             self._sizes[digest] = size
             self.size += size
 
@@ -284,19 +284,19 @@ class Images:
                 self._want(job, scope)
             if not digest:
                 return None
-        found = self._manifest(_pin(reference, digest), scope)
-        if isinstance(found, dict):
-            inner = found.get(platform)
+        manifest = self._manifest(_pin(reference, digest), scope)
+        if isinstance(manifest, dict):
+            inner = manifest.get(platform)
             if inner is None:
                 return ()
-            found = self._manifest(_pin(reference, inner), scope)
+            manifest = self._manifest(_pin(reference, inner), scope)
         # An index in an index would be one hop more for its author to choose.
-        return found if isinstance(found, tuple) else None
+        return manifest if isinstance(manifest, tuple) else None
 
     def lacking(self, digest: str, platform: str) -> str:
         """The digest of the manifest that is missing, where `layers` returned None for a reference with a digest."""
-        found = self._manifests.get(digest)
-        return found.get(platform, digest) if isinstance(found, dict) else digest
+        manifest = self._manifests.get(digest)
+        return manifest.get(platform, digest) if isinstance(manifest, dict) else digest
 
     async def run(self) -> None:
         """Fetch what is queued until cancelled."""
@@ -306,10 +306,10 @@ class Images:
                     workers.create_task(self._work(queue))
 
     def _manifest(self, reference: ImageReference, scope: PullScope) -> manifests.Manifest | manifests.Index | None:
-        found = self._manifests.get(reference.digest)
-        if found is None:
+        manifest = self._manifests.get(reference.digest)
+        if manifest is None:
             self._want(FetchJob(reference, scope.credentials), scope)
-        return found
+        return manifest
 
     def _want(self, job: FetchJob, scope: PullScope) -> None:
         if self._clock() >= (self._retries.get(job) or 0.0):
