@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from webhook.kubevirt.releases.capabilities import CAPABILITIES, KNOWN, Capability, Version
+from webhook.kubevirt.releases.capabilities import CAPABILITIES, SUPPORTED_VERSIONS, Capability, Version
 from webhook.kubevirt.releases.fields import FIELDS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -35,12 +35,12 @@ def tables() -> str:
 
 
 def _capabilities() -> Iterator[str]:
-    lines = [f"{version.major}.{version.minor}" for version in KNOWN]
+    lines = [f"{version.major}.{version.minor}" for version in SUPPORTED_VERSIONS]
     yield f"| capability | KubeVirt … | {' | '.join(lines)} | source | asked in |"
     yield f"|---|---|{'---|' * len(lines)}---|---|"
     asked = places()
     for name, each in CAPABILITIES.items():
-        cells = " | ".join(_cell(each, version) for version in KNOWN)
+        cells = " | ".join(_cell(each, version) for version in SUPPORTED_VERSIONS)
         (place,) = asked[name]
         yield f"| `{name}` | {each.what} | {cells} | {each.source} | {place.removeprefix('webhook/')} |"
 

@@ -21,7 +21,7 @@ from hack.guests.gate import GATE as GUESTS
 from hack.image import assemble, base
 from hack.node import requirements
 from hack.node.gate import GATE as NODE
-from webhook.kubevirt.releases.capabilities import KNOWN, parse_version
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, parse_version
 
 ROOT = Path(__file__).parents[2]
 CLEAN = {"name": "aiohttp", "version": "1.0", "vulns": []}
@@ -62,9 +62,10 @@ def test_the_interpreters_of_the_image_and_of_this_run_are_supported() -> None:
 
 def test_the_releases_of_kubevirt_that_can_be_built() -> None:
     releases = bundles.kubevirt_releases()
-    assert next(iter(releases)) == str(KNOWN[-1])
+    assert next(iter(releases)) == str(SUPPORTED_VERSIONS[-1])
     # The behavior of each release is known; of some lines only an early patch release can be had as a module.
-    assert {release.line for release in map(parse_version, releases) if release} == {known.line for known in KNOWN}
+    lines = {release.line for release in map(parse_version, releases) if release}
+    assert lines == {version.line for version in SUPPORTED_VERSIONS}
     # Each has a directory of its own in the cache.
     places = {build.location({}, Path("/cache"), bundle) for bundle in releases.values()}
     assert len(places) == len(releases) > 1

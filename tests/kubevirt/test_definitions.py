@@ -18,7 +18,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import NAMES, Definition, fields_of
 from webhook.kubevirt.go_json.structs import List, OrNull, Shape, Struct
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.capabilities import KNOWN, Version
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version
 from webhook.kubevirt.releases.fields import Definitions, unknown_fields
 from webhook.kubevirt.releases.release import NEWEST, release_of
 from webhook.kubevirt.rules import rules_of
@@ -53,7 +53,7 @@ def paths(shape: Shape, path: str = "") -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("version", KNOWN, ids=str)
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS, ids=str)
 @pytest.mark.parametrize("kind", SHAPES)
 def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind: str) -> None:
     table = unknown_fields(version, kind)
@@ -92,7 +92,7 @@ def test_a_definition_that_lists_no_fields_leaves_them_to_the_tables() -> None:
         assert said_by(definition(fields.PREFERENCE) | {"spec": spec}) is None
 
 
-@pytest.mark.parametrize("version", KNOWN, ids=str)
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS, ids=str)
 def test_which_release_definitions_come_from(version: Version) -> None:
     said = said_by(*definitions({kind: unknown_fields(version, kind) for kind in SHAPES}))
     assert said

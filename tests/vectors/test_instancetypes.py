@@ -11,7 +11,7 @@ from tests.vectors.cases import DATA, FILE, VERSIONS, Json, read
 from tests.vectors.stages import STAGES, differences
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Struct, decode
-from webhook.kubevirt.releases.capabilities import KNOWN, Version
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version
 
 
 class Result(NamedTuple):
@@ -45,7 +45,7 @@ def test_kubevirts_own_answers(stage: str) -> None:
 
 
 def test_every_known_release_has_answered() -> None:
-    assert {result.release for result in evaluated()[0]} == {*KNOWN, None}
+    assert {result.release for result in evaluated()[0]} == {*SUPPORTED_VERSIONS, None}
 
 
 def test_what_reviews_share_stays_as_it_was_decoded() -> None:

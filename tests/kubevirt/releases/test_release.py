@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from webhook.kubevirt.releases import capabilities
 from webhook.kubevirt.releases import release as releases
-from webhook.kubevirt.releases.capabilities import CAPABILITIES, KNOWN, NEWEST, Version, capability, parse_version
+from webhook.kubevirt.releases.capabilities import (
+    CAPABILITIES,
+    NEWEST,
+    SUPPORTED_VERSIONS,
+    Version,
+    capability,
+    parse_version,
+)
 from webhook.kubevirt.releases.capabilities import releases as written
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
 from webhook.kubevirt.releases.release import Release, detect, is_open, release_of
@@ -79,12 +86,12 @@ def test_which_release_runs(observed: str, target: str, operator: str, found: st
 
 def test_known_versions_are_in_their_order_and_each_field_is_known_from_one_of_them_on() -> None:
     for field in FIELDS:
-        assert field.since.line in {version.line for version in KNOWN[1:]}, field.path
-    assert unknown_fields(KNOWN[-1], MACHINE) == frozenset()
-    assert "serviceAccountName" in unknown_fields(KNOWN[-2], MACHINE)
+        assert field.since.line in {version.line for version in SUPPORTED_VERSIONS[1:]}, field.path
+    assert unknown_fields(SUPPORTED_VERSIONS[-1], MACHINE) == frozenset()
+    assert "serviceAccountName" in unknown_fields(SUPPORTED_VERSIONS[-2], MACHINE)
     assert len({(field.kind, field.path) for field in FIELDS}) == len(FIELDS)
-    assert (list(KNOWN), KNOWN[-1]) == (sorted(KNOWN), NEWEST)
-    assert len({version.line for version in KNOWN}) == len(KNOWN)
+    assert (list(SUPPORTED_VERSIONS), SUPPORTED_VERSIONS[-1]) == (sorted(SUPPORTED_VERSIONS), NEWEST)
+    assert len({version.line for version in SUPPORTED_VERSIONS}) == len(SUPPORTED_VERSIONS)
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,13 @@ class Version(NamedTuple):
 
 
 # Of every supported minor version the patch release whose rules are known; the last is the newest.
-KNOWN: Final = (Version(1, 6, 6), Version(1, 7, 4), Version(1, 8, 4), Version(1, 9, 0))
+SUPPORTED_VERSIONS: Final = (Version(1, 6, 6), Version(1, 7, 4), Version(1, 8, 4), Version(1, 9, 0))
 OLDEST: Final = Version(1, 6, 0)
-NEWEST: Final = KNOWN[-1]
+NEWEST: Final = SUPPORTED_VERSIONS[-1]
 # What is known of it was read in KubeVirt's main branch (2026-08-22) and counts where it runs; it was never run here.
 UNRELEASED: Final = Version(1, 10, 0)
 
-_PATCHES: Final = {version.line: version.patch for version in KNOWN}
+_PATCHES: Final = {version.line: version.patch for version in SUPPORTED_VERSIONS}
 # OpenShift Virtualization counts its own versions: 4.20 is built from KubeVirt 1.6, 4.21 from 1.7, and so on.
 _OPENSHIFT: Final = 4
 _OPENSHIFT_AHEAD: Final = 14

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.kubevirt.releases.capabilities import KNOWN, Version, releases
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, releases
 
 MACHINE: Final = "VirtualMachineInstance"
 VIRTUAL_MACHINE: Final = "VirtualMachine"
@@ -131,7 +131,7 @@ class Definitions:
     def version(self) -> Version | None:
         """The release that the definitions come from, by the newest fields that they have; None where none shows."""
         following = None
-        for version in reversed(KNOWN):
+        for version in reversed(SUPPORTED_VERSIONS):
             has_all = all(path in defined.present for defined, path in self._fields_of(version))
             lacks = following and any(path in defined.absent for defined, path in self._fields_of(following))
             if has_all and (following is None or lacks):

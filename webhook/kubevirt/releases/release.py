@@ -63,8 +63,8 @@ class Release:
 @lru_cache(maxsize=64)
 def release_of(version: Version, definitions: Definitions | None = None) -> Release:
     """The release of a version, in a cluster with such definitions."""
-    known = min(version, versions.UNRELEASED) if version.line > versions.NEWEST.line else version
-    return Release(version, known, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)), definitions)
+    basis = min(version, versions.UNRELEASED) if version.line > versions.NEWEST.line else version
+    return Release(version, basis, frozenset(each for each in CAPABILITIES.values() if each.is_in(basis)), definitions)
 
 
 NEWEST: Final = release_of(versions.NEWEST)
@@ -110,7 +110,7 @@ def declare(version: Version, named: Release | None, definitions: Definitions | 
 MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
 
 # The first releases that know a gate which not all of them know.
-_KNOWN: Final = {
+_ALPHA: Final = {
     "ConfigurableHypervisor": Version(1, 8, 0),
     "CrossArchitectureVirtualization": Version(1, 9, 0),
     "IOMMUFD": Version(1, 9, 0),
@@ -144,7 +144,7 @@ def is_open(release: Release, gate: str, enabled: AbstractSet[str], disabled: Ab
     What ``developerConfiguration.featureGates`` enables counts more than what ``disabledFeatureGates`` disables.
     """
     version = release.rules_version
-    if version < _KNOWN.get(gate, version):
+    if version < _ALPHA.get(gate, version):
         return False
     if gate in enabled or (gate in _GENERALLY_AVAILABLE and version >= _GENERALLY_AVAILABLE[gate]):
         return True

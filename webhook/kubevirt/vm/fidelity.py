@@ -18,7 +18,7 @@ from webhook.kubevirt.go_json.origins import Origin, Origins, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Get, Rejection
-from webhook.kubevirt.releases.capabilities import KNOWN
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS
 from webhook.kubevirt.releases.release import release_of
 from webhook.kubevirt.rules import read_vm, rules_of
 from webhook.kubevirt.vm.controller import Round
@@ -42,10 +42,10 @@ def revisions(vm: Any) -> list[str]:
     # The matchers are the same in every release.
     read, named = read_vm(vm), []
     for matcher in MATCHERS:
-        given = read["spec"].get(matcher.field)
-        if given is None:
+        vm_matcher = read["spec"].get(matcher.field)
+        if vm_matcher is None:
             continue
-        name = given.get("revisionName") or matcher.captured_name(read)
+        name = vm_matcher.get("revisionName") or matcher.captured_name(read)
         if not name:
             raise Incomparable(f"the VM's {matcher.field} was not captured")
         named.append(name)
@@ -70,7 +70,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> di
     differing = _compare(vm, vmi, get, configuration)
     running = configuration.rules.release.rules_version
     # A VMI may have been started before KubeVirt was updated.
-    for version in (each for each in reversed(KNOWN) if differing and each.line < running.line):
+    for version in (each for each in reversed(SUPPORTED_VERSIONS) if differing and each.line < running.line):
         with suppress(Rejection):
             if not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release_of(version)))):
                 return {}
@@ -92,11 +92,11 @@ def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[
         return {}
     built, origins = _build(vm, get, configuration, traced=True)
     by_path = origins.by_path(encode(shape, built))
-    wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
-    paths = wanted.keys() | there.keys()
-    differing = sorted(path for path in paths if wanted.get(path, _ABSENT) != there.get(path, _ABSENT))
-    found = {path: by_path.get(path) if path in wanted else None for path in differing}
-    return {path: origin for path, origin in found.items() if origin is not Origin.CLUSTER}
+    expected_leaves, actual_leaves = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
+    paths = expected_leaves.keys() | actual_leaves.keys()
+    differing = sorted(path for path in paths if expected_leaves.get(path, _ABSENT) != actual_leaves.get(path, _ABSENT))
+    origin_by_path = {path: by_path.get(path) if path in expected_leaves else None for path in differing}
+    return {path: origin for path, origin in origin_by_path.items() if origin is not Origin.CLUSTER}
 
 
 def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
@@ -152,13 +152,13 @@ def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> Non
     for spec in (expected, actual):
         spec.pop("utilityVolumes", None)
     # `virtctl addvolume` without --persist plugs into the VMI alone.
-    known = {volume["name"] for volume in expected.get("volumes", ())}
+    vm_volumes = {volume["name"] for volume in expected.get("volumes", ())}
     sources = [
         (volume["name"], volume.get(kind, {}))
         for volume in actual.get("volumes", ())
         for kind in ("persistentVolumeClaim", "dataVolume", "memoryDump")
     ]
-    plugged = {name for name, source in sources if source.get("hotpluggable")} - known
+    plugged = {name for name, source in sources if source.get("hotpluggable")} - vm_volumes
     _remove_plugged(actual, "volumes", plugged)
     _remove_plugged(actual["domain"]["devices"], "disks", plugged)
     # virt-controller switches it on and off while backups are made.
