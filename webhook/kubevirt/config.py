@@ -168,23 +168,23 @@ class ClusterConfig:
                 than the known ones, which may have changed it.
         """
         is_newer, read = rules.release.is_newer, {} if configuration is None else configuration
-        given = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
-        if not _is_valid(given, is_newer=is_newer):
-            given = {}
-        values = {name: member(given, path) for name, path in _MEMBERS.items()}
+        settings = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
+        if not _is_valid(settings, is_newer=is_newer):
+            settings = {}
+        values = {name: member(settings, path) for name, path in _MEMBERS.items()}
         for name in _AMOUNTS:
             values[name] = None if values[name] is None else quantity.parse(values[name])
-        hypervisors, stall_detector = given.get("hypervisors"), "migrations.experimental.stallDetector"
+        hypervisors, stall_detector = settings.get("hypervisors"), "migrations.experimental.stallDetector"
         values |= {
-            "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
+            "live_update": settings.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
             "detects_stalls": member(configuration, stall_detector) is not None or None,
-            "feature_gates": frozenset(member(given, "developerConfiguration.featureGates") or ()),
-            "disabled_gates": frozenset(member(given, "developerConfiguration.disabledFeatureGates") or ()),
+            "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
+            "disabled_gates": frozenset(member(settings, "developerConfiguration.disabledFeatureGates") or ()),
         }
         chosen = {name: value for name, value in values.items() if value is not None}
-        configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
+        configured, legacy = settings.get("architectureConfiguration", {}), settings.get("machineType")
         types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
         if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
             types[S390X] = legacy
@@ -264,15 +264,15 @@ _MEMBERS: Final = {
 }
 
 
-def _is_valid(given: Json, *, is_newer: bool) -> bool:
+def _is_valid(settings: Json, *, is_newer: bool) -> bool:
     """Whether KubeVirt accepts a configuration, of which a newer release may know other names."""
-    developer = given.get("developerConfiguration", {})
+    developer = settings.get("developerConfiguration", {})
     overcommit: int = developer.get("memoryOvercommit", 100)
     ratio: int = developer.get("cpuAllocationRatio", 10)
     if overcommit <= 0 or ratio <= 0 or not 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100:
         return False
-    interface = member(given, "network.defaultNetworkInterface") or ""
-    return is_newer or (given.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES)
+    interface = member(settings, "network.defaultNetworkInterface") or ""
+    return is_newer or (settings.get("imagePullPolicy", "") in _PULL_POLICIES and interface in _INTERFACES)
 
 
 def _readable(configuration: Any) -> Json:

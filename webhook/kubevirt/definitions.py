@@ -93,7 +93,7 @@ def fields_of(definitions: Iterable[Definition]) -> Definitions | None:
                 absent = frozenset(_absent(_SHAPES[kind].fields["spec"], schema, ""))
                 by_kind[kind] = DefinedFields(present, absent)
     kinds = [(kind, by_kind[kind]) for kind in sorted(by_kind)]
-    return Definitions(tuple(kinds)) if any(said.present or said.absent for _, said in kinds) else None
+    return Definitions(tuple(kinds)) if any(each.present or each.absent for _, each in kinds) else None
 
 
 def _has(schema: DefinitionSchema, path: list[str]) -> bool:

@@ -60,10 +60,10 @@ class HyperConverged(NamedTuple):
             " changes of the KubeVirt object, and the annotation raises its condition TaintedConfiguration"
         )
 
-    def remove(self, path: str, said: str) -> str:
+    def remove(self, path: str, item: str) -> str:
         """How an item goes from a field below ``spec.configuration``, which can be there by the annotation only."""
         return (
-            f"remove {said} from {path} in the annotation {_JSON_PATCH} of {self.title}, which overwrites changes of"
+            f"remove {item} from {path} in the annotation {_JSON_PATCH} of {self.title}, which overwrites changes of"
             " the KubeVirt object"
         )
 

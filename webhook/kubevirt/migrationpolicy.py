@@ -92,14 +92,14 @@ def migration_rules(configuration: ClusterConfig, policy: MigrationPolicy | None
     if disruption is None:
         disruption = configuration.allow_post_copy
     # Of a policy that says nothing else, disruption follows post-copy.
-    wanted = next((each for each in (spec.allow_workload_disruption, spec.allow_post_copy) if each is not None), None)
+    override = next((each for each in (spec.allow_workload_disruption, spec.allow_post_copy) if each is not None), None)
     own = None if spec.bandwidth_per_migration is None else nanos(spec.bandwidth_per_migration)
     timeout = spec.completion_timeout_per_gib
     return MigrationRules(
         bandwidth=(limit.value if limit else 0) if own is None else -(-own // 10**9),
         timeout_seconds_per_gib=configuration.migration_timeout_seconds_per_gib if timeout is None else timeout,
         allows_post_copy=configuration.allow_post_copy if spec.allow_post_copy is None else spec.allow_post_copy,
-        allows_disruption=disruption if wanted is None else wanted,
+        allows_disruption=disruption if override is None else override,
         detects_stalls=configuration.detects_stalls or bool((spec.experimental or {}).get("stallDetector") is not None),
         policy=(policy.meta.name or "") if policy else "",
     )

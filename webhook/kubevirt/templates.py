@@ -187,7 +187,7 @@ def vm_of_template(template: Json, values: Mapping[str, str]) -> Json:
     return made
 
 
-def _values(spec: Json, given: Mapping[str, str]) -> dict[str, str]:
+def _values(spec: Json, values: Mapping[str, str]) -> dict[str, str]:
     declared = spec.get("parameters")
     if not isinstance(declared, list | None):
         raise InputError("must be a list", "spec.parameters", "see the API reference")
@@ -200,7 +200,7 @@ def _values(spec: Json, given: Mapping[str, str]) -> dict[str, str]:
             raise InputError("the parameter has no name", where, "set its name")
         if name in result:
             raise InputError(f"the parameter {quote(name)} is a duplicate", where, "remove one")
-        value = given.get(name) or parameter.get("value") or _generate_value(parameter, where)
+        value = values.get(name) or parameter.get("value") or _generate_value(parameter, where)
         if not isinstance(value, str):
             raise InputError(f"the value of {quote(name)} must be a string", f"{where}.value", "put it in quotes")
         if not value and parameter.get("required"):

@@ -62,7 +62,7 @@ def transfer_of(pod: Object) -> Transfer | None:
     if meta.label(names.APP_LABEL) == names.LAUNCHER_APP:
         return None
     for kind in _KINDS:
-        if any((found := meta.label(key)) is None or value not in (None, found) for key, value in kind.labels):
+        if any((label := meta.label(key)) is None or value not in (None, label) for key, value in kind.labels):
             continue
         owner = meta.controller_owner()
         if kind.is_always_owned if owner is None else (owner.group, owner.kind) != kind.owner:

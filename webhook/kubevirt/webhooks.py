@@ -275,11 +275,11 @@ def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) 
         for source in sources
         if source.get("kind", "").lower() == "datasource"
     )
-    known = None
+    architecture = None
     if configuration.rules.has(ARCHITECTURE_FROM_DATA_SOURCE):
-        known = next((label for label in labels if label in ARCHITECTURES), None)
-    spec["architecture"] = known or configuration.default_architecture
-    note(Origin.KUBEVIRT if known else Origin.CLUSTER)
+        architecture = next((label for label in labels if label in ARCHITECTURES), None)
+    spec["architecture"] = architecture or configuration.default_architecture
+    note(Origin.KUBEVIRT if architecture else Origin.CLUSTER)
 
 
 def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
@@ -370,9 +370,9 @@ _LAUNCH_SECURITY: Final = (
 )
 
 
-def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
+def admit_instancetype(instancetype: Any, rules: Rules = NEWEST) -> VmAdmission:
     """The answer to an instancetype of either scope, plain JSON; an `InputError` where it is malformed."""
-    spec = decode(rules.instancetype, given)["spec"]
+    spec = decode(rules.instancetype, instancetype)["spec"]
     percent, causes = spec["memory"].get("overcommitPercent", 0), []
     if not 0 <= percent <= 100:
         text = f"{_OVERCOMMIT} '{percent}': must be in range between 0 and 100."
@@ -384,14 +384,14 @@ def admit_instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     return _answer(causes, [_LAUNCH_SECURITY] if warns else [])
 
 
-def admit_preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
+def admit_preference(preference: Any, rules: Rules = NEWEST) -> VmAdmission:
     """The answer to a preference of either scope, plain JSON; an `InputError` where it is malformed."""
-    spec = decode(rules.preference, given)["spec"]
+    spec = decode(rules.preference, preference)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
-    wanted = preferences.preferred_topology(spec)
-    if wanted is None:
+    topology = preferences.preferred_topology(spec)
+    if topology is None:
         return deny([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
-    causes = _check_spread(spec) if wanted == SPREAD else []
+    causes = _check_spread(spec) if topology == SPREAD else []
     warnings = []
     if name in DEPRECATED:
         warnings.append(

@@ -354,7 +354,7 @@ def test_what_only_the_encoding_made_is_kubevirts() -> None:
 def test_what_only_the_decoding_made_is_kubevirts() -> None:
     decoded = {"a": {"devices": {}, "bus": "x", "memory": "1Gi"}, "l": [{"name": "", "n": 1}]}
     given = {"a": {"bus": "x", "memory": "1024Mi", "devices": None}, "l": [{"n": 1}]}
-    assert Origins(decoded, given=given).by_path() == {
+    assert Origins(decoded, source=given).by_path() == {
         "a.devices": Origin.KUBEVIRT,
         "a.bus": Origin.VM,
         "a.memory": Origin.VM,

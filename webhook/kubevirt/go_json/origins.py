@@ -58,13 +58,13 @@ class Origins:
 
     Args:
         watched: the object, decoded; its present content came from the VM.
-        given: the plain JSON that was decoded into it, which lacks what only Go's structs bring; None: the struct
+        source: the plain JSON that was decoded into it, which lacks what only Go's structs bring; None: the struct
             brought nothing.
     """
 
-    def __init__(self, watched: Any, given: Any = None) -> None:
+    def __init__(self, watched: Any, source: Any = None) -> None:
         self._watched: Final = watched
-        self._states: Final[_States] = [(Origin.VM, copy_json(watched) if given is None else _common(watched, given))]
+        self._states: Final[_States] = [(Origin.VM, copy_json(watched) if source is None else _common(watched, source))]
         self._earlier: tuple[Origins, str] | None = None
         self.note(Origin.KUBEVIRT)
 
@@ -111,13 +111,13 @@ def _leaves(value: Any, path: str, states: _States) -> Iterator[tuple[str, Origi
         yield from _leaves(item, below, [(origin, _member(state, key)) for origin, state in states])
 
 
-def _common(decoded: Any, given: Any) -> Any:
+def _common(decoded: Any, source: Any) -> Any:
     """A copy of what both sides hold, as it was decoded."""
-    if isinstance(decoded, dict) and isinstance(given, dict):
-        both = {key: item for key, item in decoded.items() if given.get(key) is not None}
-        return {key: _common(item, given[key]) for key, item in both.items()}
-    if isinstance(decoded, list) and isinstance(given, list):
-        return [_common(item, before) for item, before in zip(decoded, given, strict=True)]
+    if isinstance(decoded, dict) and isinstance(source, dict):
+        both = {key: item for key, item in decoded.items() if source.get(key) is not None}
+        return {key: _common(item, source[key]) for key, item in both.items()}
+    if isinstance(decoded, list) and isinstance(source, list):
+        return [_common(item, before) for item, before in zip(decoded, source, strict=True)]
     return copy_json(decoded)
 
 

@@ -283,7 +283,7 @@ class Struct(Recognized):
         self.fields: Final = fields
         # Every object passes here field by field: what can be known of a shape is looked up once.
         kept = {name: shape.kept if isinstance(shape, Scalar) else None for name, shape in fields.items()}
-        self._known: Final = {name: (shape.take, kept[name]) for name, shape in fields.items()}
+        self._members: Final = {name: (shape.take, kept[name]) for name, shape in fields.items()}
         self._shared: Final = {name: (shape.share, kept[name]) for name, shape in fields.items()}
         self._required: Final = [(name, shape) for name, shape in fields.items() if shape.always]
 
@@ -325,9 +325,9 @@ class Struct(Recognized):
         """A copy of an object with the known fields, and with those that Go writes without a value."""
         if type(value) is not dict:
             raise WrongValue(f"is {_kind_of(value)}, not an object")
-        known, taken = self._shared if shared else self._known, {}
+        members, taken = self._shared if shared else self._members, {}
         for name, item in value.items():
-            if item is None or (field := known.get(name)) is None:
+            if item is None or (field := members.get(name)) is None:
                 continue
             take, kept = field
             if type(item) is kept and item:
@@ -726,11 +726,11 @@ def decode_remembered(shape: Struct, value: Any, where: str) -> Json:
     if content is None or len(content) > MAX_BYTES:
         return decode(shape, value, where, quoting=False)
     key = shape, content
-    known = _kept.get(key)
-    if known is None:
+    cached = _kept.get(key)
+    if cached is None:
         # On a budget of its own: what a review may take must not depend on what others have read before it.
-        known = StepBudget().run(decode, shape, value, where, quoting=False)
+        cached = StepBudget().run(decode, shape, value, where, quoting=False)
         if len(_kept) >= MAX_OBJECTS:
             del _kept[next(iter(_kept))]
-        _kept[key] = known
-    return known
+        _kept[key] = cached
+    return cached

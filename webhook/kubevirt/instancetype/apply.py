@@ -70,11 +70,11 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
         note(Origin.PREFERENCE)
 
 
-def copy_machine(given: Json) -> Json:
+def copy_machine(machine: Json) -> Json:
     """A copy of a VMI, or of a VM's template, that shares with it all but its annotations and its domain."""
-    metadata, spec = given["metadata"], given["spec"]
+    metadata, spec = machine["metadata"], machine["spec"]
     return {
-        **given,
+        **machine,
         "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
         "spec": {**spec, "domain": copy_written(spec["domain"])},
     }
@@ -108,41 +108,41 @@ def _whole(source: Json, target: Json, name: str, prefix: str = "") -> list[str]
     return []
 
 
-def _cpu(wanted: Json, preference: Json | None, domain: Json) -> list[str]:
+def _cpu(source: Json, preference: Json | None, domain: Json) -> list[str]:
     cpu = domain.setdefault("cpu", {})
     conflicts = [
         f"domain.resources.{kind}.cpu" for kind in ("requests", "limits") if "cpu" in domain["resources"].get(kind, {})
     ]
     conflicts += [f"domain.cpu.{name}" for name in ("sockets", "cores", "threads") if cpu.get(name)]
     # The path is spelled as in the instancetype, even where the VMI spells it otherwise.
-    conflicts += [f"domain.cpu.{name}" for name, mine in _CPU_FIELDS.items() if name in wanted and mine in cpu]
+    conflicts += [f"domain.cpu.{name}" for name, mine in _CPU_FIELDS.items() if name in source and mine in cpu]
     if conflicts:
         return conflicts
     for name, mine in _CPU_FIELDS.items():
-        if name in wanted:
-            cpu[mine] = copy_json(wanted[name])
-    if "maxSockets" in wanted:
-        cpu["maxSockets"] = wanted["maxSockets"]
-    cpu["sockets"], cpu["cores"], cpu["threads"] = preferences.divide(wanted["guest"], preference)
+        if name in source:
+            cpu[mine] = copy_json(source[name])
+    if "maxSockets" in source:
+        cpu["maxSockets"] = source["maxSockets"]
+    cpu["sockets"], cpu["cores"], cpu["threads"] = preferences.divide(source["guest"], preference)
     return []
 
 
-def _memory(wanted: Json, domain: Json, rules: Rules) -> list[str]:
+def _memory(source: Json, domain: Json, rules: Rules) -> list[str]:
     if "memory" in domain and not rules.has(MEMORY_CONFLICT_PER_MEMBER):
         return ["domain.memory"]
     memory = domain.setdefault("memory", {})
     for name in ("guest", "hugepages", "maxGuest"):
-        if name in wanted and name in memory:
+        if name in source and name in memory:
             return [f"domain.memory.{name}"]
     for kind in ("requests", "limits"):
         if "memory" in domain["resources"].get(kind, {}):
             return [f"domain.resources.{kind}.memory"]
     for name in ("guest", "hugepages", "maxGuest"):
-        if name in wanted:
-            memory[name] = copy_json(wanted[name])
-    percent = wanted.get("overcommitPercent", 0)
+        if name in source:
+            memory[name] = copy_json(source[name])
+    percent = source.get("overcommitPercent", 0)
     if percent > 0:
-        domain["resources"].setdefault("requests", {})["memory"] = _request(wanted["guest"], percent)
+        domain["resources"].setdefault("requests", {})["memory"] = _request(source["guest"], percent)
     return []
 
 
@@ -152,9 +152,9 @@ def _request(guest: str, percent: int) -> Computed:
     return Computed(quantity.overcommit(quantity.parse(guest), percent))
 
 
-def _io_threads(wanted: Json, domain: Json) -> list[str]:
+def _io_threads(source: Json, domain: Json) -> list[str]:
     name = "supplementalPoolThreadCount"
-    return _whole(wanted, domain.setdefault("ioThreads", {}), name, "domain.ioThreads.") if name in wanted else []
+    return _whole(source, domain.setdefault("ioThreads", {}), name, "domain.ioThreads.") if name in source else []
 
 
 def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
@@ -183,7 +183,7 @@ def explain_expansion(
     rules = configuration.rules
     decoded = read_vm(vm, rules)
     # Watching copies the whole VM at every change.
-    origins = before = Origins(decoded, given=vm) if traced else Origins({})
+    origins = before = Origins(decoded, source=vm) if traced else Origins({})
     if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
         instancetype, preference = (matcher.find_spec(decoded, get, rules) for matcher in MATCHERS)
         decoded, origins = resolve_matchers(decoded, instancetype, preference, configuration, traced=traced)

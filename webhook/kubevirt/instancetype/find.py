@@ -57,17 +57,17 @@ class Matcher:
         """
         return self.kind_of(vm["spec"][self.field].get("kind", ""))
 
-    def kind_of(self, given: str) -> str:
+    def kind_of(self, text: str) -> str:
         """The kind that a text means: in any case, singular or plural; the cluster-wide one for ``""``.
 
         Raises:
             Rejection: it is none that there is.
         """
-        if given.lower() in ("", self.cluster.lower(), f"{self.cluster.lower()}s"):
+        if text.lower() in ("", self.cluster.lower(), f"{self.cluster.lower()}s"):
             return self.cluster
-        if given.lower() in (self.namespaced.lower(), f"{self.namespaced.lower()}s"):
+        if text.lower() in (self.namespaced.lower(), f"{self.namespaced.lower()}s"):
             return self.namespaced
-        raise Rejection(f"got unexpected kind in {self.title}: {given}")
+        raise Rejection(f"got unexpected kind in {self.title}: {text}")
 
     def captured_name(self, vm: Json) -> str:
         """The name of the revision that a VM's status refers to; empty for none."""
@@ -92,19 +92,19 @@ class Matcher:
             Rejection: it cannot be found.
             InputError: it is malformed.
         """
-        given = vm["spec"].get(self.field)
-        if given is None:
+        vm_matcher = vm["spec"].get(self.field)
+        if vm_matcher is None:
             return None
         namespace = vm["metadata"].get("namespace", "")
-        if "revisionName" in given:
-            stored = get_required(get, "ControllerRevision", namespace, given["revisionName"])
+        if "revisionName" in vm_matcher:
+            stored = get_required(get, "ControllerRevision", namespace, vm_matcher["revisionName"])
             return revisions.payload(stored, self.shape(rules), rules)
         # Most look-ups pass here: no call for this.
         reference = vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name")
         if reference:
             stored = get_required(get, "ControllerRevision", namespace, reference)
             # The label decides, and the kind isn't compared: so it is upstream.
-            if revisions.label(stored) == given.get("name", ""):
+            if revisions.label(stored) == vm_matcher.get("name", ""):
                 return revisions.payload(stored, self.shape(rules), rules)
         return self.live(vm, get, rules)
 
@@ -116,21 +116,21 @@ class Matcher:
 
     def mistakes(self, vm: Json, rules: Rules = NEWEST) -> list[Cause]:
         """What KubeVirt's admission finds wrong in a VM's matcher by itself."""
-        given = vm["spec"].get(self.field)
-        if given is None:
+        vm_matcher = vm["spec"].get(self.field)
+        if vm_matcher is None:
             return []
         field, causes = f"spec.{self.field}", []
-        if not given.keys() & {"name", "inferFromVolume"}:
+        if not vm_matcher.keys() & {"name", "inferFromVolume"}:
             text = f"Either Name or InferFromVolume should be provided within the {self.title}"
             causes.append(Cause("FieldValueNotFound", text, field))
-        if "inferFromVolume" in given:
+        if "inferFromVolume" in vm_matcher:
             reason, text = "FieldValueNotSupported", "already set, should be cleared before setting inferFromVolume"
             if not rules.has(CLEARS_NAMES_BEFORE_INFERENCE):
                 reason = "FieldValueNotFound"
                 text = f"should not be provided when InferFromVolume is used within the {self.title}"
-            names = [name for name in ("name", "kind") if name in given]
+            names = [name for name in ("name", "kind") if name in vm_matcher]
             causes += [Cause(reason, f"{name.capitalize()} {text}", f"{field}.{name}") for name in names]
-        policy = given.get("inferFromVolumeFailurePolicy")
+        policy = vm_matcher.get("inferFromVolumeFailurePolicy")
         if policy is not None and policy not in _FAILURE_POLICIES:
             text = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
             causes.append(Cause("FieldValueInvalid", text, f"{field}.inferFromVolumeFailurePolicy"))
@@ -138,10 +138,10 @@ class Matcher:
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
         """Why KubeVirt's admission denies an update to a new name that keeps the revision; empty if it does not."""
-        given, before = vm["spec"].get(self.field), old["spec"].get(self.field)
-        if given is None or before is None or "revisionName" not in given:
+        vm_matcher, before = vm["spec"].get(self.field), old["spec"].get(self.field)
+        if vm_matcher is None or before is None or "revisionName" not in vm_matcher:
             return []
-        if given.get("name") == before.get("name") or given["revisionName"] != before.get("revisionName"):
+        if vm_matcher.get("name") == before.get("name") or vm_matcher["revisionName"] != before.get("revisionName"):
             return []
         text = "the Matcher Name has been updated without updating the RevisionName"
         return [Cause("FieldValueInvalid", text, f"spec.{self.field}.revisionName")]
@@ -201,13 +201,13 @@ def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
         raise InputError(rejection.what, where, fix) from None
 
 
-def of_matcher(matcher: Matcher, given: Json) -> SpecReference:
+def of_matcher(matcher: Matcher, vm_matcher: Json) -> SpecReference:
     """What a VM's matcher refers to, decoded or as its owner wrote it: null says nothing, as in Go.
 
     Raises:
         Rejection: its kind is unknown.
     """
-    return SpecReference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
+    return SpecReference(matcher.kind_of(vm_matcher.get("kind") or ""), vm_matcher.get("name") or "")
 
 
 def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: SpecReference) -> bool:

@@ -44,12 +44,12 @@ def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
         InputError: an object is malformed.
     """
     for matcher in MATCHERS:
-        given = vm["spec"].get(matcher.field, {})
-        if "inferFromVolume" not in given:
+        vm_matcher = vm["spec"].get(matcher.field, {})
+        if "inferFromVolume" not in vm_matcher:
             continue
-        ignore = given.get("inferFromVolumeFailurePolicy") == "Ignore"
+        ignore = vm_matcher.get("inferFromVolumeFailurePolicy") == "Ignore"
         try:
-            vm["spec"][matcher.field] = _Chain(vm, matcher, get, rules).from_volume(given["inferFromVolume"])
+            vm["spec"][matcher.field] = _Chain(vm, matcher, get, rules).from_volume(vm_matcher["inferFromVolume"])
         except Ignorable:
             if not ignore:
                 raise
@@ -106,8 +106,8 @@ class _Chain:
         except Ignorable:
             return self._from_spec(volume["spec"])
 
-    def _from_spec(self, given: Any) -> Json:
-        spec = decode(_DATA_VOLUME_SPEC, given, "DataVolume spec")
+    def _from_spec(self, value: Any) -> Json:
+        spec = decode(_DATA_VOLUME_SPEC, value, "DataVolume spec")
         for key, _, kind in self._sources:
             if key in (source := spec.get("source", {})):
                 # The namespace as it is written, even if there is none.

@@ -74,19 +74,19 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
         return 1, 1, guest
     if topology != SPREAD:
         return (1, 1, 1) if topology is None else (guest, 1, 1)
-    wanted = preferred_spread(preference)
-    if wanted.across not in ACROSS:
+    spread = preferred_spread(preference)
+    if spread.across not in ACROSS:
         return 1, 1, 1
-    _reject_zero(wanted)
-    if wanted.across == CORES_THREADS:
-        return 1, guest // wanted.ratio, wanted.ratio
-    if wanted.across == SOCKETS_CORES:
-        return guest // wanted.ratio, wanted.ratio, 1
-    return guest // 2 // wanted.ratio, wanted.ratio, 2
+    _reject_zero(spread)
+    if spread.across == CORES_THREADS:
+        return 1, guest // spread.ratio, spread.ratio
+    if spread.across == SOCKETS_CORES:
+        return guest // spread.ratio, spread.ratio, 1
+    return guest // 2 // spread.ratio, spread.ratio, 2
 
 
-def _reject_zero(wanted: VcpuSpread) -> None:
-    if not wanted.ratio:
+def _reject_zero(spread: VcpuSpread) -> None:
+    if not spread.ratio:
         raise Crash("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
 
 
@@ -101,25 +101,25 @@ def check_divisible(guest: int, preference: Json | None) -> None:
     """
     if preferred_topology(preference) != SPREAD:
         return
-    wanted = preferred_spread(preference)
-    across, ratio = wanted
+    spread = preferred_spread(preference)
+    across, ratio = spread
     threads = "not divisible by the number of threads per core"
     ratios = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of"
     text = ""
     if across == SOCKETS_CORES_THREADS:
-        if guest % 2 or _indivisible(guest // 2, wanted):
+        if guest % 2 or _indivisible(guest // 2, spread):
             text = f"are {threads} 2 and {ratios} {ratio}"
-    elif across == CORES_THREADS and _indivisible(guest, wanted):
+    elif across == CORES_THREADS and _indivisible(guest, spread):
         text = f"are {threads} {ratio}"
-    elif across == SOCKETS_CORES and _indivisible(guest, wanted):
+    elif across == SOCKETS_CORES and _indivisible(guest, spread):
         text = f"are not divisible by the {ratios} {ratio} provided by the preference"
     if text:
         raise Cause("FieldValueInvalid", f"{guest} vCPUs provided by the instance type {text}", GUEST_FIELD)
 
 
-def _indivisible(guest: int, wanted: VcpuSpread) -> bool:
-    _reject_zero(wanted)
-    return guest % wanted.ratio != 0
+def _indivisible(guest: int, spread: VcpuSpread) -> bool:
+    _reject_zero(spread)
+    return guest % spread.ratio != 0
 
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
@@ -324,9 +324,9 @@ def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Non
         _check_cpu(required["cpu"]["guest"], instancetype, preference, spec["domain"])
     if "memory" in required:
         _check_memory(required["memory"]["guest"], instancetype, spec["domain"])
-    wanted, actual = required.get("architecture"), spec.get("architecture", "")
-    if wanted is not None and wanted != actual:
-        text = f"preference requires architecture {wanted} but {actual} is being requested"
+    expected, actual = required.get("architecture"), spec.get("architecture", "")
+    if expected is not None and expected != actual:
+        text = f"preference requires architecture {expected} but {actual} is being requested"
         raise _unmet(text, f"{TEMPLATE_BASE}.architecture")
 
 
@@ -355,15 +355,15 @@ def _check_cpu(required: int, instancetype: Json | None, preference: Json | None
 
 def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
     """The parts of the topology that count, and their name; None where KubeVirt does not count at all."""
-    wanted = preferred_topology(preference)
-    if wanted is None:
+    topology = preferred_topology(preference)
+    if topology is None:
         return None, ""
-    if wanted == SPREAD:
+    if topology == SPREAD:
         across = preferred_spread(preference).across
         return ACROSS.get(across, ()), across
-    if wanted == "any":
+    if topology == "any":
         return ("cores", "sockets", "threads"), "cores, sockets and threads"
-    return (wanted,), wanted
+    return (topology,), topology
 
 
 def _check_memory(required: str, instancetype: Json | None, domain: Json) -> None:

@@ -249,7 +249,7 @@ class Store:
     """
 
     def __init__(self, get: Get) -> None:
-        self._given: Final = get
+        self._lookup: Final = get
         self.created: Final[list[Json]] = []
         self.deleted: Final[list[str]] = []
 
@@ -261,7 +261,7 @@ class Store:
             for stored in self.created:
                 if stored["metadata"]["name"] == name:
                     return stored
-        return self._given(kind, namespace, name)
+        return self._lookup(kind, namespace, name)
 
     def create(self, revision: Json) -> None:
         """Add a revision; a `Rejection` where there is one of this name."""

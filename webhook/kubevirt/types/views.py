@@ -182,11 +182,11 @@ class KubeVirt(Object, frozen=True):
     @property
     def versions(self) -> tuple[str, str, str]:
         """The versions by which `webhook.kubevirt.releases.release.detect` finds the release, in its order."""
-        found = self.status or KubeVirtStatus()
+        status = self.status or KubeVirtStatus()
         return (
-            found.observed_kube_virt_version or "",
-            found.target_kube_virt_version or "",
-            found.operator_version or "",
+            status.observed_kube_virt_version or "",
+            status.target_kube_virt_version or "",
+            status.operator_version or "",
         )
 
 

@@ -216,20 +216,20 @@ class Round:
 
     def _reference(self, matcher: Matcher) -> Json | None:
         """The reference for the VM's status; its revision is made where there is none yet."""
-        given = self._vm["spec"].get(matcher.field)
+        vm_matcher = self._vm["spec"].get(matcher.field)
         before: Json | None = self._vm["status"].get(matcher.reference)
-        if given is None:
+        if vm_matcher is None:
             return before
         reference: Json = copy_json(before or {})
         for key in ("name", "kind", "inferFromVolume"):
             # What was emptied in the matcher stays in the reference.
-            if key in given and given[key] != reference.get(key):
-                reference[key] = given[key]
+            if key in vm_matcher and vm_matcher[key] != reference.get(key):
+                reference[key] = vm_matcher[key]
                 reference.pop("controllerRevisionRef", None)
-        if "inferFromVolumeFailurePolicy" in given:
-            reference["inferFromVolumeFailurePolicy"] = given["inferFromVolumeFailurePolicy"]
-        if "revisionName" in given:
-            reference["controllerRevisionRef"] = {"name": given["revisionName"]}
+        if "inferFromVolumeFailurePolicy" in vm_matcher:
+            reference["inferFromVolumeFailurePolicy"] = vm_matcher["inferFromVolumeFailurePolicy"]
+        if "revisionName" in vm_matcher:
+            reference["controllerRevisionRef"] = {"name": vm_matcher["revisionName"]}
         if "controllerRevisionRef" not in reference:
             reference["controllerRevisionRef"] = {"name": self._store_live(matcher)}
         return reference

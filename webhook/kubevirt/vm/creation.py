@@ -88,17 +88,17 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         InputError: an object is malformed.
     """
     rules = configuration.rules
-    given = read_vm(vm, rules)
-    volumes = {matcher.field: given["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
+    decoded = read_vm(vm, rules)
+    volumes = {matcher.field: decoded["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
     seen = _Seen(get)
-    origins = Origins(given, given=vm)
-    old = read_vm(vm, rules) if "uid" in given["metadata"] else None
+    origins = Origins(decoded, source=vm)
+    old = read_vm(vm, rules) if "uid" in decoded["metadata"] else None
     if old is None:
         # The API server's first one, whatever an exported manifest says.
-        given["metadata"]["generation"] = 1
+        decoded["metadata"]["generation"] = 1
     with _denying(Stage.VM_WEBHOOK):
-        _check(webhooks.amend_vm(given, seen.get, new_uuid, configuration, old, origins.note))
-        amended = encode(rules.vm, given)
+        _check(webhooks.amend_vm(decoded, seen.get, new_uuid, configuration, old, origins.note))
+        amended = encode(rules.vm, decoded)
         _check(webhooks.evaluate_vm(read_vm(amended, rules), seen.get, configuration))
     named = _find_named(read_vm(amended, rules), volumes, seen)
     with _denying(Stage.CONTROLLER):
@@ -117,7 +117,7 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
         InputError: the VMI is malformed.
     """
     decoded = decode(configuration.rules.vmi, vmi)
-    stored, by_path = _store(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
+    stored, by_path = _store(decoded, Origins(decoded, source=vmi), configuration, new_uuid)
     return Created(stored, by_path, {})
 
 
@@ -138,11 +138,11 @@ class _Seen:
     """Remembers what was looked up."""
 
     def __init__(self, get: Get) -> None:
-        self._given: Final = get
+        self._lookup: Final = get
         self.existing: Final[set[tuple[str, str]]] = set()
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        stored = self._given(kind, namespace, name)
+        stored = self._lookup(kind, namespace, name)
         if stored is not None:
             self.existing.add((kind, name))
         return stored
@@ -168,15 +168,15 @@ def _check(answer: VmAdmission) -> None:
 def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
     named = {}
     for matcher in MATCHERS:
-        given = vm["spec"].get(matcher.field)
-        if given is None:
+        vm_matcher = vm["spec"].get(matcher.field)
+        if vm_matcher is None:
             continue
-        revision, name = given.get("revisionName") or matcher.captured_name(vm), given.get("name", "")
+        revision, name = vm_matcher.get("revisionName") or matcher.captured_name(vm), vm_matcher.get("name", "")
         try:
             kind = matcher.kind(vm)
         except Rejection:
             # A revision counts whatever kind the matcher says; without one the controller says what is wrong.
-            kind = given["kind"]
+            kind = vm_matcher["kind"]
         # Where a revision counts, KubeVirt does not read the live object.
         live = (kind, name) in seen.existing
         named[Origin(matcher.field)] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)

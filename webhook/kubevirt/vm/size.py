@@ -55,12 +55,12 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
     """
     annotations, labels = member(metadata, "annotations"), member(metadata, "labels")
     # Go reads null as the empty text.
-    found = {key: "" if value is None else value for key, value in labels.items()} if isinstance(labels, dict) else {}
+    texts = {key: "" if value is None else value for key, value in labels.items()} if isinstance(labels, dict) else {}
     if isinstance(annotations, dict) and annotations.get(_EXCLUDED) == "true":
         return None
     for preset in presets:
         field = size_field(member(preset, "spec.domain"))
-        if field and _selects(member(preset, "spec.selector"), found):
+        if field and _selects(member(preset, "spec.selector"), texts):
             return str(member(preset, "metadata.name") or ""), field
     return None
 
