@@ -329,8 +329,8 @@ def _demand(pod: Pod) -> GuestDemand:
         inits = [({**assumed, **each.requests}, is_sidecar(each)) for each in spec.init_containers or ()]
         totals.append(sum_requests(own, inits, pod_level=pod_level, overhead=spec.overhead))
     requested, scored = totals
-    wanted = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
-    return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in wanted))
+    fields = (*((requested, name) for name in (CPU, MEMORY, KVM_DEVICE)), (scored, CPU), (scored, MEMORY))
+    return GuestDemand(*(max(0, to_scheduler_units(name, amounts.get(name, 0))) for amounts, name in fields))
 
 
 def _image(launchers: Sequence[Pod]) -> tuple[str, int]:

@@ -179,13 +179,13 @@ class Installation:
 
     async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
         """All of both kinds, each with its kind."""
-        found: list[tuple[str, InstalledWebhookConfiguration]] = []
+        pairs: list[tuple[str, InstalledWebhookConfiguration]] = []
         for kind, resource in CONFIGURATIONS.items():
             live = await self.reader.all(resource)
             if isinstance(live, Unavailable):
                 return live
-            found += [(kind, configuration) for configuration in live]
-        return tuple(found)
+            pairs += [(kind, configuration) for configuration in live]
+        return tuple(pairs)
 
     async def kubernetes_version(self) -> tuple[int, int] | Unavailable:
         """Major and minor version of the API server, because kube-scheduler does not report its own."""

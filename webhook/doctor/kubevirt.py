@@ -122,8 +122,8 @@ def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str)
             yield warning("version-old", subject, what, "upgrade KubeVirt to 1.6 or newer")
         elif release.is_newer:
             rules = release.rules_version
-            known = "" if rules == NEWEST else f", with what was known of {rules} before its release"
-            what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{known}"
+            caveat = "" if rules == NEWEST else f", with what was known of {rules} before its release"
+            what = f"version {shown} is newer than {NEWEST}, whose rules kubevirt-webhook applies instead{caveat}"
             todo = "upgrade kubevirt-webhook to a version that supports this KubeVirt"
             yield warning("version-new", subject, what, todo)
         else:

@@ -62,9 +62,9 @@ def _preference_policy(pod: Pod) -> str:
     """What Karpenter's arguments or environment set (pkg/operator/options), which takes no value but these two."""
     for container in pod.spec.containers or ():
         words = " ".join(container.args or ()).replace("=", " ").split()
-        said = [value for option, value in itertools.pairwise(words) if option == "--preference-policy"]
-        said += [variable.value or "" for variable in container.env or () if variable.name == _POLICY]
-        if policies := [value for value in said if value in (_IGNORE, _RESPECT)]:
+        values = [value for option, value in itertools.pairwise(words) if option == "--preference-policy"]
+        values += [variable.value or "" for variable in container.env or () if variable.name == _POLICY]
+        if policies := [value for value in values if value in (_IGNORE, _RESPECT)]:
             return policies[0]
     return f"{_RESPECT}, its default"
 

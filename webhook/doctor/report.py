@@ -54,14 +54,14 @@ _Find: TypeAlias = Callable[P, Awaitable[list[Finding]]]
 _Check: TypeAlias = Callable[P, Coroutine[Any, Any, list[Finding]]]
 
 
-def finding(verdict: Verdict, code: str, subject: str, found: str, todo: str = "") -> Finding:
+def finding(verdict: Verdict, code: str, subject: str, clause: str, todo: str = "") -> Finding:
     """A finding by its code, subject, clause, and what to do; `check` names its check."""
-    return Finding("", code, subject, verdict, found, todo)
+    return Finding("", code, subject, verdict, clause, todo)
 
 
-def measured(code: str, subject: str, found: str, figures: dict[str, Any]) -> Measurement:
+def measured(code: str, subject: str, clause: str, figures: dict[str, Any]) -> Measurement:
     """A finding with figures for which there is nothing to do; `check` names its check."""
-    return Measurement("", code, subject, "ok", found, figures=figures)
+    return Measurement("", code, subject, "ok", clause, figures=figures)
 
 
 failure: Final = functools.partial(finding, "failure")
@@ -97,10 +97,10 @@ def check(name: str) -> Callable[[_Find[P]], _Check[P]]:
         @functools.wraps(find)
         async def run(*args: P.args, **kwargs: P.kwargs) -> list[Finding]:
             try:
-                found = await find(*args, **kwargs)
+                findings = await find(*args, **kwargs)
             except UnreadableError as error:
-                found = [unreadable(*error.args)]
-            return [msgspec.structs.replace(each, check=name) for each in found]
+                findings = [unreadable(*error.args)]
+            return [msgspec.structs.replace(each, check=name) for each in findings]
 
         return run
 

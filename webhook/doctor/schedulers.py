@@ -120,8 +120,8 @@ async def _evaluate_health(
     pods = await installation.reader.all(PENDING_PODS, query=query)
     modes = await installation.modes(names.SCHEDULING)
     failures = [answer for answer in (pods, modes) if isinstance(answer, Unavailable)]
-    known = {} if isinstance(modes, Unavailable) else modes
-    state = HealthEvidence(health_check, lambda namespace: known.get(namespace) == names.ENFORCE)
+    by_namespace = {} if isinstance(modes, Unavailable) else modes
+    state = HealthEvidence(health_check, lambda namespace: by_namespace.get(namespace) == names.ENFORCE)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
         if pod.is_unnoticed:

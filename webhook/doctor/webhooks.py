@@ -72,7 +72,7 @@ async def find_trial(installation: Installation) -> list[Finding]:
     own = (names.FIRST_CONFIGURATION, names.LAST_CONFIGURATION)
     if isinstance(live, Unavailable) or any(each.meta.name in own for _, each in live):
         return []
-    found = []
+    findings = []
     for kind, each in live:
         urls = [entry.client_config.url or "" for entry in each.entries]
         if (each.meta.name or "").startswith(tuple(f"{name}-" for name in own)) and urls and all(urls):
@@ -80,18 +80,18 @@ async def find_trial(installation: Installation) -> list[Finding]:
             what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
             what += " a label with an invalid value; what only an installation has is not checked"
             todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
-            found.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
-    return found
+            findings.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
+    return findings
 
 
 def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None) -> list[Finding]:
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
-    wanted: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
-    entries = _count(wanted)
+    expected: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
+    entries = _count(expected)
     if configuration is None:
         what = f"does not exist, so the API server does not call kubevirt-webhook for its {entries}"
         return [failure("configuration-missing", subject, what, APPLY)]
-    desired = {entry["name"]: entry for entry in wanted}
+    desired = {entry["name"]: entry for entry in expected}
     live = {str(entry.get("name")): entry for entry in configuration.webhooks or ()}
     # `install` has created these entries and not switched them on yet.
     inactive = [name for name in desired if live.get(name, {}).get("matchConditions") == [NOT_YET]]
