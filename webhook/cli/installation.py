@@ -27,7 +27,7 @@ from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
 from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
 from webhook.install.registration import Manifest
 from webhook.install.schedulers import render as scheduler
-from webhook.install.schedulers.render import VARIANTS, Variant, Wanted
+from webhook.install.schedulers.render import VARIANTS, Scheduler, Variant
 from webhook.install.shortage import REMEDY, why_unreachable
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
@@ -61,7 +61,7 @@ _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
-_Given: TypeAlias = tuple[str, str] | None
+_Settings: TypeAlias = tuple[str, str] | None
 
 
 def _asynchronous(run: Callable[..., Coroutine[Any, Any, int | None]]) -> Callable[..., None]:
@@ -116,42 +116,42 @@ async def install(
 
     Objects are applied server-side: RBAC and settings first, then the replicas, then the webhook configurations.
     """
-    given = (read_settings(config_file), str(config_file)) if config_file else None
+    settings = (read_settings(config_file), str(config_file)) if config_file else None
     if not extras and (scheduler_variant or scheduler_image or prometheus):
         raise InputError("there are options of the second scheduler", "install", f"add --with {_WITH}")
     async with connected(kubeconfig) as api:
         installer = Installer(api, write.line, force=force_conflicts, seconds=seconds)
         is_openshift = overlay is None and await installer.serves("config.openshift.io")
         overlay = overlay or ("openshift" if is_openshift else "kubernetes")
-        namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", given)
+        namespace = await _namespace(installer, namespace, "or run kubevirt-webhook uninstall first", settings)
         blocks = await _caller_blocks(api, installer, overlay, namespace, callers)
-        wanted = await _plan(installer, overlay, namespace, given, image, blocks)
+        desired = await _plan(installer, overlay, namespace, settings, image, blocks)
         by_kind = {one["kind"]: one for one in scheduler.objects(directory("manifests"))}
         deployment = await installer.get(by_kind["Deployment"])
         live = scheduler.of_live(deployment, await installer.get(by_kind["ConfigMap"]) if deployment else None)
         if extras:
-            live = await _wanted_scheduler(api, installer, live, scheduler_variant, scheduler_image, prometheus)
+            live = await _desired_scheduler(api, installer, live, scheduler_variant, scheduler_image, prometheus)
         if live:
             objects = scheduler.objects(directory("manifests"), live, is_openshift=overlay == "openshift")
             added = plan.in_order(await _with_permissions(installer, objects))
-            wanted = msgspec.structs.replace(wanted, scheduler=tuple(added))
-        changes = await installer.changes(wanted)
+            desired = msgspec.structs.replace(desired, scheduler=tuple(added))
+        changes = await installer.changes(desired)
         write.line(f"cluster: {visible(api.cluster)}")
         for change in changes:
             _show_change(change, whole=diff)
         if not changes and dry_run:
-            if shortage := await installer.shortage(wanted):
+            if shortage := await installer.shortage(desired):
                 write.line(f"warning: the rollout is not complete: {shortage}", err=True)
         elif not changes and wait:
             # That an earlier run has changed all does not mean that the replicas are ready.
-            await installer.wait(wanted)
-            await _warn_if_unreachable(api, wanted)
+            await installer.wait(desired)
+            await _warn_if_unreachable(api, desired)
         if not changes:
             write.line("no changes")
         elif not dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')} to {visible(api.cluster)}?", yes=yes):
-            await installer.install(wanted, wait=wait)
+            await installer.install(desired, wait=wait)
             if wait:
-                await _warn_if_unreachable(api, wanted)
+                await _warn_if_unreachable(api, desired)
             write.line("installed")
 
 
@@ -163,26 +163,26 @@ def read_settings(file: Path) -> str:
         raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
-async def _namespace(installer: Installer, wanted: str | None, otherwise: str, given: _Given = None) -> str:
-    """The namespace of the replicas: that of the installation, else the wanted one, else that of the manifests.
+async def _namespace(installer: Installer, requested: str | None, otherwise: str, settings: _Settings = None) -> str:
+    """The namespace of the replicas: that of the installation, else the requested one, else that of the manifests.
 
-    The wanted one is that of the option, else that of the settings. An `InputError` where it is not that of the
+    The requested one is that of the option, else that of the settings. An `InputError` where it is not that of the
     installation; ``otherwise`` is the end of its advice.
     """
-    if wanted is None and given:
-        declared = parse(given[0].encode(), given[1]).webhooks.service.namespace
+    if requested is None and settings:
+        declared = parse(settings[0].encode(), settings[1]).webhooks.service.namespace
         # Settings that say nothing mean the namespace in which the replicas are.
-        wanted = declared if declared != NAMESPACE else None
+        requested = declared if declared != NAMESPACE else None
     present = await installer.namespace()
-    if present and wanted and wanted != present:
-        what = f"kubevirt-webhook is installed in the namespace {present}, not in {wanted}"
+    if present and requested and requested != present:
+        what = f"kubevirt-webhook is installed in the namespace {present}, not in {requested}"
         raise InputError(what, "--namespace", f"use {present}, {otherwise}")
-    return wanted or present or NAMESPACE
+    return requested or present or NAMESPACE
 
 
-async def _warn_if_unreachable(api: KubernetesTransport, wanted: Plan) -> None:
+async def _warn_if_unreachable(api: KubernetesTransport, desired: Plan) -> None:
     """Say that ready replicas are of no use where the API server does not reach them: its requests would be skipped."""
-    (service,) = (one["metadata"] for one in wanted.before if one["kind"] == "Service")
+    (service,) = (one["metadata"] for one in desired.before if one["kind"] == "Service")
     why = await why_unreachable(api, service["namespace"], service["name"])
     if why and not isinstance(why, Unavailable):
         what = f"the API server does not reach a replica, so requests may not be evaluated: {why}"
@@ -203,7 +203,7 @@ async def _caller_blocks(
 
 
 async def _plan(
-    installer: Installer, overlay: Overlay, namespace: str, given: _Given, image: str | None, blocks: list[str]
+    installer: Installer, overlay: Overlay, namespace: str, settings: _Settings, image: str | None, blocks: list[str]
 ) -> Plan:
     """The plan, with the settings of the cluster, else of the overlay, and the cluster's image unless others are given.
 
@@ -212,23 +212,23 @@ async def _plan(
     """
     manifests = directory("manifests")
     own = plan.config_map(manifests, overlay, namespace)
-    stored = {} if given else (await installer.get(own) or own).get("data") or {}
-    text, where = given or (stored.get(plan.SETTINGS_KEY) or "", title(own))
+    stored = {} if settings else (await installer.get(own) or own).get("data") or {}
+    text, where = settings or (stored.get(plan.SETTINGS_KEY) or "", title(own))
     text = plan.settings_in(text, where, namespace)
-    wanted = plan.of(manifests, overlay, text, where, image or "")
+    desired = plan.of(manifests, overlay, text, where, image or "")
     if not image:
-        running = await installer.get(wanted.deployment)
+        running = await installer.get(desired.deployment)
         if not running:
             what = "no image is given, and kubevirt-webhook is not installed yet"
             raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
         image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-        wanted = plan.of(manifests, overlay, text, where, str(image))
+        desired = plan.of(manifests, overlay, text, where, str(image))
     if not blocks:
-        return wanted
+        return desired
     before = tuple(
-        network.restrict_callers(one, blocks) if one["kind"] == "NetworkPolicy" else one for one in wanted.before
+        network.restrict_callers(one, blocks) if one["kind"] == "NetworkPolicy" else one for one in desired.before
     )
-    return msgspec.structs.replace(wanted, before=before)
+    return msgspec.structs.replace(desired, before=before)
 
 
 def _show_change(change: PlannedChange, *, whole: bool) -> None:
@@ -251,9 +251,9 @@ def is_on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-async def _wanted_scheduler(
-    api: Requests, installer: Installer, live: Wanted | None, variant: Variant | None, image: str, prometheus: str
-) -> Wanted:
+async def _desired_scheduler(
+    api: Requests, installer: Installer, live: Scheduler | None, variant: Variant | None, image: str, prometheus: str
+) -> Scheduler:
     """The second scheduler by the options, and by what is installed where these say nothing."""
     for manifest in scheduler.objects(directory("manifests")):
         present = await installer.get(manifest)
@@ -264,7 +264,7 @@ async def _wanted_scheduler(
     variant = variant or (live.variant if live else "spread")
     # A URL belongs to the variant that it was given for.
     kept = live.prometheus if live and live.variant == variant else ""
-    return Wanted(variant, await scheduler.find_image(api, image, variant), prometheus or kept)
+    return Scheduler(variant, await scheduler.find_image(api, image, variant), prometheus or kept)
 
 
 async def _with_permissions(installer: Installer, objects: tuple[Manifest, ...]) -> tuple[Manifest, ...]:
@@ -335,12 +335,12 @@ async def _removable_scheduler(api: KubernetesTransport, installer: Installer) -
     None where pods name it, which would wait for it indefinitely.
     """
     objects = plan.in_order(scheduler.objects(directory("manifests")))
-    found = [one for one in objects if (live := await installer.get(one)) and scheduler.is_ours(live)]
-    if found and (users := await scheduler.count_users(api, scheduler.PROFILE)):
+    own = [one for one in objects if (live := await installer.get(one)) and scheduler.is_ours(live)]
+    if own and (users := await scheduler.count_users(api, scheduler.PROFILE)):
         todo = "run kubevirt-webhook cleanup, restart VMs that run, then run kubevirt-webhook uninstall again"
         write.line(f"scheduler {scheduler.PROFILE}: kept, since {users} name it; {todo}", err=True)
         return []
-    return found
+    return own
 
 
 async def _warn_of_pools(api: KubernetesTransport) -> None:

@@ -69,19 +69,19 @@ class Installer:
         creates last and a removal deletes first, it is that of the account with the replicas' permissions.
         """
         metadata = {"name": names.FIRST_CONFIGURATION}
-        found = await self.get({"apiVersion": API_VERSION, "kind": CONFIGURATIONS[0], "metadata": metadata})
-        services = [entry["clientConfig"].get("service") or {} for entry in (found or {}).get("webhooks") or ()]
+        configuration = await self.get({"apiVersion": API_VERSION, "kind": CONFIGURATIONS[0], "metadata": metadata})
+        services = [entry["clientConfig"].get("service") or {} for entry in (configuration or {}).get("webhooks") or ()]
         if place := next((service["namespace"] for service in services if "namespace" in service), ""):
             return str(place)
-        found = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
-        subjects = (found or {}).get("subjects") or ()
+        binding = await self.get({"apiVersion": _RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": _ACCOUNT}})
+        subjects = (binding or {}).get("subjects") or ()
         places = (one["namespace"] for one in subjects if one.get("name") == _ACCOUNT and "namespace" in one)
         return str(next(places, ""))
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
-        found = self.api.request("GET", f"/apis/{group}", seconds=_SECONDS)
-        return (await answered(found, "the cluster", shortage.CHECK_SERVER))[0] == 200
+        discovery = self.api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        return (await answered(discovery, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
         """The changes that `install` would make, by a dry run in the API server.
@@ -141,8 +141,8 @@ class Installer:
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation that exists lacks at this moment; empty: it is complete."""
         for manifest in (plan.deployment, *plan.scheduler_deployments):
-            if found := await self._lack(manifest):
-                return f"{found.what}; {found.fix}"
+            if lack := await self._lack(manifest):
+                return f"{lack.what}; {lack.fix}"
         return ""
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -202,8 +202,8 @@ class Installer:
         live = await self.get(manifest)
         if manifest["kind"] in CONFIGURATIONS:
             return shortage.caller_shortage(manifest, live)
-        found = shortage.replica_shortage(manifest, live, None)
-        return found and shortage.replica_shortage(manifest, live, await shortage.start_problem(self.api, manifest))
+        lack = shortage.replica_shortage(manifest, live, None)
+        return lack and shortage.replica_shortage(manifest, live, await shortage.start_problem(self.api, manifest))
 
     async def _until(self, lack: _Lack, *manifests: Manifest, is_changed: bool = True) -> None:
         """Poll until no object lacks anything. A roll-out that this run has not begun may be late by what was repaired.

@@ -52,10 +52,10 @@ class _NodesOrSlices(msgspec.Struct):
     items: list[_NodeOrSlice] = []
 
 
-def parse(given: str) -> list[str]:
+def parse(text: str) -> list[str]:
     """The blocks of a list ``CIDR,CIDR``; an `InputError` where a part is neither an address nor a CIDR block."""
     blocks = []
-    for part in given.split(","):
+    for part in text.split(","):
         try:
             blocks.append(str(ip_network(part.strip(), strict=False)))
         except ValueError:
@@ -73,13 +73,13 @@ async def discover_callers(api: Requests) -> list[str]:
     path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
     slices = await _list(api, path, "kubernetes.io/service-name=kubernetes")
     nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane")
-    found = [address for one in slices for endpoint in one.endpoints or () for address in endpoint.addresses]
-    known = [one for node in nodes if node.status for one in node.status.addresses or ()]
-    found += [one.address for one in known if one.type == "InternalIP"]
-    if not found:
+    addresses = [address for one in slices for endpoint in one.endpoints or () for address in endpoint.addresses]
+    node_addresses = [one for node in nodes if node.status for one in node.status.addresses or ()]
+    addresses += [one.address for one in node_addresses if one.type == "InternalIP"]
+    if not addresses:
         what = "found no address of an API server in EndpointSlices and Nodes"
         raise InputError(what, "--callers auto", "use --callers CIDR,CIDR")
-    return sorted({str(ip_network(ip_address(address))) for address in found})
+    return sorted({str(ip_network(ip_address(address))) for address in addresses})
 
 
 def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
@@ -108,8 +108,8 @@ def _is_for_webhooks(rule: Manifest) -> bool:
 
 
 async def _list(api: Requests, path: str, label: str) -> list[_NodeOrSlice]:
-    found = api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
-    status, body = await answered(found, path, "run the command again once the API server answers")
+    listing = api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
+    status, body = await answered(listing, path, "run the command again once the API server answers")
     if status != 200:
         raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:

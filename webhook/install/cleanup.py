@@ -133,9 +133,9 @@ def _injected_annotations(vm: UnstructuredVm, annotation: str) -> tuple[list[str
     """The values of one of the server's annotations on a VM and on its template, and the operations that remove it."""
     path = ("metadata", "annotations", annotation)
     of_template: Any = _mapping(vm.spec, "template.metadata.annotations").get(annotation)
-    found = [(path, (vm.meta.annotations or {}).get(annotation)), (("spec", "template", *path), of_template)]
+    entries = [(path, (vm.meta.annotations or {}).get(annotation)), (("spec", "template", *path), of_template)]
     # The template has no schema. kubevirt-webhook writes strings; other values can have any size and depth.
-    written = [(path, value) for path, value in found if isinstance(value, str)]
+    written = [(path, value) for path, value in entries if isinstance(value, str)]
     return [value for _, value in written], [each for one in written for each in _operations(*one)]
 
 
@@ -147,8 +147,8 @@ def _operations(path: tuple[str, ...], before: object, after: object = None) -> 
 
 def _mapping(value: object, path: str) -> Mapping[str, Any]:
     """The mapping at a path with dots between names; empty if there is none."""
-    found = member(value, path)
-    return found if isinstance(found, dict) else {}
+    mapping = member(value, path)
+    return mapping if isinstance(mapping, dict) else {}
 
 
 async def tasks(
@@ -174,8 +174,8 @@ async def remaining(api: Transport, namespace: str = "") -> tuple[int, int]:
 
 
 async def _count_annotated(api: Transport, resource: Resource[Object], namespace: str, query: Mapping[str, str]) -> int:
-    async with aclosing(all_of(api, resource, namespace, query)) as found:
-        return sum([any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS) async for one in found])
+    async with aclosing(all_of(api, resource, namespace, query)) as items:
+        return sum([any(one.meta.annotation(each) is not None for each in INJECTED_ANNOTATIONS) async for one in items])
 
 
 async def clean(api: Requests, one: Task) -> str:

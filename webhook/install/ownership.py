@@ -39,19 +39,19 @@ class Transfer(msgspec.Struct, frozen=True):
 
 def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
     """The ``managedFields`` in which ``target`` has what it and ``source`` own; None if ``source`` owns nothing."""
-    others, given = list[dict[str, Any]](), list[dict[str, Any]]()
+    others, parts = list[dict[str, Any]](), list[dict[str, Any]]()
     operation = "Update" if target == HELM else "Apply"
     for entry in entries:
         owner = entry.get("manager"), entry.get("operation")
-        is_given = not entry.get("subresource") and (owner[0] == source or owner == (target, operation))
-        (given if is_given else others).append(dict(entry))
-    if not any(entry.get("manager") == source for entry in given):
+        is_part = not entry.get("subresource") and (owner[0] == source or owner == (target, operation))
+        (parts if is_part else others).append(dict(entry))
+    if not any(entry.get("manager") == source for entry in parts):
         return None
     fields: dict[str, Any] = {}
-    for entry in given:
+    for entry in parts:
         _unite(fields, entry.get("fieldsV1") or {})
     # A later time than that of any other entry is not needed: the API server reads none of them.
-    return [*others, {**given[-1], "manager": target, "operation": operation, "fieldsV1": fields}]
+    return [*others, {**parts[-1], "manager": target, "operation": operation, "fieldsV1": fields}]
 
 
 async def transfers(api: Requests, manifests: Iterable[Manifest], source: str, target: str) -> list[Transfer]:

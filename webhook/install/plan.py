@@ -91,14 +91,14 @@ def title(manifest: Manifest) -> str:
 
 def config_map(directory: Path, overlay: Overlay, namespace: str = NAMESPACE) -> Manifest:
     """The ConfigMap with an overlay's settings."""
-    (found,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "ConfigMap")
-    return found
+    (manifest,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "ConfigMap")
+    return manifest
 
 
 def network_policy(directory: Path, overlay: Overlay, namespace: str = NAMESPACE) -> Manifest:
     """The NetworkPolicy as an overlay has it."""
-    (found,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "NetworkPolicy")
-    return found
+    (manifest,) = (one for one in _render(directory, overlay, namespace) if one["kind"] == "NetworkPolicy")
+    return manifest
 
 
 def in_namespace(value: Any, namespace: str) -> Any:
@@ -155,13 +155,13 @@ def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> 
     """
     settings = parse(text.encode(), where)
     namespace = settings.webhooks.service.namespace
-    found = [one for one in _render(directory, overlay, namespace) if one["kind"] not in CONFIGURATIONS]
-    (deployment,) = (one for one in found if one["kind"] == "Deployment")
+    manifests = [one for one in _render(directory, overlay, namespace) if one["kind"] not in CONFIGURATIONS]
+    (deployment,) = (one for one in manifests if one["kind"] == "Deployment")
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
     optional, unwanted = rights(directory, settings)
     ports, data = _ports(settings), {"data": {SETTINGS_KEY: text}}
-    before = in_order(one for one in (*found, *optional) if one is not deployment)
+    before = in_order(one for one in (*manifests, *optional) if one is not deployment)
     template = deployment["spec"]["template"]
     # Replicas follow their file some day; a roll-out is known to have ended.
     template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -163,7 +163,7 @@ _RESERVED: Final = _rule(
 
 def _by_settings(settings: Settings) -> list[dict[str, str]]:
     migration = settings.migration
-    found = [_RESERVED] if migration.reserved_keys == "deny" else []
+    rules = [_RESERVED] if migration.reserved_keys == "deny" else []
     if migration.require_right:
         # The API server asks its own authorizer, as kubectl auth can-i does.
         allowed = (
@@ -179,8 +179,8 @@ def _by_settings(settings: Settings) -> list[dict[str, str]]:
             virt_api = account(migration.kubevirt_namespace, names.API_ACCOUNT)
             allowed += f" || request.userInfo.username == '{virt_api}'"
         text = f"this requires the verb {PIN_VERB} on {PIN_RESOURCE}.{names.DOMAIN}"
-        found.append(_rule(allowed, f"you cannot choose nodes for VMs of this namespace: {text}", reason="Forbidden"))
-    return found
+        rules.append(_rule(allowed, f"you cannot choose nodes for VMs of this namespace: {text}", reason="Forbidden"))
+    return rules
 
 
 def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> Iterator[Manifest]:

@@ -224,9 +224,9 @@ def object_in(body: bytes, where: str) -> Manifest:
         InputError: there is none, as in a proxy's page; ``where`` is that of the error.
     """
     with suppress(*UNDECODABLE):
-        found: Manifest = msgspec.json.decode(body)
-        if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
-            return found
+        obj: Manifest = msgspec.json.decode(body)
+        if isinstance(obj, dict) and isinstance(obj.get("metadata"), dict):
+            return obj
     fix = "check the server in the kubeconfig, and what stands before it"
     raise InputError("the answer holds no object of an API server", where, fix)
 
@@ -241,24 +241,24 @@ def advise(status: int, error: ApiStatus, action: str) -> str:
 NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
-def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
+def stage(desired: Manifest, live: Manifest | None) -> Manifest:
     """The configuration during the rollout: entries that the live one, if any, lacks are called for nothing yet."""
     present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
     entries = []
-    for entry in wanted.get("webhooks", ()):
-        if found := present.get(entry["name"]):
+    for entry in desired.get("webhooks", ()):
+        if live_entry := present.get(entry["name"]):
             # caBundles belong to another field manager.
-            config = {key: value for key, value in found["clientConfig"].items() if key != "caBundle"}
-            entries.append({**found, "clientConfig": config})
+            config = {key: value for key, value in live_entry["clientConfig"].items() if key != "caBundle"}
+            entries.append({**live_entry, "clientConfig": config})
         else:
             entries.append({**entry, "matchConditions": [NOT_YET]})
-    return {**wanted, "webhooks": entries} if entries else wanted
+    return {**desired, "webhooks": entries} if entries else desired
 
 
-def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
+def uncallable(desired: Manifest, live: Manifest | None) -> list[str]:
     """The entries that do not exist yet, or have no caBundle by which the API server could verify the replicas."""
     bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
-    return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
+    return [entry["name"] for entry in desired.get("webhooks", ()) if not bundles.get(entry["name"])]
 
 
 Manifest = dict[str, Any]
@@ -364,11 +364,11 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
 def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
     """The namespaces in some modes of a policy, ``enforce`` alone or others, as a selector's ``matchExpressions``."""
     label = names.policy_label(policy)
-    wanted = list(modes)
-    if settings.policy(policy).cluster_wide and wanted == [names.ENFORCE]:
+    values = list(modes)
+    if settings.policy(policy).cluster_wide and values == [names.ENFORCE]:
         opted: Manifest = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
-        opted = {"key": label, "operator": "In", "values": wanted}
+        opted = {"key": label, "operator": "In", "values": values}
     excluded_names = sorted(settings.excluded_namespaces)
     excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded_names}
     return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
@@ -418,11 +418,11 @@ class Registration:
             else:
                 # It may be there, with the content that was sent.
                 status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
-                found = msgspec.json.decode(body) if status == 200 else {}
+                live = msgspec.json.decode(body) if status == 200 else {}
                 sent = [entry["clientConfig"] for entry in made.get("webhooks", ())]
-                if status != 200 or [entry.get("clientConfig") for entry in found.get("webhooks") or ()] != sent:
+                if status != 200 or [entry.get("clientConfig") for entry in live.get("webhooks") or ()] != sent:
                     return ""
-                uid = str(found["metadata"]["uid"])
+                uid = str(live["metadata"]["uid"])
             options = {"preconditions": {"uid": uid}}
             status, body = await self._api.request("DELETE", path, body=options, seconds=_DELETE_SECONDS)
         except ApiConnectionError as error:

@@ -239,8 +239,8 @@ def explain_by_events(problem: StartProblem, warnings: Iterable[PodWarning]) -> 
 
 def denied_pods(conditions: Iterable[Condition]) -> str:
     """Why pods of a Deployment cannot be created, such as a quota, as ``REASON: MESSAGE``; empty: they can."""
-    found = (one for one in conditions if one.type == "ReplicaFailure" and one.status == "True")
-    return "; ".join(f"{one.reason or ''}: {_shorten_message(one.message)}" for one in found)
+    failures = (one for one in conditions if one.type == "ReplicaFailure" and one.status == "True")
+    return "; ".join(f"{one.reason or ''}: {_shorten_message(one.message)}" for one in failures)
 
 
 def _problem(pod: Pod) -> StartProblem | None:

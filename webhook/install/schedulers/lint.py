@@ -240,23 +240,23 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
         consequence = "kube-scheduler 1.29 and newer does not start with it"
         yield Problem("stale-api-version", "error", ("apiVersion",), text, consequence, f"set it to {API_VERSION}")
         return
-    found = [*check(_CONFIGURATION, configuration, ())]
+    mistakes = [*check(_CONFIGURATION, configuration, ())]
     for index, profile in profiles_of(configuration):
         for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
             schema = _ARGUMENTS.get(str(entry.get("name"))) if isinstance(entry, dict) else None
             if schema and entry.get("args") is not None:
-                found += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
+                mistakes += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
     consequence = "kube-scheduler does not start, since it decodes its configuration strictly"
-    for each in found:
+    for each in mistakes:
         yield Problem("invalid-field", "error", each.path, each.text, consequence, "correct or remove the field")
 
 
 def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     if scheduler.plugins is None:
         return
-    known = {*PLUGINS, *SCHEDULER_PLUGINS, *scheduler.plugins}
+    registry = {*PLUGINS, *SCHEDULER_PLUGINS, *scheduler.plugins}
     for path, name in _named_plugins(configuration):
-        if name in known:
+        if name in registry:
             continue
         severity: Severity = "warning"
         consequence = "the entry has no effect, and kube-scheduler does not say so"
@@ -264,7 +264,7 @@ def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterato
         if "enabled" in path:
             severity, consequence = "error", "kube-scheduler does not start, unless it is built with such a plugin"
             remedy = "correct the name, or give the scheduler's own plugins with --plugin"
-        text = f"no plugin is called {quote(name)}{did_you_mean(name, known)}"
+        text = f"no plugin is called {quote(name)}{did_you_mean(name, registry)}"
         yield Problem("unknown-plugin", severity, path, text, consequence, remedy)
 
 
@@ -283,11 +283,11 @@ def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str
 
 
 def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    profiles, wanted = profiles_of(configuration), scheduler.profile
+    profiles, profile_name = profiles_of(configuration), scheduler.profile
     path: Path
-    if all(profile.get("schedulerName") != wanted for _, profile in profiles):
-        text, consequence = f"no profile has the schedulerName {quote(wanted)}", "pods that name it stay Pending"
-        remedy = f"add a profile with schedulerName {wanted}, or name the right one with --profile"
+    if all(profile.get("schedulerName") != profile_name for _, profile in profiles):
+        text, consequence = f"no profile has the schedulerName {quote(profile_name)}", "pods that name it stay Pending"
+        remedy = f"add a profile with schedulerName {profile_name}, or name the right one with --profile"
         yield Problem("no-profile", "error", ("profiles",), text, consequence, remedy)
     positions = [index for index, profile in profiles if _name(profile) == names.DEFAULT_SCHEDULER]
     has_it = f"profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}"

@@ -144,8 +144,8 @@ def stanza(template: str, url: str) -> str:
     return "\n".join(written) + "\n" + (_TLS if parts.scheme == "https" else "")
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """The scheduler that the admin asks for.
+class Scheduler(msgspec.Struct, frozen=True):
+    """The second scheduler of an installation.
 
     Attributes:
         prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
@@ -167,31 +167,31 @@ class _SchedulerPods(msgspec.Struct, frozen=True):
     items: list[Pod] = []
 
 
-def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
+def objects(directory: Path, scheduler: Scheduler | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
     """The objects of the component in the directory of the manifests, the Deployment last; on OpenShift without a user.
 
     Raises:
         InputError: the variant has no use for the Prometheus.
     """
-    variant: Variant = wanted.variant if wanted else "spread"
-    found = shipped(directory / "rendered" / f"scheduler-{variant}.yaml")
-    found.sort(key=lambda one: one["kind"] == "Deployment")
-    if wanted is None:
-        return tuple(found)
-    text = configuration(directory, variant, prometheus=wanted.prometheus)
-    for one in found:
+    variant: Variant = scheduler.variant if scheduler else "spread"
+    manifests = shipped(directory / "rendered" / f"scheduler-{variant}.yaml")
+    manifests.sort(key=lambda one: one["kind"] == "Deployment")
+    if scheduler is None:
+        return tuple(manifests)
+    text = configuration(directory, variant, prometheus=scheduler.prometheus)
+    for one in manifests:
         if one["kind"] == "ConfigMap":
             one["metadata"]["annotations"] = {VARIANT_ANNOTATION: variant}
             one["data"] = {CONFIGURATION_KEY: text}
-    template = found[-1]["spec"]["template"]
+    template = manifests[-1]["spec"]["template"]
     # kube-scheduler reads its configuration once.
     template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    template["spec"]["containers"][0]["image"] = wanted.image
+    template["spec"]["containers"][0]["image"] = scheduler.image
     if is_openshift:
         # The SCC restricted-v2 gives the pods a user of the namespace's range, and denies any other.
         template["spec"]["securityContext"].pop("runAsUser")
         template["metadata"]["annotations"]["openshift.io/required-scc"] = "restricted-v2"
-    return tuple(found)
+    return tuple(manifests)
 
 
 def with_permissions(
@@ -207,7 +207,7 @@ def with_permissions(
     return tuple({**role, "rules": [*role["rules"], *rules]} if one is role else one for one in objects), added
 
 
-def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
+def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Scheduler | None:
     """The scheduler of an earlier `install`, by its live objects; None: there is none, or another tool applied it."""
     annotations = (config_map or {}).get("metadata", {}).get("annotations") or {}
     variant = annotations.get(VARIANT_ANNOTATION)
@@ -216,8 +216,8 @@ def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted 
         return None
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     text = (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
-    asked = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
-    return Wanted(variant, image, asked[1] if asked else "")
+    match = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
+    return Scheduler(variant, image, match[1] if match else "")
 
 
 def is_ours(manifest: Manifest) -> bool:
@@ -225,7 +225,7 @@ def is_ours(manifest: Manifest) -> bool:
     return (manifest["metadata"].get("labels") or {}).get("app.kubernetes.io/part-of") == "kubevirt-webhook"
 
 
-async def find_image(api: Requests, given: str, variant: Variant) -> str:
+async def find_image(api: Requests, image: str, variant: Variant) -> str:
     """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
 
     What the admin gives may lack the tag, or be empty. Variants that know load need an image of their own.
@@ -234,18 +234,18 @@ async def find_image(api: Requests, given: str, variant: Variant) -> str:
         InputError: the image has another minor version than the cluster, or it cannot be found out.
     """
     text = (await _get(api, "/version", {}, _Version)).git_version
-    found = _VERSION.match(text)
-    if found is None:
+    match = _VERSION.match(text)
+    if match is None:
         fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
         raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
     # Such as v1.36.3, and 1.36.
-    tag, minor = found[0], f"{found[1]}.{found[2]}"
-    if given:
-        tagged = _TAG.search(given)
+    tag, minor = match[0], f"{match[1]}.{match[2]}"
+    if image:
+        tagged = _TAG.search(image)
         if tagged and (other := ".".join(tagged.groups())) != minor:
-            what = f"{quote(given)} is kube-scheduler {other}, but the cluster is {tag}"
+            what = f"{quote(image)} is kube-scheduler {other}, but the cluster is {tag}"
             raise InputError(what, "--scheduler-image", f"use an image of version {minor}")
-        return f"{given}:{tag}" if not tagged and _NO_TAG.fullmatch(given) else given
+        return f"{image}:{tag}" if not tagged and _NO_TAG.fullmatch(image) else image
     if variant in LOAD_AWARE:
         what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
@@ -279,8 +279,8 @@ async def count_users(api: Transport, scheduler: str) -> str:
         ("VM", UNSTRUCTURED_VMS, "template.spec.schedulerName"),
         ("VMI", UNSTRUCTURED_VMIS, "schedulerName"),
     ):
-        async with aclosing(all_of(api, resource)) as found:
-            async for one in found:
+        async with aclosing(all_of(api, resource)) as machines:
+            async for one in machines:
                 # A VM's template has no schema.
                 counts[noun] += member(one.spec, path) == scheduler
     waiting = {"fieldSelector": f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"}
@@ -316,8 +316,8 @@ def needed(rules: Iterable[Mapping[str, Any]]) -> set[Permission]:
     """What a kube-scheduler needs of the rules of ``UPSTREAM_ROLES``; a wildcard that an admin added is left out."""
     unused = {(*of, verb) for of, verbs in _UNUSED.items() for verb in verbs}
     left_out = {of for of, verbs in _UNUSED.items() if not verbs}
-    found = (each for each in granted(rules) if "*" not in each and each.verb != "get" and each not in unused)
-    return {each for each in found if (each.group, each.resource) not in left_out}
+    permissions = (each for each in granted(rules) if "*" not in each and each.verb != "get" and each not in unused)
+    return {each for each in permissions if (each.group, each.resource) not in left_out}
 
 
 def missing_reads(upstream: Iterable[Mapping[str, Any]], own: Iterable[Mapping[str, Any]]) -> list[Permission]:
