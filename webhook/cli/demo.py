@@ -86,15 +86,15 @@ class _Demo:
         """The answer of the policy that decides about an example."""
         path = self.examples / "reviews" / name
         (document,) = read_documents(path)
-        asked = await requests.to_review_request(document, self.cluster, 0.0)
+        review = await requests.to_review_request(document, self.cluster, 0.0)
         answers = []
-        for endpoint in await requests.endpoints(asked.request, self.cluster, self.settings, 0.0):
+        for endpoint in await requests.endpoints(review.request, self.cluster, self.settings, 0.0):
             url, headers = f"{self.address}{endpoint.path}?timeout=3s", {"Content-Type": "application/json"}
             start = time.perf_counter()
-            async with self.client.post(url, data=asked.body, headers=headers) as answer:
+            async with self.client.post(url, data=review.body, headers=headers) as answer:
                 body = await answer.read()
             seconds = time.perf_counter() - start
-            request = asked.review["request"]
+            request = review.request
             response, patched = self._response(answer.status, body, path, request.get("object"))
             decision = "denied" if not response["allowed"] else "patched" if "patch" in response else "allowed"
             line: dict[str, Any] = {"decision": decision}
@@ -106,7 +106,7 @@ class _Demo:
                 except TimeoutError:
                     what = f"the server wrote no audit line within {_AUDIT_SECONDS:.0f}s"
                     raise InputError(what, "serve", _SLOW) from None
-            answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, line, seconds))
+            answers.append(Answered(path.stem, copy.deepcopy(review.request), expected, response, line, seconds))
             if not response["allowed"]:
                 break
             # As in the API server, the next webhook sees the patched object.
@@ -298,9 +298,9 @@ def _show(out: Console, answers: list[Answered]) -> None:
         # A long command is copied, so it stands on a line of its own.
         gap = " " * (39 - len(command)) if len(command) < 39 else "\n" + " " * 41
         out.print(f"  {command}{gap}{purpose}", soft_wrap=True, highlight=False, markup=False)
-    here, found = Path(sys.executable).parent, shutil.which("kubevirt-webhook")
+    here, executable = Path(sys.executable).parent, shutil.which("kubevirt-webhook")
     program = here / "kubevirt-webhook"
-    if program.exists() and not (found and Path(found).samefile(program)):
+    if program.exists() and not (executable and Path(executable).samefile(program)):
         directory = f"$PWD/{here.relative_to(Path.cwd())}" if here.is_relative_to(Path.cwd()) else str(here)
         text = "To call the command by its name, add its directory to PATH:"
         out.print(f'\n{text}\n  export PATH="{directory}:$PATH"', soft_wrap=True)

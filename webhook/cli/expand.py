@@ -90,8 +90,8 @@ def expand(
     Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
     deny the VM, 2 on invalid input.
     """
-    found = _read(files)
-    explanations, denials = asyncio.run(_all(found, mode, parse_release(kubevirt_version), source, show_secrets))
+    objects = _read(files)
+    explanations, denials = asyncio.run(_all(objects, mode, parse_release(kubevirt_version), source, show_secrets))
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"
@@ -113,15 +113,15 @@ def expand(
 
 def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
     """The objects in the files; an `InputError` where there is no VM or VMI among them."""
-    found = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
-    if not found.machines:
-        kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others}))
+    objects = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
+    if not objects.machines:
+        kinds = " and ".join(objects.skipped + sorted({kind for kind, _, _ in objects.others}))
         what = f"found no VirtualMachine, only {kinds}" if kinds else "holds no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
         raise InputError(what, ", ".join(files), fix)
-    if found.skipped:
-        write.error(f"skipped kinds that this command does not use: {visible(', '.join(found.skipped))}")
-    return found
+    if objects.skipped:
+        write.error(f"skipped kinds that this command does not use: {visible(', '.join(objects.skipped))}")
+    return objects
 
 
 class _Denial(NamedTuple):
@@ -157,21 +157,21 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
 
 
 async def _all(
-    found: inputs.GivenObjects, mode: str, release: Release | None, source: Source, show_secrets: bool
+    objects: inputs.GivenObjects, mode: str, requested: Release | None, source: Source, show_secrets: bool
 ) -> tuple[list[Explanation], list[_Denial]]:
     """What KubeVirt would make of each machine, and the machines that it would not make."""
     async with open_cluster(*source) if any(source) else nullcontext() as cluster:
-        search = Search(found.others, cluster)
-        configuration, settings = await configuration_of(found.others, cluster, release)
-        given = [(machine.where(), machine.value) for machine in found.machines]
-        given += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
-        # What the release does not know of the given objects, the API server would drop.
-        known = configuration.rules.release
-        for where, obj in given:
-            for path in ineffective_fields(known.unknown_fields(obj["kind"]), obj.get("spec")):
-                write.error(visible(f"{where}: KubeVirt {known} does not know spec.{path}, so it has no effect"))
+        search = Search(objects.others, cluster)
+        configuration, settings = await configuration_of(objects.others, cluster, requested)
+        manifests = [(machine.where(), machine.value) for machine in objects.machines]
+        manifests += [(f"{kind} {name}", obj) for (kind, _, name), obj in objects.others.items()]
+        # What the release does not know of the manifests, the API server would drop.
+        release = configuration.rules.release
+        for where, obj in manifests:
+            for path in ineffective_fields(release.unknown_fields(obj["kind"]), obj.get("spec")):
+                write.error(visible(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
         explanations, denials = list[Explanation](), list[_Denial]()
-        for machine in found.machines:
+        for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
                 created = await search.answer(_question(machine.value, mode, uuids, configuration))
@@ -233,8 +233,8 @@ class Explanation:
         }
         for origin, named in self.created.named.items():
             optional = {"inferredFromVolume": named.volume, "controllerRevision": named.revision}
-            known = {key: value for key, value in optional.items() if value}
-            result[origin.value] = {"kind": named.kind, "name": named.name, **known}
+            details = {key: value for key, value in optional.items() if value}
+            result[origin.value] = {"kind": named.kind, "name": named.name, **details}
         fields = result["fields"] = list[dict[str, Any]]()
         for item in leaves_of(self.created, self.shown, self.stand_ins):
             label = self._own if item.origin is Origin.VM else item.origin.value

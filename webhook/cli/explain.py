@@ -267,9 +267,9 @@ def drain(
             if not nodes:
                 fix = "kubectl get nodes --show-labels lists them"
                 raise InputError("no node has these labels", "--node-selector", fix)
-        found = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
-        print_report(found, output, _drain_lines)
-    if found.blocks or (external_blocks and found.handed_over):
+        drain_plan = plan(snapshot, nodes, rolling=rolling, parallel=parallel or 1, bandwidth=rate)
+        print_report(drain_plan, output, _drain_lines)
+    if drain_plan.blocks or (external_blocks and drain_plan.handed_over):
         raise SystemExit(1)
 
 
@@ -300,9 +300,9 @@ def update(
     releases = Releases(parse_release(from_version, "--from-version"), parse_release(to_version, "--to-version"))
     rate = _bytes(bandwidth) if bandwidth is not None else None
     with _snapshot(source, releases) as snapshot:
-        found = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
-        print_report(found, output, _update_lines)
-    if found.stays:
+        update_plan = updates.plan(snapshot, outdated_only=outdated, bandwidth=rate)
+        print_report(update_plan, output, _update_lines)
+    if update_plan.stays:
         raise SystemExit(1)
 
 
@@ -318,13 +318,13 @@ def _snapshot(source: Source, releases: Releases | None = None) -> Iterator[Clus
     gc.disable()
     try:
         try:
-            found = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
+            snapshot = from_files(directory, releases) if directory else asyncio.run(from_cluster(kubeconfig, releases))
         except Unreadable as error:
             if directory:
                 raise InputError(error.why, fix="correct the file") from None
             write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
             raise SystemExit(UNREADABLE) from None
-        yield found
+        yield snapshot
     finally:
         if was_enabled:
             gc.enable()
@@ -427,14 +427,14 @@ def _vm_groups(
 ) -> Iterator[Paragraph]:
     """The VMs by their outcomes, with the pods that block."""
     for outcome, title, style in groups:
-        found = [vm for vm in vms if vm.outcome == outcome]
+        members = [vm for vm in vms if vm.outcome == outcome]
         pods = blocked if outcome == report.BLOCKS else ()
-        if not found and not pods:
+        if not members and not pods:
             continue
         yield from (Paragraph(), Paragraph(title, style))
         yield from (Paragraph(f"pod {pod.namespace}/{pod.name}: {pod.reason}", "", "  ") for pod in pods)
-        width = max((len(f"{vm.namespace}/{vm.name}") for vm in found[:_MOST_VMS]), default=0)
-        for vm in found[:_MOST_VMS]:
+        width = max((len(f"{vm.namespace}/{vm.name}") for vm in members[:_MOST_VMS]), default=0)
+        for vm in members[:_MOST_VMS]:
             about = f"{vm.node}: {vm.reason} [{vm.code}]"
             if vm.outcome == report.MOVES:
                 enough = {report.MAY_NOT_FIT: "with enough in sum", report.MIGRATES_LATER: "with room now"}
@@ -444,8 +444,8 @@ def _vm_groups(
                 about = f"{vm.node} -> {vm.to}  {room}{packed}"
             yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
             yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
-        if len(found) > _MOST_VMS:
-            yield Paragraph(f"  and {pluralize(len(found) - _MOST_VMS, 'more VM')}; -o json shows all")
+        if len(members) > _MOST_VMS:
+            yield Paragraph(f"  and {pluralize(len(members) - _MOST_VMS, 'more VM')}; -o json shows all")
 
 
 def _transfer(pod: PlannedTransfer) -> str:
@@ -487,10 +487,10 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
     amount = format_amount(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
     timeout = limits.timeout_seconds_per_gib
-    given = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
+    allowance = f"is given {timeout}s for each GB" if timeout else "may take any time (completionTimeoutPerGiB is 0)"
     yield Paragraph(
         f"{pluralize(plan.moves, 'migration')}, {_time(plan.seconds, plan.at_most_seconds)}: KubeVirt runs {slots}; "
-        f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {given}."
+        f"each takes {limits.start_seconds}s to start, copies {amount} a second ({source}), and {allowance}."
     )
     pending = sum(vm.code in report.PENDING for vm in vms)
     if pending and isinstance(plan, DrainPlan):
@@ -540,10 +540,10 @@ async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None 
     async with connected(kubeconfig) as transport:
         reader = Reader(transport)
         lists = await asyncio.gather(*(reader.all(resource) for resource, _ in _LISTS.values()))
-    gaps, found = [], {}
+    gaps, by_field = [], {}
     for (field, (_, missing)), listed in zip(_LISTS.items(), lists, strict=True):
         if not isinstance(listed, Unavailable):
-            found[field] = list(listed)
+            by_field[field] = list(listed)
         elif missing:
             gaps.append(f"{missing}: {listed.why}")
         else:
@@ -551,7 +551,7 @@ async def from_cluster(kubeconfig: Kubeconfig | None, releases: Releases | None 
     for kind, number in reader.malformed.items():
         objects = pluralize(number, f"object of the kind {kind}", f"objects of the kind {kind}")
         gaps.append(f"{objects} cannot be decoded")
-    return _cluster_objects(found, gaps, releases)
+    return _cluster_objects(by_field, gaps, releases)
 
 
 def _as_view(entry: FileObject, resource: Resource[V]) -> V:
@@ -566,8 +566,8 @@ def _as_view(entry: FileObject, resource: Resource[V]) -> V:
         raise InputError(describe_wrong_type(value, error)[1], where) from None
 
 
-def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: Releases | None) -> ClusterObjects:
-    kubevirts, (before, after) = found.pop("kubevirts"), releases or Releases()
+def _cluster_objects(by_field: dict[str, list[Any]], gaps: list[str], releases: Releases | None) -> ClusterObjects:
+    kubevirts, (before, after) = by_field.pop("kubevirts"), releases or Releases()
     kubevirt, declared = find_in_use(kubevirts), after or before
     install = KubeVirtInstall.of(kubevirts, declared.version if declared else None)
     configuration = install.configuration if install else DEFAULTS
@@ -579,7 +579,7 @@ def _cluster_objects(found: dict[str, list[Any]], gaps: list[str], releases: Rel
     if after and made_by is None:
         gaps.append("which release made the launchers is not known, see --from-version")
     strategy = kubevirt.spec.workload_update_strategy if kubevirt and kubevirt.spec else None
-    lists: Any = {field: tuple(listed) for field, listed in found.items()}
+    lists: Any = {field: tuple(listed) for field, listed in by_field.items()}
     return ClusterObjects(
         now=time.time(),
         **lists,

@@ -98,43 +98,43 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
             return await explain_vm(Sources(cluster, other), settings, *machine, deadline)
 
     try:
-        found = asyncio.run(explained())
+        explanation = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(UNREADABLE) from None
     except NoAnswerError as error:
         write.error(f"Error: {error}")
         raise SystemExit(UNREADABLE) from None
-    print_report(found, output, _vm_lines)
-    if found.is_denied:
+    print_report(explanation, output, _vm_lines)
+    if explanation.is_denied:
         raise SystemExit(1)
 
 
-def _vm_lines(found: VmExplanation) -> Iterator[Paragraph]:
-    where = f"runs on {found.running_on}" if found.running_on else "does not run"
-    yield Paragraph(f"{found.kind} {found.namespace}/{found.name} {where}", "bold")
-    if found.denial:
-        yield Paragraph(f"KubeVirt would not create its VMI: {found.denial}", "bold red")
-    if found.scheduler:
-        yield Paragraph(f"Scheduler of its next pods: {found.scheduler}")
-    for named in found.named:
+def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
+    where = f"runs on {explanation.running_on}" if explanation.running_on else "does not run"
+    yield Paragraph(f"{explanation.kind} {explanation.namespace}/{explanation.name} {where}", "bold")
+    if explanation.denial:
+        yield Paragraph(f"KubeVirt would not create its VMI: {explanation.denial}", "bold red")
+    if explanation.scheduler:
+        yield Paragraph(f"Scheduler of its next pods: {explanation.scheduler}")
+    for named in explanation.named:
         how = "chosen by kubevirt-webhook" if named.injected else "named by the VM"
         if named.inferred_from:
             how = f"inferred from volume {named.inferred_from}"
         yield Paragraph(f"{named.role.capitalize()}: {named.kind} {named.name}, {how}")
-    if found.nodes is not None:
-        count = found.nodes.count
-        nodes = f"{pluralize(count, 'node')}: {few(found.nodes.names)}" if count else "no node"
+    if explanation.nodes is not None:
+        count = explanation.nodes.count
+        nodes = f"{pluralize(count, 'node')}: {few(explanation.nodes.names)}" if count else "no node"
         yield Paragraph(f"It could start on {nodes}; what is free there is not evaluated.")
-    if found.migration:
-        yield Paragraph(f"If it migrates, {found.migration.summary}.")
-        yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in found.migration.obstacles)
-    yield from _request_lines(found)
-    yield from _field_lines(found)
+    if explanation.migration:
+        yield Paragraph(f"If it migrates, {explanation.migration.summary}.")
+        yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in explanation.migration.obstacles)
+    yield from _request_lines(explanation)
+    yield from _field_lines(explanation)
 
 
-def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
-    for request in found.requests:
+def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
+    for request in explanation.requests:
         yield from (Paragraph(), Paragraph(f"{_WHEN[request.kind]}:", "bold"))
         if not request.policies:
             yield Paragraph("no policy is called", "dim", "  ")
@@ -149,9 +149,9 @@ def _request_lines(found: VmExplanation) -> Iterator[Paragraph]:
             yield from (Paragraph(f"warning: {warning}", "yellow", "      ") for warning in policy.warnings)
 
 
-def _field_lines(found: VmExplanation) -> Iterator[Paragraph]:
+def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     groups: dict[str, list[FieldReport]] = {}
-    for field in found.fields:
+    for field in explanation.fields:
         if not field.path.startswith(("status", "metadata.ownerReferences", "metadata.finalizers")):
             groups.setdefault(f"{field.origin} {field.name}".strip(), []).append(field)
 

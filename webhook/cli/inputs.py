@@ -88,12 +88,12 @@ def _matching(path: Path, argument: str) -> list[Path]:
     try:
         every = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
         hidden = re.compile(r"(?:^|/)\.(?!\.?(?:/|$))")
-        found = sorted(each for each in every if each.is_file() and not hidden.search(each.as_posix()))
+        files = sorted(each for each in every if each.is_file() and not hidden.search(each.as_posix()))
     except (ValueError, NotImplementedError) as error:
         raise InputError(f"is not a valid pattern: {error}", argument, "quote it, as in 'apps/**/*.yaml'") from None
-    if not found:
+    if not files:
         raise InputError("matches no file", argument, "correct the pattern")
-    return found
+    return files
 
 
 def _parts(path: str, *, named: bool) -> Iterator[Part]:
@@ -112,12 +112,12 @@ def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
         yield Part(file, len(text), named, text)
         return
     start = line = 0
-    for found in _DOCUMENT.finditer(text):
-        if found.start() - start >= PART_BYTES:
-            piece = text[start : found.start()]
+    for match in _DOCUMENT.finditer(text):
+        if match.start() - start >= PART_BYTES:
+            piece = text[start : match.start()]
             yield Part(file, len(piece), named, piece, line)
             line += piece.count(b"\n")
-            start = found.start()
+            start = match.start()
     yield Part(file, len(text) - start, named, text[start:], line)
 
 
@@ -171,13 +171,13 @@ def _with_hint(error: InputError, part: Part) -> InputError:
 def read_object(path: Path) -> Document:
     """The only object of a file; an `InputError` where it cannot be read, or holds none or several."""
     file = os.fspath(path)
-    found = read(Part(file, 0, named=True))
-    if found.mistakes:
-        raise yaml_documents.join_mistakes(found.mistakes)
-    if len(found.documents) != 1:
-        what = f"holds {len(found.documents)} objects"
+    content = read(Part(file, 0, named=True))
+    if content.mistakes:
+        raise yaml_documents.join_mistakes(content.mistakes)
+    if len(content.documents) != 1:
+        what = f"holds {len(content.documents)} objects"
         raise InputError(what, file, "use a file with one object, or write the object into the case")
-    return found.documents[0]
+    return content.documents[0]
 
 
 def standard_input() -> bytes:
@@ -211,11 +211,11 @@ class GivenObjects:
     skipped: list[str] = field(default_factory=list)
 
 
-def objects(found: Iterable[Document]) -> GivenObjects:
-    """Sort documents by kind; an `InputError` for one that is not an object with a name, or a duplicate."""
+def objects(manifests: Iterable[Document]) -> GivenObjects:
+    """Sort manifests by kind; an `InputError` for one that is not an object with a name, or a duplicate."""
     result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
-    for document in found:
+    for document in manifests:
         name, api_version = document.value.get("kind"), document.value.get("apiVersion")
         if not isinstance(name, str) or not name or not isinstance(api_version, str):
             raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")

@@ -9,8 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from webhook.cli import data, write
-from webhook.cli import inputs as given
+from webhook.cli import data, inputs, write
 from webhook.cli.options import CommandGroup, InputPath, output_option
 from webhook.errors import InputError
 from webhook.install.schedulers.lint import KIND, LintTarget, is_configuration
@@ -46,22 +45,22 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
     A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
     whose = LintTarget(profile, cluster_scheduler, plugins)
-    documents = list(parse_documents(given.standard_input(), "-") if file == "-" else read_documents(file))
+    documents = list(parse_documents(inputs.standard_input(), "-") if file == "-" else read_documents(file))
     configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
     if not configurations:
         raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
-    found = [(document, problem) for document in configurations for problem in find_problems(document, whose)]
-    errors = sum(problem.severity == "error" for _, problem in found)
+    problems = [(document, problem) for document in configurations for problem in find_problems(document, whose)]
+    errors = sum(problem.severity == "error" for _, problem in problems)
     if output == "json":
-        problems = [{"where": each.where(problem.path), **msgspec.to_builtins(problem)} for each, problem in found]
-        write.data(json.dumps(problems, indent=2))
+        values = [{"where": each.where(problem.path), **msgspec.to_builtins(problem)} for each, problem in problems]
+        write.data(json.dumps(values, indent=2))
     else:
-        for document, problem in found:
+        for document, problem in problems:
             place = f"{document.where(problem.path)}: " + (f"{format_path(problem.path)}: " if problem.path else "")
             write.line(f"{problem.severity}: {place}{problem.text} [{problem.code}]", color=_COLORS[problem.severity])
             write.line(f"  Consequence: {problem.consequence}.")
             write.line(f"  What to do: {problem.remedy}.")
-        write.line(f"{pluralize(errors, 'error')}, {pluralize(len(found) - errors, 'warning')}")
+        write.line(f"{pluralize(errors, 'error')}, {pluralize(len(problems) - errors, 'warning')}")
     if errors:
         raise SystemExit(1)
 

@@ -73,7 +73,7 @@ def test_json_is_one_object_or_a_list() -> None:
 
 
 def test_what_makes_the_reviewed_object_is_shown_itself() -> None:
-    made = result("patched", object={"kind": "VirtualMachine"}, given={"kind": "VirtualMachinePool"})
+    made = result("patched", object={"kind": "VirtualMachine"}, manifest={"kind": "VirtualMachinePool"})
     documents = Yaml().document([Yaml().fragment(made), Yaml().fragment(result(object={"a": 1}))], Summary(), ())
     assert list(yaml.safe_load_all(documents)) == [{"kind": "VirtualMachinePool"}, {"a": 1}]
     assert Yaml().fragment(result()) == ""

@@ -125,7 +125,7 @@ def _finish(outcomes: Sequence[CaseOutcome], mistakes: Sequence[InputError], cou
 
 def _tests(paths: tuple[str, ...], mistakes: list[InputError]) -> list[TestFile]:
     """The tests among the files; other documents are objects of the tests, and not looked at."""
-    found = []
+    test_files = []
     for part in find(paths, None, mistakes):
         content = read(part)
         objects = (document for document in content.documents if isinstance(document.value, dict))
@@ -136,10 +136,10 @@ def _tests(paths: tuple[str, ...], mistakes: list[InputError]) -> list[TestFile]
             mistakes += content.mistakes
         for document in tests:
             try:
-                found.append(read_test(document))
+                test_files.append(read_test(document))
             except InputError as error:
                 mistakes.append(error)
-    return found
+    return test_files
 
 
 def _print(outcomes: Sequence[CaseOutcome], *, verbose: bool, coverage: bool) -> None:
@@ -218,7 +218,7 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
 
     ``schemas_for`` gives what objects of KubeVirt are checked against, from the cluster and where it was read.
     """
-    written, given = file.test.settings, file.test.cluster
+    written, source = file.test.settings, file.test.cluster
     if isinstance(written, dict):
         # JSON is YAML, and the lines of a part of a file are not those of the file.
         settings = parse(msgspec.json.encode(written), f"{file.document.file} settings")
@@ -226,10 +226,10 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
         settings = load(None if written is None else file.directory / written)
     if release := parse_release(file.test.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
-    if isinstance(given, str):
-        cluster = FilesCluster.load(file.directory / given, settings)
+    if isinstance(source, str):
+        cluster = FilesCluster.load(file.directory / source, settings)
     else:
-        cluster = FilesCluster.of([file.part(value, "cluster", index) for index, value in enumerate(given)], settings)
+        cluster = FilesCluster.of([file.part(value, "cluster", index) for index, value in enumerate(source)], settings)
     # Not while the loop runs, where the first SIGINT would only cancel the task.
     return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
 
@@ -243,11 +243,11 @@ async def _run_cases(
         place = file.document.file, file.document.line_of(("cases", index)), case.name
         try:
             result = await evaluator.evaluate(file.object_of(index))
-            found = tuple(differences(case.expect, result))
+            diffs = tuple(differences(case.expect, result))
         except InputError as error:
             outcomes.append(CaseOutcome(*place, error=str(error)))
         else:
-            outcomes.append(CaseOutcome(*place, found, result, "", schemas.line if schemas and result.checked else ""))
+            outcomes.append(CaseOutcome(*place, diffs, result, "", schemas.line if schemas and result.checked else ""))
     return outcomes
 
 
@@ -265,14 +265,14 @@ def record(
     cluster = FilesCluster.load(cluster_from, settings)
     evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, cluster_from))
     mistakes: list[InputError] = []
-    found = []
+    inputs = []
     for part in find(arguments, None, mistakes):
         content = read(part)
         mistakes += content.mistakes
-        found.append((part, content.documents))
+        inputs.append((part, content.documents))
     if mistakes:
         raise join_mistakes(mistakes)
-    cases = asyncio.run(_recorded_cases(found, evaluator, target))
+    cases = asyncio.run(_recorded_cases(inputs, evaluator, target))
     test: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "cluster": _relative(cluster_from, target)}
     if config_file:
         test["settings"] = _relative(config_file, target)
@@ -281,19 +281,19 @@ def record(
 
 
 async def _recorded_cases(
-    found: list[tuple[Part, list[Document]]], evaluator: Evaluator, target: Path
+    inputs: list[tuple[Part, list[Document]]], evaluator: Evaluator, target: Path
 ) -> list[dict[str, Any]]:
     cases: list[dict[str, Any]] = []
     names: set[str] = set()
-    for part, documents in found:
+    for part, documents in inputs:
         file, is_alone = _relative(Path(part.file), target), len(documents) == 1 and part.text is None
         for document in documents:
             result = await evaluator.evaluate(document)
             if result.matched:
                 name = result.title if result.title not in names else f"{result.title} ({file}:{result.line})"
                 names.add(name)
-                given: Any = file if is_alone else document.value
-                cases.append({"name": name, "object": given, "expect": _expectation(result)})
+                value: Any = file if is_alone else document.value
+                cases.append({"name": name, "object": value, "expect": _expectation(result)})
     if not cases:
         raise InputError("there is nothing to record", str(target), "give objects that kubevirt-webhook evaluates")
     return cases

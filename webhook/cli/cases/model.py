@@ -103,14 +103,14 @@ class TestFile(msgspec.Struct, frozen=True):
 
     def object_of(self, index: int) -> Document:
         """The object of a case; an `InputError` where its file cannot be read, or does not hold exactly one."""
-        given = self.test.cases[index].object
+        value = self.test.cases[index].object
         place = ("cases", index, "object")
-        if isinstance(given, str):
+        if isinstance(value, str):
             try:
-                return read_object(self.directory / given)
+                return read_object(self.directory / value)
             except InputError as error:
                 raise InputError(f"{error.where}: {error.what}", self.document.where(place), error.fix) from None
-        return self.part(given, *place)
+        return self.part(value, *place)
 
 
 def read(document: Document) -> TestFile:
@@ -138,29 +138,29 @@ def _mistakes(test: ReviewTest) -> Iterator[tuple[tuple[str | int, ...], str]]:
         seen.add(case.name)
         decision = case.expect.decision
         if decision is not None and decision not in WEIGHT:
-            known = ", ".join(WEIGHT)
-            yield ("cases", index, "expect", "decision"), f"{quote(decision)} is not a decision; use {known}"
+            decisions = ", ".join(WEIGHT)
+            yield ("cases", index, "expect", "decision"), f"{quote(decision)} is not a decision; use {decisions}"
         if case.expect == Expectation():
             yield ("cases", index, "expect"), "expects nothing, so the case cannot fail"
 
 
 def differences(expected: Expectation, result: Result) -> list[str]:
     """Where the decision is another one than expected, in lines for people; an `InputError` for an invalid path."""
-    found: list[str] = []
+    lines: list[str] = []
     if expected.decision is not None and expected.decision != result.decision:
-        found.append(f"decision: expected {expected.decision}, got {result.decision}")
+        lines.append(f"decision: expected {expected.decision}, got {result.decision}")
     codes = codes_of(result)
     if expected.reasons is not None and expected.reasons != codes:
-        found += ["reasons:", *_diff(expected.reasons, codes)]
+        lines += ["reasons:", *_diff(expected.reasons, codes)]
     if expected.patched is not None:
-        found += _patch_differences(expected.patched, result)
+        lines += _patch_differences(expected.patched, result)
     if expected.warnings is not None and (
         len(expected.warnings) != len(result.warnings) or not all(map(contains, result.warnings, expected.warnings))
     ):
-        found += ["warnings:", *_diff(expected.warnings, result.warnings)]
+        lines += ["warnings:", *_diff(expected.warnings, result.warnings)]
     if expected.message is not None and expected.message not in (result.message or ""):
-        found += ["message:", *_diff([expected.message], [result.message] if result.message else [])]
-    return found
+        lines += ["message:", *_diff([expected.message], [result.message] if result.message else [])]
+    return lines
 
 
 def codes_of(result: Result) -> list[str]:
@@ -172,11 +172,11 @@ def parse_path(path: str) -> list[str]:
     """The segments of ``metadata.annotations[example.com/a]`` or ``spec.volumes[0].name``; or an `InputError`."""
     segments, position = [], 0
     while position < len(path):
-        found = _SEGMENT.match(path, position)
-        if found is None:
+        match = _SEGMENT.match(path, position)
+        if match is None:
             raise InputError(f"{json.dumps(path)} is not a valid path", fix="use for example spec.volumes[0].name")
-        segments.append(next(group for group in found.groups() if group is not None))
-        position = found.end()
+        segments.append(next(group for group in match.groups() if group is not None))
+        position = match.end()
     return segments
 
 

@@ -241,13 +241,13 @@ async def evaluate(parts: Sequence[Part], job: BatchJob) -> Written:
                 return error
 
     for part in parts:
-        found = read(part)
+        content = read(part)
         written.size += part.size
         # A file in several pieces is counted once, with its first one.
         summary.files += part.line == 0
-        summary.foreign += found.foreign
-        written.mistakes += found.mistakes
-        answers = map(one, found.documents)
+        summary.foreign += content.foreign
+        written.mistakes += content.mistakes
+        answers = map(one, content.documents)
         for result in await asyncio.gather(*answers) if waits else [await answer for answer in answers]:
             if isinstance(result, InputError):
                 written.mistakes += mistakes_of(result)

@@ -90,50 +90,50 @@ class Evaluator:
         shown = value if self.objects else None
         if isinstance(value.get("apiVersion"), str) and value.get("kind") and not requests.is_reviewed(value):
             if requests.holds_reviewed(value):
-                return self._unsent(document, decision="error", message=_PROCESS, given=value if self.objects else None)
+                return self._unsent(document, decision="error", message=_PROCESS, manifest=shown)
             message = _not_called("CREATE", str(value["kind"]))
             return self._unsent(document, matched=False, message=message, object=shown)
         deadline = asyncio.get_running_loop().time() + _SECONDS
         try:
-            asked = await requests.to_review_request(document, self.cluster, deadline, self.sending)
+            review = await requests.to_review_request(document, self.cluster, deadline, self.sending)
         except MissingParametersError as error:
-            return self._unsent(document, decision="error", message=f"not evaluated: {error}", given=shown)
-        if missing := await self._missing_namespace(asked, document, deadline):
+            return self._unsent(document, decision="error", message=f"not evaluated: {error}", manifest=shown)
+        if missing := await self._missing_namespace(review, document, deadline):
             return self._invalid(document, [missing])
-        if existing and not asked.origin:
-            asked.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
-        result = await self._send(asked, deadline)
+        if existing and not review.origin:
+            review.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
+        result = await self._send(review, deadline)
         if isinstance(result.object, dict) and existing:
             metadata = {key: each for key, each in result.object["metadata"].items() if key not in _SET_BY_SERVER}
             result.object = {**result.object, "metadata": metadata}
             result.object.pop("status", None)
-        if asked.origin:
-            result.given = shown
+        if review.origin:
+            result.manifest = shown
         return result
 
     async def _missing_namespace(
-        self, asked: requests.ReviewRequest, document: Document, deadline: float
+        self, review: requests.ReviewRequest, document: Document, deadline: float
     ) -> Finding | None:
         """That the namespace of a request does not exist; once, rather than for each policy."""
-        namespace = asked.request.get("namespace")
+        namespace = review.request.get("namespace")
         if not namespace or await self.cluster.read(NamespaceKey(namespace, fresh=True), deadline) is not None:
             return None
         is_review = document.value.get("kind") == "AdmissionReview"
         named = is_review or _metadata(document.value).get("namespace")
         fix = "create it" if self.waits else "add it to the cluster's objects"
-        other = "" if named or asked.origin else ", or name another one with --namespace"
+        other = "" if named or review.origin else ", or name another one with --namespace"
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
         return Finding(("request" if is_review else "metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
 
-    async def _send(self, asked: requests.ReviewRequest, deadline: float) -> Result:
-        request = asked.request
-        result = Result(file=asked.file, line=asked.line, origin=asked.origin, **_described(request))
+    async def _send(self, review: requests.ReviewRequest, deadline: float) -> Result:
+        request = review.request
+        result = Result(file=review.file, line=review.line, origin=review.origin, **_described(request))
         endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
         for position, endpoint in enumerate(endpoints):
             try:
-                verdict = await self._reviewer.evaluate(endpoint, asked.body, deadline)
+                verdict = await self._reviewer.evaluate(endpoint, review.body, deadline)
             except InputError as error:
-                raise InputError(error.what, f"{asked.source}: {error.where}", error.fix) from None
+                raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
             evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
             evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
             result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
@@ -161,12 +161,12 @@ class Evaluator:
         decision = _DECISIONS[findings[0].code]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         who = "" if decision == "error" else "the API server denies the object: "
-        found = [
+        entries = [
             {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text, "code": each.code}
             for each in findings
         ]
-        message, given = f"{who}{findings[0].text}{more}", document.value if self.objects else None
-        return self._unsent(document, decision=decision, findings=found, message=message, given=given)
+        message, manifest = f"{who}{findings[0].text}{more}", document.value if self.objects else None
+        return self._unsent(document, decision=decision, findings=entries, message=message, manifest=manifest)
 
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
@@ -223,8 +223,8 @@ def find_schemas(cluster: Cluster, crds: Path | None, definitions: Sequence[dict
         origin = f"the CustomResourceDefinitions in {crds}"
         documents = (each.value for document in read_documents(crds) for each in objects_in(document))
         definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
-    if found := Schemas.of_definitions(definitions, origin):
-        return found
+    if schemas := Schemas.of_definitions(definitions, origin):
+        return schemas
     if crds:
         fix = "use for example the output of: kubectl get crd -o yaml"
         raise InputError("holds no CustomResourceDefinition of KubeVirt", str(crds), fix)

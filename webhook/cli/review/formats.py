@@ -92,12 +92,12 @@ class Text(OutputFormat):
         places = [f"{result.file}:{each['line']}: {each['text']}" for each in result.findings]
         lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
-        said = "\n".join([result.message or "", *result.warnings])
+        answer = "\n".join([result.message or "", *result.warnings])
         for evaluation in result.judgements:
             texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
             who = f"{evaluation['policy']} ({evaluation['mode']})"
             # A denial and a warning hold the text of the reason for them.
-            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in said]
+            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in answer]
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
@@ -164,7 +164,7 @@ class Yaml(OutputFormat):
 
     def fragment(self, result: Result) -> str:
         """The object."""
-        shown = result.object if result.given is None else result.given
+        shown = result.object if result.manifest is None else result.manifest
         # What is invalid is not passed on.
         return "" if shown is None or result.findings else dump([shown])
 
@@ -229,8 +229,8 @@ class Sarif(OutputFormat):
 
 def place_of(error: InputError) -> tuple[str, int]:
     """File and line of a mistake; line 1 where it names none."""
-    found = _PLACE.fullmatch(error.where)
-    return (found["file"], int(found["line"])) if found else (error.where, 1)
+    match = _PLACE.fullmatch(error.where)
+    return (match["file"], int(match["line"])) if match else (error.where, 1)
 
 
 def _location(file: str, line: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Result(msgspec.Struct, kw_only=True):
         message: of a denial, or why no endpoint was called.
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.
-        given: what stands in the file, where that makes the reviewed object.
+        manifest: what stands in the file, where that makes the reviewed object.
         findings: what the API server denies in the object, which is then not evaluated.
         checked: whether the object was compared with a schema.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
@@ -77,7 +77,7 @@ class Result(msgspec.Struct, kw_only=True):
     warnings: list[str] = msgspec.field(default_factory=list)
     patch: list[dict[str, Any]] = msgspec.field(default_factory=list)
     object: Any = None
-    given: Any = None
+    manifest: Any = None
     findings: list[dict[str, Any]] = msgspec.field(default_factory=list)
     checked: bool = False
     matched: bool = True
@@ -146,8 +146,8 @@ class Result(msgspec.Struct, kw_only=True):
         this returns True. Values of changes are only read: a placeholder stands for those. The parts are ``object``,
         ``patch`` and ``changes``.
         """
-        if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.given)):
-            self.object = self.given = None
+        if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.manifest)):
+            self.object = self.manifest = None
             self.redacted.append("object")
         for change in (each for evaluation in self.judgements for each in evaluation["changes"] if "changes" in shown):
             for side in ("old", "new"):
