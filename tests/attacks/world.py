@@ -99,7 +99,6 @@ class AttackWorld:
         return made
 
     def body(self, objects: Json) -> bytes:
-        """The review's bytes."""
         endpoint = self.endpoint
         request: Json = {
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
@@ -117,7 +116,6 @@ class AttackWorld:
         return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
     def known(self, objects: Json) -> dict[Key[Any], object]:
-        """The facts."""
         subjects = self.subjects.items()
         known = dict(self.facts) | {each.key: decoded(each.view, objects[name]) for name, each in subjects if each.key}
         cached = (key for key in known if isinstance(key, NamespaceKey | ObjectKey | ListKey))

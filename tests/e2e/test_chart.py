@@ -407,7 +407,6 @@ LEAVES: Final = tuple(leaves())
 
 
 def values(chosen: dict[Leaf, Any]) -> Json:
-    """The chart's values with these."""
     tree: Json = {"image": dict(IMAGE), **{name: {"enabled": True} for (name,) in ON}}
     for leaf, value in chosen.items():
         place: Any = tree
@@ -439,7 +438,6 @@ def shaped(leaf: Leaf, text: str) -> Any:
 
 
 def refused(helm: Helm, chosen: dict[Leaf, Any]) -> set[Leaf]:
-    """What Helm names as wrong."""
     said = helm.run("template", "kubevirt-webhook", CHART, values=values(chosen), check=False)
     assert "values don't meet the specifications of the schema" in said, said[:2000]
 

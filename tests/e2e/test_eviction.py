@@ -61,7 +61,6 @@ class Evictee(Tenant):
         return refused.value.message
 
     def migrated(self, vmi: Mapping[str, Any], name: str, status: Json) -> None:
-        """A migration of a VM that has come so far."""
         self.controller.create(MIGRATIONS, migration_of(vmi, name), self.namespace)
         self.controller.patch(MIGRATIONS, name, {"status": status}, self.namespace, subresource="status")
 

@@ -627,7 +627,6 @@ def test_every_request_of_a_command_is_one_of_the_impersonated_user(cluster: Len
 
 
 def marks(found: Mapping[str, Any]) -> set[str]:
-    """All injected annotations on a VM and its template."""
     inner = found["spec"]["template"].get("metadata", {}).get("annotations", {})
     outer = found["metadata"].get("annotations", {})
     return {key.rpartition("/")[2] for key in (*outer, *inner) if key.startswith(f"{DOMAIN}/injected-")}

@@ -291,7 +291,6 @@ def found(tenant: Tenant) -> KubeObject:
 
 
 def managers_of(vm: Mapping[str, Any], field: str) -> list[str]:
-    """The managers that own a field that the webhook writes."""
     return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"f:{field}"' in json.dumps(it["fieldsV1"])]
 
 

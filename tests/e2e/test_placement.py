@@ -70,8 +70,6 @@ POOL = {"pool": "vms"}
 
 
 class ResourceDice(Dice):
-    """Of the nodes and the pods."""
-
     def node(self, kube: Kube, name: str) -> None:
         amounts = {
             "cpu": self.choice(["1", "2", "2500m", "4"]),
@@ -212,8 +210,6 @@ MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 
 
 class DrainDice(Dice):
-    """Of the nodes and the VMs."""
-
     def node(self, kube: Kube, name: str) -> None:
         labels = {ZONE: self.choice("ab"), **({"disk": "ssd"} if self.happens(0.6) else {})}
         amounts = {"cpu": self.choice(["2", "3"]), "memory": self.choice(["3Gi", "4Gi", "6Gi"]), "pods": "12"}

@@ -233,7 +233,6 @@ def is_forbidden(error: KubeError | None) -> bool:
 
 
 def forbidden(work: Callable[[], object]) -> str:
-    """The message of a request, which must be forbidden."""
     error = denied(work)
     assert is_forbidden(error), error
     return error.message
@@ -249,7 +248,6 @@ def apply(account: Kube, name: str = CA, **fields: Any) -> Json:
 
 
 def of_first(**fields: Any) -> Change:
-    """Replaces fields of the first entry."""
     return lambda one: one["webhooks"][0].update(fields)
 
 

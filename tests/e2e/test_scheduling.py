@@ -22,7 +22,6 @@ from .support.workloads import MARK, OLD_VMS, PODS, VMIS, VMS, launcher_of, sche
 
 
 def scheduler_marks_of(found: Mapping[str, Any]) -> list[str | None]:
-    """The webhook's annotation on a VM and on its template."""
     both = (found["metadata"], found["spec"]["template"]["metadata"])
     return [metadata.get("annotations", {}).get(MARK) for metadata in both]
 

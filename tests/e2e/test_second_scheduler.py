@@ -168,7 +168,6 @@ class NodePrometheus:
         self._process.stop()
 
     def values(self, query: str) -> dict[str, float]:
-        """The value of a query by ``instance``."""
         parameters = urllib.parse.urlencode({"query": query})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{parameters}", timeout=PATIENCE) as answer:
             result = json.load(answer)["data"]["result"]

@@ -64,7 +64,6 @@ class Fuzzer:
         return None
 
     def step(self) -> str | None:
-        """One more input."""
         target = self._chance.choice(self._targets)
         seeds = [data for name, data in self.pool if name == target]
         data = self._mutated(target, self._chance.choice(seeds))

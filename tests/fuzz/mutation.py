@@ -80,7 +80,6 @@ class Mutator:
         return self.noise(body) if chance.random() < 0.03 else body
 
     def value(self, value: Any) -> Any:
-        """A mutation of plain JSON."""
         value = copy.deepcopy(value)
         for _ in range(self._chance.choice((1, 1, 1, 2, 3, 8))):
             path = self._chance.choice(list(_paths(value)))

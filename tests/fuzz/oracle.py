@@ -56,7 +56,6 @@ def require(holds: object, promise: str, seen: object = "") -> None:
 
 
 def rejection(error: InputError) -> None:
-    """Checks the message about an invalid input."""
     text = str(error)
     require(text, "a refusal says something")
     require(not _CONTROL.search(text.replace("\n", "")), "a refusal holds no control characters", text)
@@ -64,7 +63,6 @@ def rejection(error: InputError) -> None:
 
 
 def answer(endpoint: Endpoint, body: bytes, text: bytes) -> None:
-    """Checks the answer to a body that was a review."""
     require(len(text) <= MAX_FRAME + MAX_GROWTH * len(body), "an answer is bounded by its question", len(text))
     review = json.loads(text.decode())
     require(set(review) == {"apiVersion", "kind", "response"}, "an answer is an AdmissionReview", sorted(review))

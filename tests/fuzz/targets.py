@@ -275,7 +275,6 @@ def _counted(act: Callable[[], bytes]) -> tuple[bytes, int]:
 
 
 def settings(data: bytes) -> str:
-    """A settings file."""
     return _refused(lambda: file.parse(data, "settings.yaml"))
 
 

@@ -73,8 +73,6 @@ class Times(NamedTuple):
 
 
 class Guests(NodeInstallation):
-    """The cluster with KubeVirt, the webhook and guests."""
-
     def __init__(self, directory: Path, binaries: Path) -> None:
         super().__init__(directory, binaries)
         self.settings.write_text(json.dumps(SETTINGS))
@@ -162,7 +160,6 @@ class Guests(NodeInstallation):
         return [pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node][-1]
 
     def scheduler_of(self, pod: Mapping[str, Any]) -> str:
-        """The scheduler that gave a pod its node, by its own event."""
         which = f"regarding.name={pod['metadata']['name']},reason=Scheduled"
         events = self.admin.list("events.k8s.io/v1/events", NAMESPACE, fieldSelector=which)
         (scheduler,) = {event["reportingController"] for event in events}
@@ -277,7 +274,6 @@ def times_of(vmi: Mapping[str, Any], made: Mapping[str, Any]) -> Times:
 
 
 def phases_of(made: Mapping[str, Any]) -> dict[str, dt.datetime]:
-    """When a migration entered each of its phases."""
     entered = made["status"]["phaseTransitionTimestamps"]
     return {each["phase"]: dt.datetime.fromisoformat(each["phaseTransitionTimestamp"]) for each in entered}
 

@@ -166,7 +166,6 @@ def status_of(process: int) -> dict[str, str]:
 
 
 def accepts(address: str, port: int) -> bool:
-    """Whether something listens there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=5):
         return True
     return False

@@ -35,7 +35,6 @@ def certified(node: NodeInstallation, issuer: None, tmp_path: Path) -> Iterator[
 
 
 def content(node: NodeInstallation) -> dict[str, bytes]:
-    """The Secret that cert-manager writes."""
     data = node.admin.get("v1/secrets", SERVING, NAMESPACE)["data"]
     return {key: base64.b64decode(value) for key, value in data.items()}
 

@@ -101,7 +101,6 @@ def test_replicas_that_the_api_server_does_not_reach_are_a_failure_of_doctor(ins
         return {(one["code"], one["verdict"]) for one in report["findings"] if one["check"] == "reach"}
 
     def nft(*words: str) -> None:
-        """Change the packet filter of the nodes' network namespace."""
         subprocess.run(["nft", *words], check=True)
 
     assert reach() == {("reachable", "ok")}

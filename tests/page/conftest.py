@@ -46,7 +46,6 @@ class BrowserMissingError(Exception):
 
 
 def browser_path() -> str:
-    """The path of Chromium, or a `BrowserMissingError`."""
     found = os.environ.get("CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), "")
     if not found:
         raise BrowserMissingError("Chromium is missing; on Debian install chromium, or set CHROMIUM=PATH")
@@ -138,7 +137,6 @@ class Site:
         return page
 
     def review(self, value: Any) -> None:
-        """Send a review to every endpoint that would get it."""
         request = value["request"]
         for endpoint in ENDPOINTS:
             if (

@@ -102,12 +102,10 @@ class RunningKubeVirt:
         return [shipped["metadata"]["name"] for shipped in self._objects[resource]]
 
     def configure(self, **changed: Any) -> None:
-        """Changes the KubeVirt object's ``spec.configuration``."""
         change = {"spec": {"configuration": changed}}
         self.plane.admin.patch(KUBEVIRTS, "kubevirt", change, NAMESPACE)
 
     def update_by(self, strategy: Mapping[str, Any] | None) -> None:
-        """Changes how launchers are updated, ``spec.workloadUpdateStrategy``."""
         self.plane.admin.patch(KUBEVIRTS, "kubevirt", {"spec": {"workloadUpdateStrategy": strategy}}, NAMESPACE)
 
     def update(self, tag: str) -> None:

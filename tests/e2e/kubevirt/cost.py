@@ -56,7 +56,6 @@ class CreationCost:
         }
 
     def lines(self) -> list[str]:
-        """For people to read."""
         entries = sorted(self.medians, key=lambda name: ("kubevirt-webhook" not in name, name))
         width = max(map(len, entries))
         return [

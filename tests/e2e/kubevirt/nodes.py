@@ -56,7 +56,6 @@ class PlayedNodes:
         self._thread = threading.Thread(target=self._run, name="nodes", daemon=True)
 
     def zone(self, node: str) -> str:
-        """Of a node, by its name."""
         return self._zones[node]
 
     def start(self) -> None:

@@ -57,7 +57,6 @@ class Place:
         return self.admin.get(resource, name, self.namespace)
 
     def running(self, name: str = "web") -> KubeObject:
-        """The VMI, once it runs."""
         runs = lambda vmi: vmi["status"].get("phase") == "Running"
         return self.admin.wait(VMIS, name, self.namespace, until=runs, what=f"VMI {name} to run")
 
@@ -79,13 +78,11 @@ class Place:
         return self.make(obj("VirtualMachineInstanceMigration", generateName="move-", spec=spec))
 
     def ended(self, migration: Mapping[str, Any]) -> str:
-        """The phase in which a migration ended."""
         is_over = lambda found: found.get("status", {}).get("phase") in ("Succeeded", "Failed")
         ended = self.admin.wait(MIGRATIONS, migration["metadata"]["name"], self.namespace, until=is_over)
         return str(ended["status"]["phase"])
 
     def explained(self, *options: str) -> Json:
-        """What `explain migration` says of the VM ``web``."""
         words = ("explain", "migration", f"{self.namespace}/web", "-o", "json", *options)
         done = command(self.real.plane, *words, check=False)
         assert done.stdout, done.stderr
@@ -107,7 +104,6 @@ class Place:
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def launcher(self, name: str = "web") -> KubeObject:
-        """The pod in which a VM runs."""
         node = self.running(name)["status"]["nodeName"]
         return next(pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node)
 
@@ -146,7 +142,6 @@ def cordoned(place: Place, nodes: Iterable[str]) -> Iterator[None]:
 
 
 def vm_run_once(name: str, template: Json) -> Json:
-    """A VM that is not started again once it has ended."""
     return obj("VirtualMachine", name, spec={"runStrategy": "Once", "template": template})
 
 

@@ -64,7 +64,6 @@ def descheduler() -> Path:
 def paced(
     real: RunningKubeVirt, server: WebhookServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WebhookServer]:
-    """A server with a cap of evacuations."""
     assert server.validates
     settings = {"schedulers": {}, "eviction": {"maxPerNamespace": 2, "coolDownSeconds": 300}}
     with WebhookServer(real.plane, tmp_path_factory.mktemp("paced"), "paced", settings) as started:

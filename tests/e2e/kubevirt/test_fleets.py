@@ -53,8 +53,6 @@ def _seeds() -> range:
 
 
 class Fleet(NamedTuple):
-    """What a test makes of a seed."""
-
     drained: Sequence[str]
     vms: Sequence[Json]
     migrations: Json
@@ -118,7 +116,6 @@ def _fleet(seed: int) -> Fleet:
 
 @pytest.fixture(scope="module", autouse=True)
 def _dedicated(real: RunningKubeVirt) -> Iterator[None]:
-    """All nodes have a CPU manager."""
     labels = {name: dict.fromkeys(CPU_MANAGER, "true") for name in NODES}
     before = {name: real.plane.admin.get("v1/nodes", name)["metadata"]["labels"] for name in NODES}
     _label(real, labels)

@@ -53,7 +53,6 @@ def _vm(name: str, wanted: Json) -> Json:
 
 
 def _outcome(place: Place, vm: VmPlan, tag: str) -> str:
-    """The outcome of a VM so far."""
     if (status := place.status(vm.name)) is None:
         return SHUTS_DOWN
     is_new = str(status.get("launcherContainerImageVersion")).endswith(tag)

@@ -27,7 +27,6 @@ def is_built() -> bool:
 
 @contextlib.contextmanager
 def running(access: Access) -> Iterator[None]:
-    """Installs its kinds and runs it."""
     place = location(os.environ, bundle=CERT_MANAGER)
     for file in sorted((place / "crds").glob("*.yaml")):
         for definition in yaml.safe_load_all(file.read_text()):

@@ -108,7 +108,6 @@ class ServerReplica(WebhookServer):
         self._arguments = arguments
 
     def wait_ready(self) -> None:
-        """Returns once it says that it is."""
         eventually(lambda: self.ops("/readyz")[0] == 200, what=f"{self.log} to tell of readiness")
 
     def _command(self) -> list[str]:

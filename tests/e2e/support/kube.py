@@ -264,7 +264,6 @@ class Kube:
 
 
 def path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-    """The URL path of a resource, an object or a subresource."""
     version, _, plural = resource.rpartition("/")
     parts = [_root(version)]
     if namespace:

@@ -55,7 +55,6 @@ def kustomization(
 
 
 def rbac() -> list[Json]:
-    """All roles and bindings."""
     optional = (MANIFESTS / "components" / component / "rbac.yaml" for component in COMPONENTS)
     files = (MANIFESTS / "base" / "rbac.yaml", *optional)
     documents = [document for file in files for document in parse(file.read_text())]

@@ -156,7 +156,6 @@ def install_rbac(kube: Kube) -> None:
 
 
 def install_crds(kube: Kube, definitions: Sequence[Json]) -> None:
-    """Installs definitions and waits until they are served."""
     for definition in definitions:
         create_once(kube, CRDS, definition)
     names = {definition["metadata"]["name"] for definition in definitions}
@@ -221,12 +220,10 @@ def has_condition(found: Mapping[str, Any], kind: str, status: str = "True", rea
 
 
 def is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    """Whether the scheduler has found no node for a pod."""
     return has_condition(pod, "PodScheduled", "False", "Unschedulable")
 
 
 def create_once(kube: Kube, resource: str, written: Mapping[str, Any]) -> None:
-    """Creates an object if there is none of its name."""
     try:
         kube.create(resource, written)
     except KubeError as error:

@@ -31,7 +31,6 @@ def create(kube: Kube, name: str, *, query: Mapping[str, str] | None = None, **o
 
 
 def placed(kube: Kube, name: str) -> str:
-    """The node of a pod, once it has one."""
     found = kube.wait(PODS, name, SPACE, until=lambda pod: pod["spec"].get("nodeName"), what=f"a node for {name}")
     return str(found["spec"]["nodeName"])
 

@@ -115,5 +115,4 @@ def content(name: str, size: int) -> bytes:
 
 
 def digest(body: bytes) -> str:
-    """The digest of bytes, as references write it."""
     return f"sha256:{hashlib.sha256(body).hexdigest()}"

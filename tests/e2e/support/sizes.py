@@ -52,7 +52,6 @@ def matchers_of(vm: Mapping[str, Any]) -> list[Any]:
 
 
 def marks_of(found: Mapping[str, Any]) -> list[Any]:
-    """The values of the webhook's annotations on a VM or a VMI."""
     annotations = found["metadata"].get("annotations", {})
     return [annotations.get(mark) for mark in INJECTED_ANNOTATIONS]
 

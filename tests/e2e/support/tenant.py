@@ -41,7 +41,6 @@ class Tenant:
         return self.owner.create(VMS, vm, self.namespace, **query)
 
     def start(self, vm: Mapping[str, Any]) -> KubeObject:
-        """The VMI of a VM."""
         return self.controller.create(VMIS, vmi_of(vm), self.namespace)
 
     def overwrite(self, found: Mapping[str, Any], desired: Mapping[str, Any]) -> KubeObject:

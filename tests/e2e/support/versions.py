@@ -20,12 +20,10 @@ class KubernetesFeature:
 
     @property
     def is_there(self) -> bool:
-        """Whether the version under test has it."""
         return not OLDER or _key(OLDER) >= _key(self.since)
 
     @property
     def why(self) -> str:
-        """Why what needs it cannot run."""
         return f"Kubernetes {OLDER} has no {self.what}, which came with {self.since}"
 
 
