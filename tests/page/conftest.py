@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -41,19 +41,20 @@ _SCRIPT = "package/axe.min.js"
 SERIOUS = ("serious", "critical")
 
 
-class BrowserMissingError(Exception):
-    """There is no browser, or no axe-core, on this machine."""
+def lack(reason: str) -> NoReturn:
+    """Skips what cannot run on this machine, or fails it."""
+    if os.environ.get("PAGE_REQUIRED"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def browser_path() -> str:
     found = os.environ.get("CHROMIUM") or next((path for name in PROGRAMS if (path := shutil.which(name))), "")
-    if not found:
-        raise BrowserMissingError("Chromium is missing; on Debian install chromium, or set CHROMIUM=PATH")
-    return found
+    return found or lack("Chromium is missing; on Debian install chromium, or set CHROMIUM=PATH")
 
 
 def axe_source() -> str:
-    """The source of axe-core, from the cache or the package registry; or a `BrowserMissingError`."""
+    """The source of axe-core, from the cache or the package registry."""
     folder = cache_root(os.environ) / "axe-core"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"axe-{AXE}.min.js"
@@ -64,16 +65,14 @@ def axe_source() -> str:
 
 
 def _fetch() -> str:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BrowserMissingError("npm is missing, which fetches axe-core")
+    npm = shutil.which("npm") or lack("npm is missing, which fetches axe-core")
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [npm, "pack", "--silent", f"axe-core@{AXE}", "--pack-destination", folder], capture_output=True, text=True
         )
         archives = [*Path(folder).glob("*.tgz")]
         if done.returncode or not archives:
-            raise BrowserMissingError(f"axe-core cannot be fetched: {done.stderr.strip()[-300:]}")
+            lack(f"axe-core cannot be fetched: {done.stderr.strip()[-300:]}")
         packed = archives[0].read_bytes()
     if base64.b64encode(hashlib.sha512(packed).digest()).decode() != AXE_SHA512:
         raise AssertionError("the archive of axe-core is not the one that is expected")
@@ -95,7 +94,6 @@ def violations(page: Any, source: str, *rules: str) -> list[str]:
     ]
 
 
-_REQUIRED = "PAGE_REQUIRED"
 _WIDTH, _HEIGHT = 1280, 900
 
 
@@ -158,12 +156,7 @@ def examples() -> Iterator[Any]:
 @pytest.fixture(scope="package")
 def window() -> Iterator[Browser]:
     """Chromium, one for all files here: it ends before a test elsewhere begins."""
-    try:
-        path = browser_path()
-    except BrowserMissingError as error:
-        if os.environ.get(_REQUIRED):
-            raise
-        pytest.skip(str(error))
+    path = browser_path()
     with sync_playwright() as playwright:
         # Text without the colors of one screen: pictures are smaller, and the same everywhere.
         # With a limit, none is kept in reserve.
@@ -176,12 +169,7 @@ def window() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def axe() -> Callable[..., list[str]]:
     """Finds what keeps people out of a page."""
-    try:
-        source = axe_source()
-    except BrowserMissingError as error:
-        if os.environ.get(_REQUIRED):
-            raise
-        pytest.skip(str(error))
+    source = axe_source()
     return lambda page, *rules: violations(page, source, *rules)
 
 
