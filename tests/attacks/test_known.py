@@ -13,15 +13,14 @@ import pytest
 
 from tests import builders
 from tests.attacks.counting import lines
+from tests.attacks.world import ended
 from tests.builders import Json, read_node
 from tests.policies.migration import world
 from tests.policies.migration.world import target_pod
 from tests.review.memory import MemoryCluster
-from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
-from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.types.meta import Namespace, ObjectMeta
+from webhook.facts import Key, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import MIGRATIONS, Migration
 from webhook.review.endpoints import BY_PATH
@@ -42,18 +41,10 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
         EndlessError: it takes more than `BOUND`.
     """
     endpoint, body = BY_PATH[path], msgspec.json.encode(world.asking(obj, user))
-    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(endpoint.policy): "enforce"}))
-    cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
+    cluster = MemoryCluster({**known, **builders.opted_in(endpoint.policy)})
     reviewer = Reviewer(cluster, builders.settings, NoAudit(), Observer())
     answers: list[bytes] = []
-
-    def review() -> None:
-        # Every fact is at hand, so that it never waits.
-        with pytest.raises(StopIteration) as ended:
-            reviewer.review(endpoint, body, 1e9).send(None)
-        answers.append(ended.value.value)
-
-    lines(review, BOUND)
+    lines(lambda: answers.append(ended(reviewer.review(endpoint, body, 1e9))), BOUND)
     return answers[0]
 
 
