@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,14 @@ import pytest
 from cryptography import x509
 
 from certs.rotation import RotationEvent
+from hack.controlplane.build import location
+from hack.controlplane.bundles import CERT_MANAGER
 
 from .conftest import OwnPlane
 from .support import cert_manager, manifests, versions
 from .support.access import Access
 from .support.installed import SECRET, LiveInstallation, ServerReplica, SteadyReviews
-from .support.kube import Kube, denial, denied, eventually
+from .support.kube import Json, Kube, denial, denied, eventually
 from .support.lent import LentPlane
 from .support.migrations import EAST, WEST, MigrationMover, guest, migration
 from .support.objects import ZONE, ensure_namespace, make_node, obj
@@ -44,23 +47,10 @@ def cluster(module_plane: OwnPlane) -> Access:
 
 
 # What an API server reads from a file, and no API shows.
-UNSEEN = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": VALIDATING,
-    "metadata": {"name": "policy.static.k8s.io"},
-    "webhooks": [
-        {
-            "name": "policy.example.com",
-            "clientConfig": {"url": "https://localhost:9/policy"},
-            "rules": [
-                {"operations": ["CREATE"], "apiGroups": ["a.example"], "apiVersions": ["v1"], "resources": ["a"]}
-            ],
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "failurePolicy": "Ignore",
-        }
-    ],
-}
+UNSEEN_RULE = {"operations": ["CREATE"], "apiGroups": ["a.example"], "apiVersions": ["v1"], "resources": ["a"]}
+UNSEEN_CLIENT = {"name": "policy.example.com", "clientConfig": {"url": "https://localhost:9/policy"}}
+HARMLESS = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore"}
+UNSEEN = obj(VALIDATING, "policy.static.k8s.io", webhooks=[{**UNSEEN_CLIENT, "rules": [UNSEEN_RULE], **HARMLESS}])
 
 
 @dataclass(frozen=True)
@@ -300,16 +290,13 @@ def test_an_api_servers_token_and_stolen_ones(
     account = ("kube-system", "webhook-auth")
     rule = {"apiGroups": ["authentication.k8s.io"], "resources": ["admissionReviewAPIGroups"], "verbs": ["attest"]}
     grant(plane.admin, service_account(*account).user, [{**rule, "resourceNames": ["*"]}])
-    plane.admin.apply(obj("ServiceAccount", account[1], namespace=account[0]))
     other = {**installed.manifests()[0], "metadata": {"name": "other"}, "webhooks": []}
     plane.admin.apply(other)
 
     def issued(audience: str, configuration: str = FIRST) -> str:
         reference = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": other["kind"], "name": configuration}
-        attested = {"boundObjectRef": reference, "attestations": {"admissionReviewAPIGroups": ["*"]}}
-        asked = obj("TokenRequest", spec={"audiences": [audience], "expirationSeconds": 600, **attested})
-        made = plane.admin.create("v1/serviceaccounts", asked, account[0], name=account[1], subresource="token")
-        return str(made["status"]["token"])
+        attested: Json = {"boundObjectRef": reference, "attestations": {"admissionReviewAPIGroups": ["*"]}}
+        return plane.token(*account, audiences=[audience], expirationSeconds=600, **attested)
 
     valid = eventually(lambda: issued(installed.url), what="the authorizer to know who may attest")
     proving.token.write_text(valid)
@@ -328,13 +315,11 @@ def test_an_api_servers_token_and_stolen_ones(
     def names_nodes(token: str) -> bool:
         return "node-a" in replica.ask(path, review, token)["response"]["status"]["message"]
 
-    ordinary = obj("TokenRequest", spec={"audiences": [installed.url]})
-    of_a_pod = plane.admin.create("v1/serviceaccounts", ordinary, account[0], name=account[1], subresource="token")
     tokens = {
         "valid": valid,
         "of another webhook": issued("https://other.example/validate"),
         "of another configuration": issued(installed.url, "other"),
-        "of any pod": of_a_pod["status"]["token"],
+        "of any pod": plane.token(*account, audiences=[installed.url]),
     }
     assert [name for name, token in tokens.items() if names_nodes(token)] == ["valid"]
     count = partial(replica.metric, "kubevirt_webhook_sender_tokens_total")
@@ -354,7 +339,7 @@ INJECTED = {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{NAMESPACE}"}
 @pytest.fixture(scope="module")
 def injected(module_plane: OwnPlane) -> Iterator[Access]:
     """A control plane with cert-manager, the component's objects, and configurations into which the CA is written."""
-    if not cert_manager.is_built():
+    if not location(os.environ, bundle=CERT_MANAGER).is_dir():
         pytest.skip("cert-manager is not built; make e2e-node builds it")
     plane = module_plane()
     with cert_manager.running(plane):

@@ -30,7 +30,6 @@ from .support.program import command
 from .support.rbac import grant, may
 from .support.webhook_server import INSTANCETYPES, SCHEDULING, entries
 
-ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"healthCheck": f"lease {LEASE.namespace}/{LEASE.name}"}}}
 # Of two namespaces, by objects of all kinds.

@@ -17,10 +17,9 @@ from .support.messages import parse
 from .support.objects import obj, owner_reference
 from .support.program import command
 from .support.tenant import Tenant
-from .support.webhook_server import OURS, WebhookServer
+from .support.webhook_server import EVICTION, OURS, WebhookServer
 from .support.workloads import MIGRATIONS, PODS, VMIS, launcher_of, migration_of, vm, vmi_of
 
-EVICTION = "kubevirt-webhook.github.io/eviction"
 DESCHEDULER = "sigs.k8s.io/descheduler"
 NODE = "node-a"
 NOWHERE = {"example.com/zone": "nowhere"}

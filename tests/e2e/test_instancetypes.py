@@ -101,7 +101,7 @@ def test_neither_status_nor_metadata_nor_a_deletion_are_our_business(declaring: 
     del odd["metadata"]["finalizers"]
     declaring.controller.replace(VMS, odd)
 
-    declaring.owner.wait_gone(VMS, "web", declaring.namespace)
+    eventually(lambda: not declaring.owner.list(VMS, declaring.namespace), what="the VM to be gone")
     assert declaring.server.answered() == before + 3
 
 

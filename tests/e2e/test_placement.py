@@ -12,8 +12,7 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import pytest
@@ -38,7 +37,7 @@ from webhook.placement.target_pods import (
 )
 
 from .conftest import OwnPlane
-from .support.kube import Json, Kube, KubeObject, eventually
+from .support.kube import Json, Kube, KubeObject
 from .support.migrations import HOSTNAME, REQUIRED, guest, source_of, target_of
 from .support.objects import ZONE, ensure_namespace, launcher_pod, make_node, obj
 from .support.placing import looked_at
@@ -156,20 +155,19 @@ def evaluated(pod: KubeObject, nodes: list[Node]) -> set[str]:
     return found
 
 
+def bound_to(node: str) -> Json:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {REQUIRED: {"nodeSelectorTerms": [term]}}
+
+
 def scheduled(kube: Kube, pod: Json, namespace: str) -> set[str]:
     """The nodes that the scheduler takes, each asked alone."""
     for node in SMALL_NODES:
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         metadata = {**pod["metadata"], "name": f"{pod['metadata']['name']}-{node}"}
-        spec = {**pod["spec"], "affinity": {"nodeAffinity": required}}
+        spec = {**pod["spec"], "affinity": {"nodeAffinity": bound_to(node)}}
         kube.create(PODS, {**pod, "metadata": metadata, "spec": spec}, namespace)
 
-    def looked_at() -> list[Any] | None:
-        pods = kube.list(PODS, namespace)
-        return pods if all(one["spec"].get("nodeName") or one["status"].get("conditions") for one in pods) else None
-
-    pods = eventually(looked_at, what="the scheduler to look at all pods")
+    pods = [looked_at(kube, f"{pod['metadata']['name']}-{node}", namespace) for node in SMALL_NODES]
     for one in pods:
         kube.delete(PODS, one["metadata"]["name"], namespace, gracePeriodSeconds="0")
     return {one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName")}
@@ -204,7 +202,6 @@ def test_the_scheduler_agrees_on_what_can_never_fit(own_plane: OwnPlane) -> None
 DRAIN_NODES = [f"node-{number}" for number in range(7)]
 SPACE = "vms"
 APPS = ["web", "db", "cache"]
-GPU = "example.com/gpu"
 KUBEVIRTS = "kubevirt.io/v1/kubevirts"
 MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 
@@ -343,8 +340,7 @@ class DrainCluster:
         migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
         pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)
         if node:
-            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-            pod["spec"]["affinity"]["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [term]}}
+            pod["spec"]["affinity"]["nodeAffinity"] = bound_to(node)
         made: str = self.kube.create(PODS, pod, SPACE)["metadata"]["name"]
         return made
 
@@ -383,7 +379,12 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
             assert chosen in (ours or {""}), about
         if cluster.can_be_pinned(vm.name):
             assert {node for node in DRAIN_NODES if _goes_to(cluster, vm, node)} == ours, about
-    with _all_moved(cluster, [vm for vm in vms if vm.outcome == MOVES]):
+    with ExitStack() as moved:
+        # All that move are where the plan says, put there by the scheduler one after the other, as the plan has it.
+        for vm in sorted((vm for vm in vms if vm.outcome == MOVES), key=lambda vm: vm.turn):
+            chosen = moved.enter_context(cluster.target(vm.name, vm.to))
+            assert chosen == vm.to, (vm, cluster.vmis[vm.name]["spec"])
+            cluster.leave(vm.name)
         for vm in (vm for vm in vms if vm.outcome == BLOCKS):
             cluster.stays(vm)
     # The command itself reads the same cluster.
@@ -421,17 +422,3 @@ def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> N
 def _goes_to(cluster: DrainCluster, vm: VmPlan, node: str) -> bool:
     with cluster.target(vm.name, node) as chosen:
         return chosen == node
-
-
-@contextmanager
-def _all_moved(cluster: DrainCluster, vms: Sequence[VmPlan]) -> Iterator[None]:
-    """All that move are where the plan says, put there by the scheduler one after the other, as the plan has it."""
-    if not vms:
-        yield
-        return
-    first, *rest = sorted(vms, key=lambda vm: vm.turn)
-    with cluster.target(first.name, first.to) as chosen:
-        assert chosen == first.to, (first, cluster.vmis[first.name]["spec"])
-        cluster.leave(first.name)
-        with _all_moved(cluster, rest):
-            yield

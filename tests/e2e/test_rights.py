@@ -35,11 +35,10 @@ from .support.objects import ensure_namespace, make_node, obj
 from .support.processes import free_port
 from .support.sizes import SIZED_TEMPLATE
 from .support.tenant import Tenant
-from .support.webhook_server import ACCOUNT, CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING, fetch
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, DOMAIN, EVICTION, INSTANCETYPES, SCHEDULING, fetch
 from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 
 MIGRATION = f"{DOMAIN}/migration"
-EVICTION = f"{DOMAIN}/eviction"
 POLICY_REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
 DEVICE = "vendor.example/device"
 # Every capability that sends requests to the API server.

@@ -25,17 +25,12 @@ HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
 UNNOTICED_SECONDS = 30.0
 
 
-def injects(tenant: Tenant) -> bool:
-    """Whether the webhook sets the scheduler of new VMs."""
-    return tenant.choice() is not None
-
-
 def gives_up(tenant: Tenant) -> bool:
-    """Whether they are left to the default scheduler."""
+    """Whether new VMs are left to the default scheduler."""
     return tenant.choice() is None
 
 
-def seconds_until(check: Callable[[], bool], what: str) -> float:
+def seconds_until(check: Callable[[], object], what: str) -> float:
     began = time.monotonic()
     eventually(check, what=what)
     return time.monotonic() - began
@@ -56,7 +51,7 @@ def test_a_scheduler_is_killed_and_comes_back(
 ) -> None:
     plane = plane_with_lease
     tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"healthCheck": HEALTH_CHECK}}}, access=plane))
-    eventually(partial(injects, tenant), what="injection")
+    eventually(tenant.choice, what="injection")
     promised = tenant.start(tenant.create(vm()))
     assert promised["spec"]["schedulerName"] == "kubevirt"
     assert tenant.bound_by(tenant.launch(promised)) == "kubevirt"
@@ -70,7 +65,7 @@ def test_a_scheduler_is_killed_and_comes_back(
     assert tenant.verdicts("Pod")[-1] == "patched scheduler-fell-back"
 
     plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
-    resumed = seconds_until(partial(injects, tenant), "injection to go on")
+    resumed = seconds_until(tenant.choice, "injection to go on")
 
     assert tenant.bound_by(tenant.launch(promised)) == "kubevirt"
     plane.stop_scheduler("kubevirt")
@@ -119,12 +114,12 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
         # Other tenants must not learn whose pods wait.
         assert not [both for both in tenants[name] if both.namespace in warning]
         assert tenant.bound_by(tenant.launch(tenant.start(vm("next")))) == "default-scheduler"
-    assert injects(bystanders["unchecked"])
+    assert bystanders["unchecked"].choice()
 
     for name in ("behind-a-lease", "by-pods-alone"):
         tenant, pod = tenants[name][0], waiting[name][0]
         tenant.owner.delete(PODS, pod["metadata"]["name"], tenant.namespace, gracePeriodSeconds="0")
-        eventually(partial(injects, bystanders[name]), what=f"{name} to be tried again")
+        eventually(bystanders[name].choice, what=f"{name} to be tried again")
 
 
 # Longer than a pod waits before the server may take its wait for evidence.

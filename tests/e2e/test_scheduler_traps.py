@@ -25,6 +25,7 @@ from webhook.k8s.yaml_documents import Document
 
 from .conftest import OwnPlane
 from .support.kube import Json
+from .support.migrations import REQUIRED
 from .support.objects import has_condition, launcher_pod, make_node, obj
 from .support.pki import kubeconfig
 from .support.placing import SPACE, await_nodes, create, place, placed, remove_pods
@@ -143,16 +144,10 @@ def test_the_scheduler_does_not_start(plane: ControlPlane, code: str, written: J
         start(plane, tried(written, code))
 
 
-APART = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"apart": "yes"}}}
-        ]
-    }
-}
+APART = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"apart": "yes"}}}
 FILTERS: dict[str, Json] = {
     # The only topology is taken by the first pod.
-    "InterPodAffinity": {"affinity": APART, "labels": {"apart": "yes"}},
+    "InterPodAffinity": {"affinity": {"podAntiAffinity": {REQUIRED: [APART]}}, "labels": {"apart": "yes"}},
     "NodeAffinity": {"nodeSelector": {"no-node": "has-this"}},
     "NodeUnschedulable": {},
     "TaintToleration": {},

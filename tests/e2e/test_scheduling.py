@@ -134,7 +134,7 @@ def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(tenant: Tenant) 
             sized["metadata"] |= {"labels": {"app": "sized"}, "annotations": {"size": "x" * size}}
             tenant.server.access.admin.create(PODS, sized, tenant.namespace, dryRun="All")
 
-    assert other.pods.count("virt-launcher-web-") == 1
+    assert other.asked.count("virt-launcher-web-") == 1
     assert pod["metadata"]["labels"]["example.com/seen"] == "yes"
     assert is_given_ours(pod)
     assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]

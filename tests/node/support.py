@@ -21,7 +21,6 @@ from tests.e2e.support.workloads import VMS, scheduler_of, vm
 PLACE = "NODE_DIRECTORY"
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "kubevirt-webhook"
-DEPLOYMENT = ("apps/v1/deployments", NAMESPACE, NAMESPACE)
 CONFIGURATIONS = tuple(
     (f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations", name)
     for kind, name in (("mutating", NAMESPACE), ("mutating", f"zz-{NAMESPACE}"), ("validating", NAMESPACE))
@@ -30,7 +29,6 @@ SHOP = "shop"
 LABEL = "kubevirt-webhook.github.io/scheduling"
 IMAGE = "localhost/kubevirt-webhook:one"
 UPGRADED = "localhost/kubevirt-webhook:two"
-BROKEN = "localhost/kubevirt-webhook:broken"
 MISSING = "localhost/kubevirt-webhook:missing"
 SETTINGS: Json = {
     "kubevirt": {"namespace": "kubevirt"},

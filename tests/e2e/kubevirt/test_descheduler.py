@@ -15,7 +15,7 @@ from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import obj
 from tests.e2e.support.rbac import RBAC, grant
-from tests.e2e.support.webhook_server import WebhookServer
+from tests.e2e.support.webhook_server import EVICTION, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
 
 from .control_plane import RunningKubeVirt
@@ -32,7 +32,6 @@ HELD = "held"
 # A full quota leaves no room for the pods to which these would move.
 STUCK = [f"{HELD}-{letter}" for letter in "ab"]
 QUOTAS = "v1/resourcequotas"
-EVICTION = "kubevirt-webhook.github.io/eviction"
 # KubeVirt's answer, which the descheduler looks for.
 TRIGGERED = "Eviction triggered evacuation"
 # As upstream's own manifests have it (kubernetes/base/rbac.yaml), less what this policy does not need.

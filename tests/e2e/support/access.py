@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .kube import PATIENCE, Kube
 from .objects import obj
@@ -35,10 +36,10 @@ class Access:
     def kube(self, user: str, groups: Iterable[str] = ()) -> Kube:
         return Kube(self.server, self.pki.ca, self.pki.client(user, groups), user)
 
-    def token(self, namespace: str, name: str) -> str:
-        """A token of a service account, as a pod has one; makes the account where there is none."""
+    def token(self, namespace: str, name: str, **spec: Any) -> str:
+        """A token of a service account, by default as a pod has one; makes the account where there is none."""
         self.admin.apply(obj("ServiceAccount", name, namespace=namespace))
-        asked = obj("TokenRequest", spec={})
+        asked = obj("TokenRequest", spec=spec)
         made = self.admin.create("v1/serviceaccounts", asked, namespace, name=name, subresource="token")
         return str(made["status"]["token"])
 
@@ -53,24 +54,18 @@ class Access:
         return os.access(self.binaries / binary, os.X_OK)
 
     def kubectl(
-        self,
-        *arguments: str,
-        stdin: str | None = None,
-        user: str = ADMIN.user,
-        groups: Iterable[str] = ADMIN.groups,
-        check: bool = True,
-        timeout: float = PATIENCE,
+        self, *arguments: str, stdin: str = "", check: bool = True, timeout: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl as ``user``; with ``check``, a failure raises and says what kubectl said."""
+        """Runs kubectl as the admin; with ``check``, a failure raises and says what kubectl said."""
         done = subprocess.run(
             [
                 self._kubectl(),
-                f"--kubeconfig={self.kubeconfig_for(user, groups)}",
+                f"--kubeconfig={self.kubeconfig_for(*ADMIN)}",
                 # By default it is shared and keyed by address, which a later plane may have too.
                 f"--cache-dir={self.directory / 'kubectl-cache'}",
                 *arguments,
             ],
-            input=stdin if stdin is not None else "",
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -20,11 +20,6 @@ CERTIFICATES = "cert-manager.io/v1/certificates"
 PROGRAMS = ("cert-manager-controller", "cert-manager-cainjector")
 
 
-def is_built() -> bool:
-    """Whether it can be run; `make e2e-node` builds it."""
-    return location(os.environ, bundle=CERT_MANAGER).is_dir()
-
-
 @contextlib.contextmanager
 def running(access: Access) -> Iterator[None]:
     place = location(os.environ, bundle=CERT_MANAGER)

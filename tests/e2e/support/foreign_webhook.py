@@ -15,16 +15,15 @@ from .objects import launcher_pod, obj
 from .webhook_server import CONFIGURATIONS
 from .workloads import PODS, VMIS
 
-LABEL = "example.com/seen"
-PATCH = [{"op": "add", "path": f"/metadata/labels/{LABEL.replace('/', '~1')}", "value": "yes"}]
-NODE_AFFINITY = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
+PATCH = [{"op": "add", "path": "/metadata/labels/example.com~1seen", "value": "yes"}]
 MARKED = "Eviction triggered evacuation of VMI"
 
 
 class ForeignWebhook:
     """A webhook for the CREATEs of one resource in one namespace.
 
-    A context manager: entered, the API server calls it; left, it is gone.
+    A context manager: entered, the API server calls it; left, it is gone. ``asked`` has the objects' names, and
+    of objects whose names the API server makes their beginnings.
     """
 
     kind = "MutatingWebhookConfiguration"
@@ -36,6 +35,7 @@ class ForeignWebhook:
         self._name = f"zzz-{secrets.token_hex(4)}"
         self._path = CONFIGURATIONS[0 if self.kind.startswith("Mutating") else 1]
         self._called = False
+        self.asked: list[str] = []
         self.heads: list[str] = []
         self._server = LoopbackServer(self._answer, access.pki.serving(self._name))
 
@@ -84,19 +84,11 @@ class ForeignWebhook:
 
 
 class Labeller(ForeignWebhook):
-    """A webhook that labels every new pod after kubevirt-webhook has seen it, and may add a term to its affinity."""
-
-    def __init__(self, access: Access, namespace: str, term: Json | None = None) -> None:
-        super().__init__(access, namespace)
-        self.pods: list[str] = []
-        self._term = term
+    """A webhook that labels every new pod after kubevirt-webhook has seen it."""
 
     def answer(self, request: Json) -> Json:
-        self.pods.append(request["object"]["metadata"].get("generateName", ""))
-        more = []
-        if self._term and "nodeAffinity" in request["object"]["spec"].get("affinity", {}):
-            more = [{"op": "add", "path": f"{NODE_AFFINITY}/-", "value": self._term}]
-        patch = base64.b64encode(json.dumps([*PATCH, *more]).encode()).decode()
+        self.asked.append(request["object"]["metadata"].get("generateName", ""))
+        patch = base64.b64encode(json.dumps(PATCH).encode()).decode()
         return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
     def probe(self) -> None:
@@ -111,10 +103,6 @@ class EvictionAdmitter(ForeignWebhook):
 
     kind = "ValidatingWebhookConfiguration"
     resource = "pods/eviction"
-
-    def __init__(self, access: Access, namespace: str) -> None:
-        super().__init__(access, namespace)
-        self.asked: list[str] = []
 
     def answer(self, request: Json) -> Json:
         if request["name"] == "probe":

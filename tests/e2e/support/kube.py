@@ -194,13 +194,6 @@ class Kube:
 
         return eventually(look, what=what or f"{resource} {name} to be as expected", timeout=timeout)
 
-    def wait_gone(self, resource: str, name: str, namespace: str | None = None) -> None:
-        def is_gone() -> bool:
-            error = denial(lambda: self.get(resource, name, namespace))
-            return error is not None and error.status == http.client.NOT_FOUND
-
-        eventually(is_gone, what=f"{resource} {name} to be gone")
-
     def text(self, url: str) -> str:
         """The answer's text, of paths such as ``/readyz`` and ``/metrics``."""
         status, _, body = self._send("GET", url, None, {})

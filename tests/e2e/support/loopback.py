@@ -45,10 +45,8 @@ class LoopbackServer:
         self._server.server_close()
 
 
-def reply(
-    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> None:
-    handler.send_response(status)
+def reply(handler: BaseHTTPRequestHandler, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    handler.send_response(200)
     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         handler.send_header(name, value)
     handler.end_headers()

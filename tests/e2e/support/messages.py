@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import msgspec
 
@@ -28,8 +27,3 @@ def parse(message: str) -> Said:
     found = _SAID.fullmatch(message)
     assert found, message
     return Said(**{name: value or "" for name, value in found.groupdict().items()})
-
-
-def codes(warnings: Iterable[str]) -> list[str]:
-    """The codes of warnings, in their order."""
-    return [parse(warning).code for warning in warnings]

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from .kube import Json, Kube, KubeObject
+from .kube import Json, KubeObject
 from .objects import ZONE, obj
 from .placing import looked_at
 from .tenant import Tenant
@@ -19,12 +19,10 @@ from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
 
 HOSTNAME = "kubernetes.io/hostname"
 HOST_MODEL = "host-model"
-CREATED_BY = "kubevirt.io/created-by"
 CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
 CPU_MODEL = "cpu-model.node.kubevirt.io/"
 CPU_MODEL_MIGRATION = "cpu-model-migration.node.kubevirt.io/"
 CPU_VENDOR = "cpu-vendor.node.kubevirt.io/"
-INTEL, AMD = f"{CPU_VENDOR}Intel", f"{CPU_VENDOR}AMD"
 OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EAST, WEST = {ZONE: "east"}, {ZONE: "west"}
@@ -45,16 +43,6 @@ def migration(vmi: str = "web", added: Mapping[str, str] | None = None, **spec: 
     """A migration as a user writes it; keywords go into its spec."""
     whole = {"vmiName": vmi, **({} if added is None else {"addedNodeSelector": dict(added)}), **spec}
     return obj("VirtualMachineInstanceMigration", generateName="move-", spec=whole)
-
-
-def evacuation(vmi: str = "web", node: str = "node-a") -> Json:
-    """A migration as KubeVirt writes it when a VM must leave its node."""
-    made = migration(vmi, priority="system-critical")
-    made["metadata"] = {
-        "generateName": "kubevirt-evacuation-",
-        "annotations": {"kubevirt.io/evacuationMigration": node},
-    }
-    return made
 
 
 def source_of(vmi: Mapping[str, Any], node: str) -> Json:
@@ -115,7 +103,8 @@ def _affinity(vmi: Mapping[str, Any]) -> Json:
         required = affinity.setdefault("nodeAffinity", {}).setdefault(REQUIRED, {"nodeSelectorTerms": [{}]})
         for term in required["nodeSelectorTerms"]:
             term.setdefault("matchExpressions", []).append({"key": OBSOLETE, "operator": "DoesNotExist"})
-    others = {"labelSelector": {"matchLabels": {CREATED_BY: vmi["metadata"]["uid"]}}, "topologyKey": HOSTNAME}
+    own = {"matchLabels": {"kubevirt.io/created-by": vmi["metadata"]["uid"]}}
+    others = {"labelSelector": own, "topologyKey": HOSTNAME}
     affinity.setdefault("podAntiAffinity", {}).setdefault(REQUIRED, []).append(others)
     return affinity
 
@@ -134,12 +123,16 @@ class MigrationMover:
     def name(self) -> str:
         return str(self.vmi["metadata"]["name"])
 
-    def ask(self, added: Mapping[str, str] | None = None, *, by: Kube | None = None, **spec: Any) -> KubeObject:
-        """A migration by a user, who is an admin by default."""
-        return (by or self.tenant.owner).create(MIGRATIONS, migration(self.name, added, **spec), self.tenant.namespace)
+    def ask(self, added: Mapping[str, str] | None = None, **spec: Any) -> KubeObject:
+        """A migration by an admin."""
+        return self.tenant.owner.create(MIGRATIONS, migration(self.name, added, **spec), self.tenant.namespace)
 
     def evacuate(self) -> KubeObject:
-        return self._kube.create(MIGRATIONS, evacuation(self.name), self.tenant.namespace)
+        """A migration as KubeVirt writes it when a VM must leave its node."""
+        made = migration(self.name, priority="system-critical")
+        annotations = {"kubevirt.io/evacuationMigration": "node-a"}
+        made["metadata"] = {"generateName": "kubevirt-evacuation-", "annotations": annotations}
+        return self._kube.create(MIGRATIONS, made, self.tenant.namespace)
 
     def target(self, policy: Mapping[str, Any], **query: str) -> KubeObject:
         """The target pod of a migration, of the VMI as it is now."""

@@ -36,6 +36,7 @@ DOMAIN = "kubevirt-webhook.github.io"
 SCHEDULING = f"{DOMAIN}/scheduling"
 INSTANCETYPES = f"{DOMAIN}/instancetypes"
 MIGRATION = f"{DOMAIN}/migration"
+EVICTION = f"{DOMAIN}/eviction"
 OURS = "e2e"
 # An answer that comes later counts for nothing. The 3 seconds that settings allow at most are few on a loaded machine.
 TIMEOUT_SECONDS = 20
