@@ -83,13 +83,10 @@ class Kube:
     The identity is that of a client certificate, or of a token.
     """
 
-    def __init__(
-        self, server: str, ca: Path, client: Path | None, user: str, timeout: float = PATIENCE, *, token: str = ""
-    ) -> None:
+    def __init__(self, server: str, ca: Path, client: Path | None, user: str, *, token: str = "") -> None:
         self.server = server
         self.user = user
         self._host = urllib.parse.urlsplit(server).netloc
-        self._timeout = timeout
         self._tls = ssl.create_default_context(cafile=str(ca))
         if client:
             self._tls.load_cert_chain(client)
@@ -221,7 +218,7 @@ class Kube:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> KubeObject:
-        """Any request with a JSON answer; raises ApiError for every status from 400 on.
+        """Any request with a JSON answer; raises KubeError for every status from 400 on.
 
         A body of bytes is sent as it is: not everything that the API server takes can be encoded here.
         """
@@ -250,7 +247,7 @@ class Kube:
     def _connection(self) -> KeptConnection:
         """This thread's connection. It is kept, since to open one costs both sides as much as most requests do."""
         if not hasattr(self._kept, "connection"):
-            self._kept.connection = KeptConnection(self._host, context=self._tls, timeout=self._timeout)
+            self._kept.connection = KeptConnection(self._host, context=self._tls, timeout=PATIENCE)
         kept: KeptConnection = self._kept.connection
         kept.leave_ended()
         return kept

@@ -119,13 +119,13 @@ class ControlPlane(Access):
         self._apiserver.start()
         self._apiserver.wait_ready(functools.partial(_ready, self.admin))
 
-    def stop_apiserver(self, grace: float = 2) -> None:
-        """Ends it, within ``grace`` seconds: left alone, it waits up to a minute for its watches."""
-        self._apiserver.stop(grace)
+    def stop_apiserver(self) -> None:
+        """Ends it, within two seconds: left alone, it waits up to a minute for its watches."""
+        self._apiserver.stop(grace=2)
 
-    def restart_apiserver(self, grace: float = 2) -> None:
+    def restart_apiserver(self) -> None:
         """A new API server on the same address and data."""
-        self.stop_apiserver(grace)
+        self.stop_apiserver()
         self.start_apiserver()
 
     # -- etcd ----------------------------------------------------------------------------------------------------------

@@ -94,9 +94,9 @@ class Process:
                 process_group=0,
             )
 
-    def wait_ready(self, ready: Callable[[], bool], timeout: float = PATIENCE_SECONDS) -> None:
+    def wait_ready(self, ready: Callable[[], bool]) -> None:
         """Returns once ``ready`` says so; an OSError in it (nothing listens yet) means no."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             with contextlib.suppress(OSError):
                 if ready():
@@ -104,7 +104,7 @@ class Process:
             if not self.running:
                 raise StartError(f"{self.name} ended before it was ready ({self._how_it_ended()}); {self._tail()}")
             if time.monotonic() > deadline:
-                raise StartError(f"{self.name} was not ready after {timeout:.0f} seconds; {self._tail()}")
+                raise StartError(f"{self.name} was not ready after {PATIENCE_SECONDS:.0f} seconds; {self._tail()}")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -142,10 +142,10 @@ class Process:
         return f"the end of {self.log}:\n{tail(self.log)}"
 
 
-def tail(log: Path, lines: int = LOG_TAIL) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log, indented, for an error message."""
     try:
         text = log.read_text(errors="replace")
     except OSError as error:
         return f"  (unreadable: {error.strerror})"
-    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (empty)"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-LOG_TAIL:]) or "  (empty)"
