@@ -27,7 +27,7 @@ def find_registry() -> Path:
     return ensure(PACKAGE, (PACKAGE,), os.environ) / PACKAGE
 
 
-class Registry:
+class Registry(Process):
     """One registry on loopback, its contents in a directory; a context manager.
 
     Clients must match ``htpasswd``, a line ``USER:BCRYPT``; empty: every client may read and write.
@@ -51,30 +51,20 @@ class Registry:
         # JSON is YAML.
         config = directory / "config.yml"
         config.write_text(json.dumps(configuration))
-        self._process = Process(PACKAGE, [str(binary), "serve", str(config)], directory / "log")
+        super().__init__(PACKAGE, [str(binary), "serve", str(config)], directory / "log")
 
     def __enter__(self) -> Self:
-        self._process.start()
-        self._process.wait_ready(lambda: self._send("GET", "/v2/")[0] in (200, 401))
+        self.start()
+        self.wait_ready(lambda: self._send("GET", "/v2/")[0] in (200, 401))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-
-    def stop(self) -> None:
-        self._process.kill()
-
-    def pause(self) -> None:
-        """It takes connections from here on, and answers nothing."""
-        self._process.pause()
-
-    def resume(self) -> None:
-        self._process.resume()
+        self.kill()
 
     def authorize(self, authorization: str) -> None:
         self._authorization = {"Authorization": authorization}
 
-    def push(self, repository: str, layers: Mapping[str, int], tag: str = "v1") -> str:
+    def push(self, repository: str, layers: Mapping[str, int]) -> str:
         """Make an image of layers of so many bytes; equal names are equal layers. Returns its digest."""
         config = self._blob(repository, json.dumps({"repository": repository, "layers": list(layers)}).encode())
         written = [self._blob(repository, content(name, size)) for name, size in layers.items()]
@@ -85,7 +75,7 @@ class Registry:
             "layers": [{"mediaType": _LAYER, **layer} for layer in written],
         }
         body = json.dumps(manifest).encode()
-        status, _ = self._send("PUT", f"/v2/{repository}/manifests/{tag}", body, MANIFEST)
+        status, _ = self._send("PUT", f"/v2/{repository}/manifests/v1", body, MANIFEST)
         assert status == 201, status
         return digest(body)
 
