@@ -14,13 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, Self
 
-import yaml
-
 from hack.node.cluster import AUDIT_LOG, AUDITED
 from tests.builders import review
 from tests.e2e.support.kube import Json, eventually
-from tests.e2e.support.manifests import MANIFESTS
+from tests.e2e.support.manifests import rbac
 from tests.e2e.support.objects import obj
+from tests.e2e.support.rbac import account, grant
 from tests.e2e.support.repeated import Repeated
 from tests.e2e.support.workloads import VMIS, launcher_of, vm, vmi_of
 
@@ -74,7 +73,10 @@ class ShortLived(Repeated):
         self._probe = self._vmis.pop()
         admin.patch("v1/namespaces", AUDITED, {"metadata": {"labels": {LABEL: "enforce"}}})
         settings = obj("ConfigMap", POD, namespace=AUDITED, data={"settings.yaml": json.dumps(SETTINGS)})
-        for each in (*_rights(), settings, _pod()):
+        # The rights that the manifests give to replicas for evaluating, for an account of another namespace.
+        (role,) = (one for one in rbac() if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", NAMESPACE))
+        grant(admin, AUDITED, role["rules"], subject=account(AUDITED, AUDITED))
+        for each in (obj("ServiceAccount", AUDITED, namespace=AUDITED), settings, _pod()):
             admin.apply(each)
         eventually(self._is_ready, what="the replica with a short-lived token", timeout=120)
         (self.process,) = servers(SELF_SIGNED)
@@ -155,19 +157,6 @@ def claims(token: str) -> Json:
 def _is_changed(answer: Json) -> bool:
     patch = answer["response"].get("patch")
     return bool(patch) and b"/spec/schedulerName" in base64.b64decode(patch)
-
-
-def _rights() -> list[Json]:
-    """The rights that the manifests give to replicas for evaluating, for an account of another namespace."""
-    documents: list[Json] = list(yaml.safe_load_all((MANIFESTS / "base" / "rbac.yaml").read_text()))
-    (role,) = (one for one in documents if one["kind"] == "ClusterRole" and one["metadata"]["name"] == NAMESPACE)
-    account = {"kind": "ServiceAccount", "name": AUDITED, "namespace": AUDITED}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": AUDITED}
-    return [
-        obj("ServiceAccount", AUDITED, namespace=AUDITED),
-        {**role, "metadata": {"name": AUDITED}},
-        obj("ClusterRoleBinding", AUDITED, roleRef=reference, subjects=[account]),
-    ]
 
 
 def _pod() -> Json:
