@@ -59,9 +59,6 @@ def test_an_upgrade_calls_nothing_that_the_other_version_does_not_serve(version:
         assert added["matchConditions"] == [NOT_YET]
 
 
-LATER = "migration: {collision: warn, settingOfALaterVersion: 1}\n"
-
-
 async def test_a_running_replica_keeps_its_settings_beside_a_later_one_and_a_starting_one_names_it(
     tmp_path: Path,
 ) -> None:
@@ -70,14 +67,11 @@ async def test_a_running_replica_keeps_its_settings_beside_a_later_one_and_a_sta
     told: list[InputError] = []
     followed = SettingsFile(file, on_rejected=told.append)
 
-    file.write_text(LATER)
+    file.write_text("migration: {collision: warn, settingOfALaterVersion: 1}\n")
     await followed.poll()
     await followed.poll()
 
     assert followed.current.migration.collision == "ignore"
     assert ["settingOfALaterVersion" in str(one) for one in told] == [True]
-    file = tmp_path / "settings.yaml"
-    file.write_text(LATER)
-
     with pytest.raises(InputError, match="settingOfALaterVersion"):
         load(file)
