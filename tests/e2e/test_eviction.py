@@ -11,8 +11,8 @@ import pytest
 
 from .conftest import SCHEDULERS, NewNamespace, NewWebhook, OwnPlane
 from .support import versions
-from .support.foreign_webhook import MARKED, EvictionAdmitter, eviction
-from .support.kube import Json, KubeError, KubeObject, denial, eventually
+from .support.foreign_webhook import DESCHEDULER, MARKED, EvictionAdmitter, evict
+from .support.kube import Json, KubeError, KubeObject, denial, denied, eventually
 from .support.messages import parse
 from .support.objects import obj, owner_reference
 from .support.program import command
@@ -20,10 +20,9 @@ from .support.tenant import Tenant
 from .support.webhook_server import EVICTION, OURS, WebhookServer
 from .support.workloads import MIGRATIONS, PODS, VMIS, launcher_of, migration_of, vm, vmi_of
 
-DESCHEDULER = "sigs.k8s.io/descheduler"
 NODE = "node-a"
 NOWHERE = {"example.com/zone": "nowhere"}
-DRY: tuple[dict[str, Any], ...] = ({"query": {"dryRun": "All"}}, {"options": {"dryRun": ["All"]}})
+DRY: tuple[dict[str, Any], ...] = ({"dryRun": "All"}, {"options": {"dryRun": ["All"]}})
 
 
 class Evictee(Tenant):
@@ -43,21 +42,11 @@ class Evictee(Tenant):
         status = {"phase": "Running", "nodeName": NODE, "conditions": conditions}
         return self.controller.patch(VMIS, name, {"status": status}, self.namespace)
 
-    def evict(
-        self,
-        name: str,
-        by: str | None = DESCHEDULER,
-        query: Mapping[str, str] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> str:
+    def evict(self, name: str, by: str | None = DESCHEDULER, **form: Any) -> str:
         """The denial of an eviction; the webhook or virt-api denies every eviction of a VM, always with 429."""
-        manifest = eviction(pod_of(name), by) | ({"deleteOptions": options} if options else {})
-        with pytest.raises(KubeError) as refused:
-            self.owner.create(
-                PODS, manifest, self.namespace, name=pod_of(name), subresource="eviction", **(query or {})
-            )
-        assert refused.value.status == 429
-        return refused.value.message
+        error = denied(lambda: evict(self.owner, pod_of(name), self.namespace, by, **form))
+        assert error.status == 429
+        return error.message
 
     def migrated(self, vmi: Mapping[str, Any], name: str, status: Json) -> None:
         self.controller.create(MIGRATIONS, migration_of(vmi, name), self.namespace)
@@ -121,16 +110,12 @@ def test_pods_that_copy_disks_stay_until_a_drain(new_webhook: NewWebhook, new_na
         status = {"phase": "Running", "startTime": ended(60)["migrationState"]["endTimestamp"]}
         owner.patch(PODS, name, {"status": status}, namespace, subresource="status")
 
-    def evict(name: str, by: str | None = DESCHEDULER) -> None:
-        manifest = obj("Eviction", name, **({"annotations": {"requested-by": by}} if by else {}))
-        owner.create(PODS, manifest, namespace, name=name, subresource="eviction")
-
     held = r"CDI importer that started \d+s ago and is held on its node for 3600s"
     with pytest.raises(KubeError, match=held) as refused:
-        evict("importer-disk")
+        evict(owner, "importer-disk", namespace, DESCHEDULER)
     assert (refused.value.status, parse(refused.value.message).code) == (429, "transfer-in-progress")
-    evict("web")
-    evict("importer-disk", by=None)
+    evict(owner, "web", namespace, DESCHEDULER)
+    evict(owner, "importer-disk", namespace)
 
 
 def test_what_can_go_goes_and_drains_are_not_held_up(evictee: Evictee, virt_api: EvictionAdmitter) -> None:

@@ -28,7 +28,7 @@ from webhook.settings.model import FidelitySettings
 from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
-from .support.foreign_webhook import eviction
+from .support.foreign_webhook import DESCHEDULER, evict
 from .support.installed import SETTINGS, LiveInstallation
 from .support.kube import Json, Kube, KubeError, denial, denied, eventually
 from .support.objects import ensure_namespace, make_node, obj
@@ -123,9 +123,7 @@ def evaluate(tenant: Tenant) -> None:
     admin.make(obj("ResourceQuota", "some", spec={"hard": {"count/secrets": "100"}}), tenant.namespace)
 
     name = pod["metadata"]["name"]
-    evicted = eviction(name, "sigs.k8s.io/descheduler")
-    where: Json = {"namespace": tenant.namespace, "name": name, "subresource": "eviction", "dryRun": "All"}
-    ask = partial(tenant.owner.create, PODS, evicted, **where)
+    ask = partial(evict, tenant.owner, name, tenant.namespace, DESCHEDULER, dryRun="All")
     eventually(lambda: not denial(ask), what="an eviction to be allowed, since there is a node")
     admin.delete("v1/nodes", "node-b")
     for kind in ("VirtualMachine", "VirtualMachineCluster"):

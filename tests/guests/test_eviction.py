@@ -10,13 +10,12 @@ import pytest
 
 from hack.controlplane.build import location
 from hack.controlplane.bundles import DESCHEDULER
+from tests.e2e.support import foreign_webhook
 from tests.e2e.support.descheduler import BACKGROUND, policy_of, process
-from tests.e2e.support.foreign_webhook import eviction
 from tests.e2e.support.kube import denied, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
-from tests.e2e.support.workloads import PODS
 
 from .support import NAMESPACE, OTHER, Guests, gaps
 
@@ -29,8 +28,7 @@ COOL_DOWN = "[cool-down]"
 def evict(guests: Guests, name: str) -> str:
     """Evict a guest as the descheduler does; returns the denial, which each answer is."""
     pod = guests.launcher(name)["metadata"]["name"]
-    evicted = eviction(pod, "sigs.k8s.io/descheduler")
-    return denied(lambda: guests.admin.create(PODS, evicted, NAMESPACE, name=pod, subresource="eviction")).message
+    return denied(lambda: foreign_webhook.evict(guests.admin, pod, NAMESPACE, foreign_webhook.DESCHEDULER)).message
 
 
 def wait_evacuated(guests: Guests, name: str, source: str) -> None:

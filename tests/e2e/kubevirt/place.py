@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tests.e2e.support.foreign_webhook import eviction
+from tests.e2e.support.foreign_webhook import evict
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denial, denied
 from tests.e2e.support.objects import is_unschedulable, obj
 from tests.e2e.support.pki import ADMIN
@@ -27,7 +27,6 @@ from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
 POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
-DESCHEDULER = {"requested-by": "sigs.k8s.io/descheduler"}
 HOSTNAME = "kubernetes.io/hostname"
 GONE = 404
 # The selector of a VM that may run in one zone only.
@@ -116,11 +115,9 @@ class Place:
         spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
         return self.make(obj("PersistentVolumeClaim", name, labels=labels, spec=spec))
 
-    def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> KubeError:
+    def evict(self, pod: Mapping[str, Any], by: str | None = None) -> KubeError:
         """Evicts a pod and returns the denial: KubeVirt denies every eviction of a VM that it can migrate."""
-        name = pod["metadata"]["name"]
-        evicted = obj("Eviction", name, annotations=dict(annotations or {}))
-        return denied(lambda: self.admin.create(PODS, evicted, self.namespace, name=name, subresource="eviction"))
+        return denied(lambda: evict(self.admin, pod["metadata"]["name"], self.namespace, by))
 
 
 def domain(pod: Mapping[str, Any]) -> str | None:
@@ -152,10 +149,7 @@ def evict_all(place: Place, nodes: Sequence[str]) -> dict[str, str]:
         is_running = pod["spec"].get("nodeName") in nodes and pod["status"].get("phase") == "Running"
         if is_running and "deletionTimestamp" not in pod["metadata"]:
             name = pod["metadata"]["name"]
-            evict = partial(
-                place.admin.create, PODS, eviction(name), place.namespace, name=name, subresource="eviction"
-            )
-            answer = denial(evict)
+            answer = denial(partial(evict, place.admin, name, place.namespace))
             assert answer is None or answer.status in (429, GONE), answer
             answers[name] = answer.message if answer else ""
     return answers

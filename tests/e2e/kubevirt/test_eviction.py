@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.e2e.support.foreign_webhook import DESCHEDULER
 from tests.e2e.support.kube import KubeError, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import is_unschedulable
@@ -16,7 +17,7 @@ from webhook.cli.explain import from_cluster
 from webhook.forecast.drain import plan
 
 from .control_plane import ZONES
-from .place import DESCHEDULER, HOSTNAME, IN_A, Place, attachments, cordoned, evict_all, hotplugged, vm_run_once
+from .place import HOSTNAME, IN_A, Place, attachments, cordoned, evict_all, hotplugged, vm_run_once
 
 pytestmark = pytest.mark.kubevirt
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import read_node
+from tests.e2e.support.foreign_webhook import DESCHEDULER
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CRDS, obj
 from tests.e2e.support.rbac import account, grant
@@ -22,7 +23,7 @@ from webhook.placement.machines import LauncherPod, Vmi
 from webhook.placement.nodes import parse_allocatable, to_scheduler_units
 
 from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, RunningKubeVirt
-from .place import DESCHEDULER, Place
+from .place import Place
 
 pytestmark = pytest.mark.kubevirt
 

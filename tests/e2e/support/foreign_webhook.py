@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Self
 
 from .access import Access
-from .kube import Json, denial, eventually
+from .kube import Json, Kube, denial, eventually
 from .loopback import LoopbackServer, reply
 from .objects import launcher_pod, obj
 from .webhook_server import CONFIGURATIONS
@@ -17,6 +17,7 @@ from .workloads import PODS, VMIS
 
 PATCH = [{"op": "add", "path": "/metadata/labels/example.com~1seen", "value": "yes"}]
 MARKED = "Eviction triggered evacuation of VMI"
+DESCHEDULER = "sigs.k8s.io/descheduler"
 
 
 class ForeignWebhook:
@@ -120,12 +121,14 @@ class EvictionAdmitter(ForeignWebhook):
 
     def probe(self) -> None:
         """The eviction of a pod that is not there: the webhook gets it before the API server looks for the pod."""
-        where = {"name": "probe", "subresource": "eviction"}
-        error = denial(lambda: self._access.admin.create(PODS, eviction("probe"), self.namespace, **where))
+        error = denial(lambda: evict(self._access.admin, "probe", self.namespace))
         assert error is None or error.status == 404, error
 
 
-def eviction(pod: str, by: str | None = None) -> Json:
-    """The Eviction that a drain posts; ``by`` is the requester in the annotation, as the descheduler sets it."""
-    annotations = {"requested-by": by, "reason": "triggered by a profile"}
-    return obj("Eviction", pod, **({} if by is None else {"annotations": annotations}))
+def evict(
+    kube: Kube, pod: str, namespace: str, by: str | None = None, options: Json | None = None, **query: str
+) -> None:
+    """Evicts a pod as a drain does; ``by`` is the requester in the annotation, as the descheduler sets it."""
+    more: Json = {"annotations": {"requested-by": by, "reason": "triggered by a profile"}} if by else {}
+    written = obj("Eviction", pod, **more, **({"deleteOptions": options} if options else {}))
+    kube.create(PODS, written, namespace, name=pod, subresource="eviction", **query)
