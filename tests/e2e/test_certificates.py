@@ -19,6 +19,7 @@ from cryptography import x509
 from certs.rotation import RotationEvent
 from hack.controlplane.build import location
 from hack.controlplane.bundles import CERT_MANAGER
+from tests.builders import review
 
 from .conftest import OwnPlane
 from .support import cert_manager, manifests, versions
@@ -303,17 +304,13 @@ def test_an_api_servers_token_and_stolen_ones(
     plane.restart_apiserver()
     eventually(told, what="the token to be verified by keys that were read")
 
-    resource = {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachineinstancemigrations"}
-    kind = {"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstanceMigration"}
-    request = {"uid": "1", "kind": kind, "resource": resource, "operation": "CREATE", "namespace": tenant.namespace}
-    moving = {**migration(mover.name, WEST), "apiVersion": "kubevirt.io/v1"}
-    moving["metadata"] = {"name": "move", "namespace": tenant.namespace}
-    asked = {**request, "object": moving, "userInfo": {"username": "admin", "groups": ["system:masters"]}}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    moving = {**migration(mover.name, WEST), "metadata": {"name": "move", "namespace": tenant.namespace}}
+    who = {"username": "admin", "groups": ["system:masters"]}
+    asked = review(moving, namespace=tenant.namespace, userInfo=who)
     path = "/validate/migration/virtualmachineinstancemigrations/enforce"
 
     def names_nodes(token: str) -> bool:
-        return "node-a" in replica.ask(path, review, token)["response"]["status"]["message"]
+        return "node-a" in replica.ask(path, asked, token)["response"]["status"]["message"]
 
     tokens = {
         "valid": valid,

@@ -39,6 +39,7 @@ from .support.migrations import migration
 from .support.objects import crds, obj
 from .support.processes import GARBAGE
 from .support.rbac import user_with
+from .support.webhook_server import ACCOUNT
 from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
 
 SETTINGS: Json = {
@@ -203,8 +204,6 @@ def test_choosing_nodes_takes_the_right_to_it(plane: Access) -> None:
         assert (denial_of(kube, {"zone": "b"}) is None) == may
 
 
-DOMAIN = "kubevirt-webhook.github.io"
-ACCOUNT = "system:serviceaccount:kubevirt-webhook:kubevirt-webhook"
 N = 1000
 SHIPPED = {
     one["metadata"]["name"]: one["spec"]
@@ -239,9 +238,9 @@ def growing(number: int, where: str) -> dict[str, Json]:
     many = {where: {f"example.com/key-{index}": "value" for index in range(number)}}
     space = obj("Namespace", "shop", **({"labels": {}, "annotations": {}} | many))
     relabeled = copy.deepcopy(space)
-    relabeled["metadata"]["labels"][f"{DOMAIN}/scheduling"] = "off"
+    relabeled["metadata"]["labels"][f"{names.DOMAIN}/scheduling"] = "off"
     machine = vm()
-    machine["metadata"][where] = many[where] | {f"{DOMAIN}/instancetypes": "on"}
+    machine["metadata"][where] = many[where] | {f"{names.DOMAIN}/instancetypes": "on"}
     machine["spec"]["template"]["metadata"]["annotations"] = many[where]
     secret = partial(obj, "Secret", "kubevirt-webhook-ca", type="Opaque")
     (configuration, *_) = configurations(parse(b"{}", "settings"))
@@ -291,7 +290,9 @@ def test_a_whole_configuration_is_compared_within_what_the_api_server_allows(cel
         for entry in new["webhooks"]:
             entry["clientConfig"]["caBundle"] = "eA=="
         (found,) = count(
-            cel_cost, SHIPPED["kubevirt-webhook-account-configurations"], [request(resource, new, made, user=ACCOUNT)]
+            cel_cost,
+            SHIPPED["kubevirt-webhook-account-configurations"],
+            [request(resource, new, made, user=ACCOUNT.user)],
         )
 
         assert set(found["values"]) == {"true"}
