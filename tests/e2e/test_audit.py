@@ -66,8 +66,8 @@ def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_
 
         assert server.validates
         tenant.annotate(scheduler_name="dead")
-        eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
-        tenant.pod(_launcher(mover))
+        eventually(lambda: tenant.launch(mover.vmi, dryRun="All").warnings, what="the annotation to be known")
+        tenant.launch(mover.vmi)
         denied(lambda: tenant.owner.make(migration(mover.name, WEST), tenant.namespace, dryRun="All"))
         for _ in range(3):
             denied(lambda: mover.ask(WEST))
@@ -97,13 +97,6 @@ def test_what_passed_us_by_is_reported_and_refusals_and_warnings_are_events_but_
 def _found(server: WebhookServer, least: int) -> list[Json]:
     lines = [line for line in server.audit() if line["kind"] == "drift"]
     return lines if len(lines) >= least else []
-
-
-def _launcher(mover: MigrationMover) -> Json:
-    pod = dict(mover.source)
-    metadata = {key: pod["metadata"][key] for key in ("labels", "ownerReferences")}
-    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulerName")}
-    return {**pod, "metadata": {**metadata, "generateName": "virt-launcher-web-"}, "spec": spec}
 
 
 def _two(tenant: Tenant) -> dict[str, KubeObject]:
