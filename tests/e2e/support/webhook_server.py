@@ -164,9 +164,7 @@ class WebhookServer:
 
     def _rewrite(self, change: Callable[[Json, str], Json]) -> None:
         """Replaces the entries of its registered configurations; what replaces one gets it and the object's kind."""
-        for configuration in self.configurations():
-            plural, name = configuration.split("/")
-            resource = f"admissionregistration.k8s.io/v1/{plural}"
+        for resource, name in self.configurations():
             found = self.access.admin.get(resource, name)
             found["webhooks"] = [change(entry, found["kind"]) for entry in found.get("webhooks", ())]
             self.access.admin.replace(resource, found)
@@ -189,11 +187,11 @@ class WebhookServer:
         """Signals it to end, as Kubernetes does, and returns at once."""
         self._signal(signal.SIGTERM)
 
-    def wait_ended(self, timeout: float = PATIENCE) -> int:
+    def wait_ended(self) -> int:
         """Its exit status, once it has ended by itself."""
         assert self._popen is not None
         try:
-            return self._popen.wait(timeout)
+            return self._popen.wait(PATIENCE)
         finally:
             self.kill()
 
@@ -207,9 +205,8 @@ class WebhookServer:
     def discard(self) -> None:
         """Ends it at once, if it has not ended yet, and removes its configurations, if they are left."""
         self.kill()
-        for configuration in self.configurations():
-            plural, name = configuration.split("/")
-            self.access.admin.delete(f"admissionregistration.k8s.io/v1/{plural}", name)
+        for where in self.configurations():
+            self.access.admin.delete(*where)
 
     def freeze(self) -> None:
         """From here on it takes connections and never answers, until it is killed or thawed."""
@@ -271,10 +268,10 @@ class WebhookServer:
         answer: Json = json.loads(fetch(self.port, path, token, body=json.dumps(review))[1])
         return answer
 
-    def configurations(self) -> list[str]:
-        """Its webhook configurations in the API server, as ``PLURAL/NAME``."""
+    def configurations(self) -> list[tuple[str, str]]:
+        """Its webhook configurations in the API server, by resource and name."""
         return [
-            f"{resource.rpartition('/')[2]}/{found['metadata']['name']}"
+            (resource, found["metadata"]["name"])
             for resource in CONFIGURATIONS
             for found in self.access.admin.list(resource)
             if found["metadata"]["name"].endswith(f"-{self.name}")
