@@ -30,7 +30,7 @@ from .support.kube import PATIENCE, Json, Kube, denial, eventually
 from .support.lent import SECOND_SCHEDULER, LentPlane
 from .support.loopback import LoopbackServer, reply
 from .support.manifests import MANIFESTS
-from .support.objects import install_crds, is_unschedulable, make_node, obj
+from .support.objects import install_crds, is_unschedulable, make_node, obj, open_crd
 from .support.placing import create, place, placed
 from .support.plane import ControlPlane
 from .support.processes import LOOPBACK, Process, StartError, free_port
@@ -56,7 +56,7 @@ def apply(plane: Access, variant: Variant = "spread", prometheus: str = "") -> N
         plane.admin.patch("v1/configmaps", NAME, {"data": {CONFIGURATION_KEY: written}}, NAME)
 
 
-class SchedulerReplica:
+class SchedulerReplica(Process):
     """One replica of the Deployment, on a plane where the component has been applied.
 
     ``in_cluster`` is the environment variable by which a client finds what it finds by itself in a pod.
@@ -83,13 +83,13 @@ class SchedulerReplica:
         own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
         given_by = ["/usr/bin/env", f"{in_cluster}={kubeconfig}"] if in_cluster else []
         command = [*given_by, str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
-        self.process = Process(name, command, directory / f"{name}.log")
+        super().__init__(name, command, directory / f"{name}.log")
 
     def __enter__(self) -> Self:
         """Returns once the Deployment's probes would succeed."""
-        self.process.start()
+        self.start()
         try:
-            self.process.wait_ready(lambda: fetch(self.port, "/healthz") == (200, "ok"))
+            self.wait_ready(lambda: fetch(self.port, "/healthz") == (200, "ok"))
         except StartError:
             self.kill()
             raise
@@ -97,9 +97,6 @@ class SchedulerReplica:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-
-    def kill(self) -> None:
-        self.process.kill()
 
 
 def holder(plane: Access, other_than: str = "") -> str:
@@ -408,17 +405,9 @@ def busy_plane(own_plane: OwnPlane) -> LentPlane:
 
 def serve_usage(busy_plane: LentPlane) -> None:
     """What metrics-server serves about nodes, as objects of the API server itself."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    spec = {
-        "group": METRICS,
-        "scope": "Cluster",
-        "names": {"plural": "nodes", "singular": "node", "kind": "NodeMetrics", "listKind": "NodeMetricsList"},
-        "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-    }
     approval = {"api-approved.kubernetes.io": "unapproved, a test"}
-    install_crds(
-        busy_plane.admin, [obj("CustomResourceDefinition", f"nodes.{METRICS}", annotations=approval, spec=spec)]
-    )
+    definition = open_crd("nodes", METRICS, "NodeMetrics", "v1beta1", "Cluster", annotations=approval)
+    install_crds(busy_plane.admin, [definition])
     version, when = f"{METRICS}/v1beta1", {"timestamp": "2026-01-01T00:00:00Z", "window": "10s"}
     for name, busy in BUSY.items():
         used = {"cpu": f"{int(16_000 * busy)}m", "memory": f"{int(64 * 1024 * busy)}Mi"}

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import read_node
 from tests.e2e.support.foreign_webhook import DESCHEDULER
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
-from tests.e2e.support.objects import CRDS, obj
+from tests.e2e.support.objects import CRDS, obj, open_crd
 from tests.e2e.support.rbac import account, grant
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
@@ -56,7 +56,9 @@ def _offered(real: RunningKubeVirt) -> Iterator[None]:
     # Else KubeVirt leaves the resources of networks to a webhook of another project.
     gates = {"disabledFeatureGates": ["ExternalNetResourceInjection"]}
     real.configure(permittedHostDevices={"pciHostDevices": [device]}, developerConfiguration=gates)
-    admin.create(CRDS, _networks())
+    admin.create(
+        CRDS, open_crd("network-attachment-definitions", "k8s.cni.cncf.io", "NetworkAttachmentDefinition", "v1")
+    )
     # The permissions that virt-operator grants to virt-controller while that feature gate is closed.
     rule = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]}
     grant(admin, "kubevirt-controller-networks", [rule], subject=account(NAMESPACE, "kubevirt-controller"))
@@ -80,18 +82,6 @@ def _left(place: Place) -> Iterator[None]:
 def _offer(real: RunningKubeVirt, node: str, amounts: Mapping[str, str | None]) -> None:
     status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
     real.plane.admin.patch("v1/nodes", node, {"status": status}, subresource="status")
-
-
-def _networks() -> Json:
-    names = {
-        "plural": "network-attachment-definitions",
-        "singular": "network-attachment-definition",
-        "kind": "NetworkAttachmentDefinition",
-    }
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]}
-    return obj("CustomResourceDefinition", f"{names['plural']}.k8s.cni.cncf.io", spec=spec)
 
 
 def _network(place: Place) -> None:

@@ -211,6 +211,15 @@ def established(kube: Kube) -> set[str]:
     return {item["metadata"]["name"] for item in kube.list(CRDS) if has_condition(item, "Established")}
 
 
+def open_crd(plural: str, group: str, kind: str, version: str, scope: str = "Namespaced", **metadata: Any) -> Json:
+    """The definition of another project's kind, whose objects may hold anything."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": version, "served": True, "storage": True, "schema": schema}]
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    spec = {"group": group, "scope": scope, "names": names, "versions": versions}
+    return obj("CustomResourceDefinition", f"{plural}.{group}", spec=spec, **metadata)
+
+
 def has_condition(found: Mapping[str, Any], kind: str, status: str = "True", reason: str = "") -> bool:
     """Whether a condition of an object has this status, and this reason if one is named."""
     conditions = found.get("status", {}).get("conditions") or []  # null until the first controller has seen it
