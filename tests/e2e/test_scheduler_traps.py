@@ -211,8 +211,8 @@ def two(plane: ControlPlane) -> Iterator[list[str]]:
     end(plane, *names)
 
 
-def both_place(plane: ControlPlane, names: list[str], scheduler: str | None) -> bool:
-    """Whether each of two schedulers places pods while the other one is frozen, so that neither waits for a Lease."""
+def assert_both_place(plane: ControlPlane, names: list[str], scheduler: str | None) -> None:
+    """Each of two schedulers places pods while the other one is frozen, so that neither waits for a Lease."""
     for number, frozen in enumerate(names):
         with ExitStack() as thawing:
             process = plane.scheduler(frozen)
@@ -220,14 +220,13 @@ def both_place(plane: ControlPlane, names: list[str], scheduler: str | None) -> 
             thawing.callback(process.resume)
             create(plane.admin, f"pod-{number}", scheduler=scheduler)
             placed(plane.admin, f"pod-{number}")
-    return True
 
 
 def test_a_second_default_profile_places_the_pods_of_the_first(plane: ControlPlane, two: list[str]) -> None:
     start(plane, CLUSTERS, two[0])
     start(plane, tried(configuration(profile(), profile("default-scheduler")), "default-profile-twice"), two[1])
 
-    assert both_place(plane, two, None)
+    assert_both_place(plane, two, None)
 
 
 def test_without_leader_election_all_replicas_place_pods(plane: ControlPlane, two: list[str]) -> None:
@@ -235,7 +234,7 @@ def test_without_leader_election_all_replicas_place_pods(plane: ControlPlane, tw
     for name in two:
         start(plane, written, name)
 
-    assert both_place(plane, two, "kubevirt")
+    assert_both_place(plane, two, "kubevirt")
     assert plane.admin.list("coordination.k8s.io/v1/leases", "kubevirt-scheduler") == []
 
 
