@@ -43,8 +43,8 @@ from webhook.settings.model import Settings
 from webhook.text import pluralize, shorten
 
 _AGAINST: Final = "Send the reviews to the server at URL, for example https://127.0.0.1:8443, instead of starting one."
-_START_SECONDS: Final = 20.0
-_AUDIT_SECONDS: Final = 5.0
+_START_SECONDS: Final = 60.0
+_AUDIT_SECONDS: Final = 30.0
 _SLOW: Final = "run the command again when this machine has less to do"
 # What reading something else than an AdmissionReview, or applying its patch, may raise.
 _NO_ANSWER: Final = (
