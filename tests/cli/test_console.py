@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import fcntl
 import json
 import os
@@ -73,18 +74,12 @@ def on_terminal(*words: str, columns: int = 80, rows: int = 40) -> tuple[str, in
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.execve(sys.executable, argv, {**kept, "TERM": "xterm-256color"})
     written = b""
-    while piece := _read(terminal):
-        written += piece
+    # The terminal of a child that has ended cannot be read.
+    with contextlib.suppress(OSError):
+        while piece := os.read(terminal, 65536):
+            written += piece
     os.close(terminal)
     return written.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:
-        # The terminal of a child that has ended.
-        return b""
 
 
 def too_long(text: str, width: int) -> list[str]:

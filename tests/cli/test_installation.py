@@ -275,15 +275,12 @@ def test_a_cluster_that_gives_no_answer(api: InstallMemory, refused: Refused) ->
 
 @pytest.mark.parametrize("content", [b"schedulrs: {}", b"\xff", None], ids=["unknown key", "bytes", "no file"])
 def test_settings_with_mistakes_change_nothing(
-    api: InstallMemory, tmp_path: Path, content: bytes | None, golden: Golden
+    api: InstallMemory, tmp_path: Path, content: bytes | None, refused: Refused
 ) -> None:
     file = tmp_path / "settings.yaml"
     if content is not None:
         file.write_bytes(content)
-    result = install("--config", file)
-
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    golden(result.stderr.replace(str(file), "FILE"))
+    refused(install("--config", file))
     assert api.objects == {}
 
 

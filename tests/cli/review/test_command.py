@@ -147,35 +147,27 @@ def test_standard_input_lists_and_several_documents(review: Command) -> None:
     ],
     ids=["empty", "list", "text", "no version", "no metadata", "syntax", "duplicate", "no uid"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, golden: Golden) -> None:
+def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, refused: Refused) -> None:
     path = tmp_path / "object.yaml"
     path.write_text(content)
-    result = run("review", path, *CLUSTER)
-
-    assert (result.exit_code, result.stderr.count("\n"), str(path) in result.stderr) == (2, 1, True)
-    golden(result.stderr.replace(str(path), "FILE"))
+    refused(run("review", path, *CLUSTER))
 
 
-def test_bad_sources(tmp_path: Path, golden: Golden) -> None:
+def test_bad_sources(tmp_path: Path, refused: Refused) -> None:
     path, none = manifest(tmp_path, vm()), tmp_path / "none"
     both = (path, "--cluster-from", tmp_path, "--kubeconfig", tmp_path)
     for arguments in (both, (path, "--cluster-from", none), (path, "--kubeconfig", none), (f"{none}.yaml", *CLUSTER)):
-        result = run("review", *arguments)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        golden(result.stderr)
+        refused(run("review", *arguments))
 
 
 @pytest.mark.parametrize("command", [("review", "FILE"), ("explain", "migration", "VM")], ids=" ".join)
 def test_without_a_cluster_files_are_suggested(
-    command: tuple[str, ...], tmp_path: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = manifest(tmp_path, vm())
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    result = run(*(str(path) if word == "FILE" else word.lower() for word in command))
-
-    assert (result.exit_code, "--cluster-from DIR" in result.stderr) == (2, True)
-    golden(result.stderr.replace(str(tmp_path), "DIRECTORY"))
+    refused(run(*(str(path) if word == "FILE" else word.lower() for word in command)))
 
 
 @pytest.mark.parametrize(

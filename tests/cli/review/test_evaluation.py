@@ -91,9 +91,8 @@ def test_a_review_of_a_missing_namespace_is_named_by_its_request(tmp_path: Path)
     """It was reported as "CREATE AdmissionReview default/", with advice that does not help."""
     asked = builders.review(builders.vm(), "jane", operation="UPDATE", namespace="elsewhere", name="web")
     asked["request"]["object"] = {}
-    (tmp_path / "review.json").write_text(json.dumps(asked))
 
-    result = run("review", tmp_path / "review.json", *CLUSTER, "-o", "json")
+    result = run("review", manifest(tmp_path, asked), *CLUSTER, "-o", "json")
 
     assert result.exit_code == 3
     found = json.loads(result.stdout)
@@ -112,9 +111,7 @@ def test_a_template_of_openshift_is_not_taken_for_evaluated(tmp_path: Path, kind
         "metadata": {"name": "fedora", "namespace": "shop"},
         "objects": [{"apiVersion": version, "kind": kind, "metadata": {"name": "${NAME}"}}],
     }
-    (tmp_path / "template.yaml").write_text(yaml.safe_dump(template))
-
-    result = run("review", tmp_path / "template.yaml", *CLUSTER)
+    result = run("review", manifest(tmp_path, template), *CLUSTER)
 
     assert result.exit_code == status
     assert ("oc process -f FILE" in result.stdout) is bool(status)
