@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -58,10 +59,6 @@ async def test_a_ca_bundle_that_is_of_no_use(world: DoctorWorld, bundle: bytes |
     assert failure.found.endswith(" pods.scheduling.enforce, pods.scheduling.observe")
 
 
-def keep_an_old_ca(world: DoctorWorld) -> None:
-    trust(authority(2 * DAY, DAY).pem + world.authority.pem)(world)
-
-
 def move_to_a_closed_port(world: DoctorWorld) -> None:
     world.url = "https://localhost:1"
     world.register()
@@ -83,7 +80,7 @@ async def test_a_ca_that_nobody_renewed(world: DoctorWorld) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (keep_an_old_ca, NOT_DIALLED),
+        (lambda it: trust(authority(2 * DAY, DAY).pem + it.authority.pem)(it), NOT_DIALLED),
         (sign_with(authority()), f"failure {SECRET}: ca-not-trusted; {NOT_DIALLED}"),
         (sign_with(authority(2 * DAY, DAY)), f"failure {SECRET}: ca-expired; {NOT_DIALLED}"),
         *(
@@ -132,14 +129,6 @@ async def test_the_served_certificate_is_verified(world: DoctorWorld, tmp_path: 
         assert all(line.startswith("ok ") for line in others)
 
 
-class Shifted(Clock):
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def wall(self) -> float:
-        return time.time() + self.seconds
-
-
 CORRECT = "ok API server: clock-correct"
 TODAY = web.Response(headers={"Date": "today"})
 
@@ -158,7 +147,7 @@ TODAY = web.Response(headers={"Date": "today"})
     ],
 )
 async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected: list[str]) -> None:
-    world.clock = Shifted(ours)  # type: ignore[assignment]
+    world.clock = Mock(wraps=Clock(), wall=lambda: time.time() + ours)
     world.server.wall = time.time
     assert await world.told(check_clock, change) == expected
     assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)

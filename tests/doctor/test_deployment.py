@@ -7,7 +7,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from aiohttp import web
 
-from tests.doctor.world import NS, Change, DoctorWorld, both, lost, remove
+from tests.doctor.world import NS, Change, DoctorWorld, both, lost, remove, sets
 from tests.waiting import PATIENCE
 from webhook.doctor.deployment import BUDGETS, FLOW, check_deployment, check_reach
 from webhook.doctor.installation import DEPLOYMENTS
@@ -16,6 +16,7 @@ from webhook.k8s.resources import PODS
 
 SUBJECT = f"Deployment {NS}/{NS}"
 SUBJECT_PODS = f"Pods of {NS}/{NS}"
+AWAY = sets(url="https://localhost:8443")
 READY, SPREAD = f"ok {SUBJECT}: ready", f"ok {SUBJECT_PODS}: spread"
 ASKED = f"/api/v1/namespaces/{NS}/services/https:{NS}:webhooks/proxy/healthz"
 REACHABLE, UNREACHABLE = f"ok Service {NS}/{NS}: reachable", f"failure Service {NS}/{NS}: unreachable"
@@ -27,12 +28,6 @@ def deployed(replicas: int, ready: int, **fields: Any) -> Change:
 
 def missing(*kinds: str) -> str:
     return "; ".join((READY, SPREAD, *(f"warning {kind}: missing" for kind in kinds)))
-
-
-def move_elsewhere(world: DoctorWorld) -> None:
-    world.url = "https://localhost:8443"
-    for resource in (DEPLOYMENTS, BUDGETS):
-        world.server.remove(resource, NS, NS)
 
 
 @pytest.mark.parametrize(
@@ -50,15 +45,15 @@ def move_elsewhere(world: DoctorWorld) -> None:
         (lambda it: it.replica("b", "node-a"), f"{READY}; warning {SUBJECT_PODS}: same-node"),
         (lambda it: it.replica("c", "node-a", image="old", phase="Failed"), f"{READY}; {SPREAD}"),
         (remove(BUDGETS, NS, NS), missing(f"PodDisruptionBudget {NS}/{NS}")),
-        (
-            both(*(remove(resource, NS) for resource in FLOW)),
-            missing(f"PriorityLevelConfiguration {NS}", f"FlowSchema {NS}"),
-        ),
+        (both(*(remove(each, NS) for each in FLOW)), missing(f"PriorityLevelConfiguration {NS}", f"FlowSchema {NS}")),
         (
             both(remove(DEPLOYMENTS, NS, NS), *(remove(PODS, f"{NS}-{name}", NS) for name in ("a", "b"))),
             f"failure {SUBJECT}: missing",
         ),
-        (move_elsewhere, f"ok {SUBJECT}: not-needed; {SPREAD}"),
+        (
+            both(AWAY, *(remove(each, NS, NS) for each in (DEPLOYMENTS, BUDGETS))),
+            f"ok {SUBJECT}: not-needed; {SPREAD}",
+        ),
     ],
 )
 async def test_what_replicas_there_are(world: DoctorWorld, change: Change, expected: str) -> None:
@@ -148,6 +143,5 @@ async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_els
 
 
 async def test_a_server_elsewhere_is_not_behind_the_service(world: DoctorWorld) -> None:
-    world.url = "https://localhost:8443"
-    assert await world.told(check_reach) == []
+    assert await world.told(check_reach, AWAY) == []
     assert world.server.requests(ASKED) == []

@@ -36,6 +36,9 @@ def policy(text: str) -> Change:
     return both(lambda world: world.namespace(OPERATOR), put(CONFIG_MAPS, "cluster", OPERATOR, data=data))
 
 
+AWARE = policy("- name: KubevirtMigrationAware")
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -57,11 +60,8 @@ def policy(text: str) -> Change:
         (lambda it: it.namespace(OPERATOR), "ok no-descheduler"),
         (policy("profiles: []"), "ok cool-down"),
         (both(policy("profiles: []"), lambda it: it.set("eviction", cool_down_seconds=0)), "warning no-cool-down"),
-        (policy("- name: KubevirtMigrationAware"), "warning two-cool-downs"),
-        (
-            both(policy("- name: KubevirtMigrationAware"), lambda it: it.set("eviction", cool_down_seconds=0)),
-            "ok cool-down",
-        ),
+        (AWARE, "warning two-cool-downs"),
+        (both(AWARE, lambda it: it.set("eviction", cool_down_seconds=0)), "ok cool-down"),
         (both(policy(""), forbid(CONFIG_MAPS, OPERATOR, "cluster")), "unknown unreadable"),
         (forbid(PODS), "unknown unreadable"),
     ],

@@ -98,6 +98,5 @@ async def test_problems(world: DoctorWorld, change: Change, expected: list[str])
 )
 async def test_annotations_that_mean_something(world: DoctorWorld, annotations: Any) -> None:
     world.annotate("a", **annotations)
-    assert await world.told(check_opt_in, put(CLUSTER, "small"), put(NAMESPACED, "own", "a")) == [
-        "ok coverage: opted-in"
-    ]
+    told = await world.told(check_opt_in, put(CLUSTER, "small"), put(NAMESPACED, "own", "a"))
+    assert told == ["ok coverage: opted-in"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.doctor.world import NS, SAR, Change, DoctorWorld, both, forbid, outline, put, remove, sets
@@ -11,6 +10,7 @@ from webhook.doctor import permissions
 from webhook.doctor.installation import DEPLOYMENTS, POLICIES
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from webhook.k8s.resources import NAMESPACES
+from webhook.settings.model import FidelitySettings
 
 ACCOUNT = f"ServiceAccount {NS}/{NS}"
 GRANTED, MISSING = f"ok {ACCOUNT}: permissions-granted", f"failure {ACCOUNT}: permissions-missing"
@@ -34,12 +34,8 @@ async def test_all_is_granted(world: DoctorWorld) -> None:
     assert not any(question["resource"] == "virtualmachines" for question in questions)
 
 
+SAMPLED = FidelitySettings(sample=20)
 CONFIGURATIONS = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
-
-
-def sample_fidelity(world: DoctorWorld) -> None:
-    sampled = msgspec.structs.replace(world.settings.instancetypes.fidelity_check, sample=20)
-    world.set("instancetypes", fidelity_check=sampled)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +46,10 @@ def sample_fidelity(world: DoctorWorld) -> None:
             f"list nodes, {CONFIGURATIONS} kubevirt-webhook, {CONFIGURATIONS} zz-kubevirt-webhook",
         ),
         # The fidelity check takes more.
-        (both(sets(denied={"list virtualmachines"}), sample_fidelity), "list virtualmachines.kubevirt.io"),
+        (
+            both(sets(denied={"list virtualmachines"}), lambda it: it.set("instancetypes", fidelity_check=SAMPLED)),
+            "list virtualmachines.kubevirt.io",
+        ),
     ],
 )
 async def test_what_is_missing_is_named(world: DoctorWorld, change: Change, missing: str) -> None:
@@ -65,7 +64,7 @@ def policy(name: str, kind: str = POLICY, **fields: Any) -> Change:
     return lambda it: it.server.put(resource, name, spec={**it.server.held(resource)["", name]["spec"], **fields})
 
 
-ACCOUNT_POLICY = "kubevirt-webhook-account-configurations"
+ACCOUNT_POLICY, NAMESPACE_POLICY = "kubevirt-webhook-account-configurations", "kubevirt-webhook-namespaces"
 
 
 def default_constraints(world: DoctorWorld) -> None:
@@ -93,10 +92,7 @@ def default_constraints(world: DoctorWorld) -> None:
         (policy(ACCOUNT_POLICY, failurePolicy="Ignore"), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, validations=[]), [GRANTED, LACKING]),
         (policy(ACCOUNT_POLICY, variables=None), [GRANTED, LACKING]),
-        (
-            forbid(POLICIES[POLICY], name="kubevirt-webhook-namespaces"),
-            [GRANTED, "unknown admission policies: unreadable"],
-        ),
+        (forbid(POLICIES[POLICY], name=NAMESPACE_POLICY), [GRANTED, "unknown admission policies: unreadable"]),
         # A server outside of the cluster has none.
         (sets(url="https://localhost:8443"), [GRANTED]),
     ],
@@ -165,6 +161,10 @@ CONTROL_PLANE = (
 SCHEDULER = {"kind": "User", "name": "system:kube-scheduler"}
 
 
+def group(name: str) -> dict[str, str]:
+    return {"kind": "Group", "name": f"system:{name}"}
+
+
 def cluster_admin(*subjects: dict[str, str], **where: str) -> Change:
     return bind(*subjects, to="cluster-admin", kind="ClusterRole", **where)
 
@@ -180,12 +180,9 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
     ("change", "expected"),
     [
         # The control plane, and cluster-admin.
-        (
-            both(role(PATCH), cluster_admin({"kind": "Group", "name": "system:masters"}, ANN), bind(*CONTROL_PLANE)),
-            ADMINS,
-        ),
+        (both(role(PATCH), cluster_admin(group("masters"), ANN), bind(*CONTROL_PLANE)), ADMINS),
         (in_role("demo", SCHEDULER), ADMINS),
-        (both(role(PATCH), bind({"kind": "Group", "name": "system:authenticated"})), "warning namespaces: every-user"),
+        (both(role(PATCH), bind(group("authenticated"))), "warning namespaces: every-user"),
         # A binding to a kind of role that it cannot have.
         (both(role(PATCH), bind(ANN, kind="Role")), ADMINS),
         (cluster_admin(ANN, namespace="demo"), f"{ADMINS}; {IN_DEMO}"),
@@ -196,7 +193,7 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
         # A policy of an earlier version matches no subresources.
         (
             both(
-                policy("kubevirt-webhook-namespaces", matchConstraints=EARLIER),
+                policy(NAMESPACE_POLICY, matchConstraints=EARLIER),
                 in_role("demo", ANN, rule={**PATCH, "resources": ["namespaces/status"]}),
             ),
             f"{ADMINS}; {IN_DEMO}",
@@ -205,7 +202,7 @@ EARLIER = {"resourceRules": [{"resources": ["namespaces"]}]}
         *(
             (
                 both(
-                    remove(POLICIES[kind], "kubevirt-webhook-namespaces"),
+                    remove(POLICIES[kind], NAMESPACE_POLICY),
                     in_role("demo", ANN, rule={**PATCH, "verbs": ["update"], "resources": [resource]}),
                 ),
                 f"{ADMINS}; {IN_DEMO}",
@@ -229,9 +226,8 @@ async def test_a_role_that_aggregates_others(world: DoctorWorld) -> None:
     selectors = [{"matchLabels": {"of": "whole"}}, {"matchLabels": {"of": "nothing"}}]
     world.server.put(CLUSTER_ROLES, "labels", rules=None, aggregationRule={"clusterRoleSelectors": selectors})
 
-    first, second = await world.run(
-        permissions.check_relabelling, bind(ANN), bind(BEA, namespace="demo", kind="ClusterRole")
-    )
+    bound = bind(ANN), bind(BEA, namespace="demo", kind="ClusterRole")
+    first, second = await world.run(permissions.check_relabelling, *bound)
 
     assert "User ann" in first.found
     assert "User bea" in second.found

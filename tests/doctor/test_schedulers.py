@@ -184,8 +184,6 @@ def off(*names: str) -> dict[str, Any]:
 
 
 NO_CONFIGURATIONS = ("{", "[1]", "kind: Other", KIND, f"{KIND}\nprofiles: [1, {{}}]")
-
-
 CORRECT, NOT_FOUND = "ok profile-correct", "unknown profile-not-found"
 
 

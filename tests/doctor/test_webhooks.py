@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import MUTATING, VALIDATING, Change, Check, DoctorWorld, both, forbid, remove
+from tests.doctor.world import MUTATING, VALIDATING, Change, Check, DoctorWorld, both, forbid, remove, sets
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, selects
 from webhook.install.registration import NOT_YET
 from webhook.k8s.resources import NAMESPACES
@@ -22,11 +22,6 @@ VMS = [{"apiGroups": ["kubevirt.io"], "operations": ["*"], "resources": ["*"]}]
 SECRETS = [{"apiGroups": [""], "operations": ["*"], "resources": ["secrets"]}]
 
 
-def serve_at_an_address(world: DoctorWorld) -> None:
-    world.url = "https://localhost:8443"
-    world.register()
-
-
 def alter(*entries: int, **fields: Any) -> Change:
     return lambda world: [world.entries()[entry].update(fields) for entry in entries]
 
@@ -35,7 +30,7 @@ def alter(*entries: int, **fields: Any) -> Change:
     ("check", "change", "expected"),
     [
         (check_webhooks, lambda _: None, ""),
-        (check_webhooks, serve_at_an_address, ""),
+        (check_webhooks, both(sets(url="https://localhost:8443"), DoctorWorld.register), ""),
         (check_webhooks, remove(VALIDATING, "kubevirt-webhook"), f"failure {VALIDATES}: configuration-missing"),
         (check_webhooks, lambda it: it.entries().pop(0), f"failure {LAST}: entries-missing"),
         (check_webhooks, lambda it: it.entries().append({"name": "x.example.com"}), f"warning {LAST}: entries-foreign"),

@@ -21,6 +21,7 @@ from bench.placement.rows import ROWS
 from bench.placement.sizes import draw_sizes
 from certs.authority import Authority
 from tests import builders
+from tests.builders import Json
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
 from webhook.cli.inputs import connected
@@ -42,7 +43,6 @@ from webhook.names import DOMAIN
 from webhook.settings.file import load
 from webhook.settings.model import Settings
 
-Json = dict[str, Any]
 Check = Callable[[Installation], Awaitable[list[Finding]]]
 Change = Callable[["DoctorWorld"], object]
 
@@ -69,14 +69,6 @@ kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
 kubevirt_webhook_panics_total{webhook="a"} 0.0
 kubevirt_webhook_scheduler_available{scheduler="kubevirt"} 1.0
 """
-
-
-class Watch(FakeClock):
-    """Sleeps cost nothing; the wall clock is the one that certificates, Leases and the API server have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wall_offset = time.time() - self.time
 
 
 def authority(begin: timedelta = timedelta(), life: timedelta = timedelta(days=365)) -> Authority:
@@ -141,11 +133,14 @@ class DoctorWorld:
 
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
         self.server = server
-        self.clock = Watch()
-        # A fake clock beside a real one would be wrong by what a test takes.
+        # Sleeps cost nothing; the wall clock is the one that certificates, Leases and the API server have.
+        self.clock = FakeClock()
+        self.clock.wall_offset = time.time() - self.clock.time
         server.wall = self.clock.wall
         self.found: list[Finding] = []
-        self.settings: Settings = _settings()
+        health_check = builders.scheduling().schedulers["kubevirt"]
+        whole: Settings = builders.settings(schedulers={"kubevirt": health_check})
+        self.settings = msgspec.structs.replace(whole, excluded_namespaces=frozenset({"kube-system", "kubevirt", NS}))
         self.url = ""
         self.denied: set[str] = set()
         self.forbids_reviews = False
@@ -351,12 +346,6 @@ class DoctorWorld:
         attributes = asked["resourceAttributes"]
         no = f"{attributes['verb']} {attributes['resource']}" in self.denied
         return web.json_response({"status": {"allowed": not no}}, status=201)
-
-
-def _settings() -> Settings:
-    health_check = builders.scheduling().schedulers["kubevirt"]
-    whole = builders.settings(schedulers={"kubevirt": health_check})
-    return msgspec.structs.replace(whole, excluded_namespaces=frozenset({"kube-system", "kubevirt", NS}))
 
 
 @asynccontextmanager
