@@ -18,6 +18,7 @@ from webhook.admission.audit import Record
 from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, ObjectKey
+from webhook.k8s.types.meta import Namespace
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
 from webhook.settings.model import InstancetypeSettings, MigrationSettings, Settings
@@ -28,13 +29,17 @@ VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
 
 
 class MemoryCluster(Cluster):
-    """Answers from a dict: ``peeked`` at once, the rest only when read."""
+    """Answers from a dict: ``peeked`` at once, the rest only when read; ``listed`` are all namespaces."""
 
-    def __init__(self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None) -> None:
+    def __init__(
+        self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None, listed: Iterable[Namespace] = ()
+    ) -> None:
         self.facts = facts
         self.peeked = set(facts) if peeked is None else peeked
         self.reads: list[Key[Any]] = []
         self.restored: list[Callable[[str], None]] = []
+        self.waits: tuple[str, ...] = ()
+        self._listed = tuple(listed)
 
     def on_restore(self, act: Callable[[str], None]) -> None:
         self.restored.append(act)
@@ -58,8 +63,11 @@ class MemoryCluster(Cluster):
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
         return {type(key).__name__: math.inf if isinstance(key, KubeVirtKey) else 1.23456 for key in keys}
 
+    def namespaces(self) -> tuple[Namespace, ...]:
+        return self._listed
+
     def waiting_for(self) -> tuple[str, ...]:
-        return ()
+        return self.waits
 
 
 class KeptInMemory(Observer):

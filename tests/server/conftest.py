@@ -281,16 +281,6 @@ async def unharmed(server: ServedApp) -> None:
     assert (server.app.taken_bytes, server.counted.crashes) == (0, [])
 
 
-class Crashes(TrafficObserver):
-    """The exceptions that reached the edge."""
-
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-
-    def on_crash(self, path: str, error: BaseException) -> None:
-        self.errors.append(error)
-
-
 class Visitor:
     """A client of one listener; keeps the headers of the last answer."""
 

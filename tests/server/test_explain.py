@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tests.golden_files import Golden
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import Crashes, Visitor, visited
+from tests.server.conftest import CountedServer, Visitor, visited
 from tests.waiting import break_off
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
@@ -46,12 +47,9 @@ RIGHTS = {
 GUARDED = "0.0.0.0:0"
 
 
-class CountedExplanations(Crashes):
-    """What the listener reported."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.statuses: list[int] = []
+@dataclass
+class CountedExplanations(CountedServer):
+    statuses: list[int] = field(default_factory=list)
 
     def on_explained(self, status: int) -> None:
         self.statuses.append(status)
@@ -128,7 +126,7 @@ async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, 
     golden(str(refused.value))
     asking = await listening(memory())
     status, answer = await asking.get(f"{PATH}?{quote(query, safe='&=%/.')}")
-    assert (status, list(answer), asking.counted.errors) == (400, ["error"], [])
+    assert (status, list(answer), asking.counted.crashes) == (400, ["error"], [])
 
 
 @given(
@@ -174,7 +172,7 @@ async def test_not_knowing_is_503_and_a_bug_500(listening: Open, nodes: Any, sta
     answered, answer = await asking.get()
     assert (answered, asking.headers.get("Retry-After")) == (status, "5" if status == 503 else None)
     assert said in answer["error"]
-    assert len(asking.counted.errors) == (status == 500)
+    assert len(asking.counted.crashes) == (status == 500)
 
 
 # -- permissions of users ----------------------------------------------------------------------------------------------
@@ -269,4 +267,4 @@ async def test_the_token_shows_nowhere(listening: Open, monkeypatch: pytest.Monk
 
     assert [status for status, _ in answers] == [200, 404, 500]
     assert TOKEN not in json.dumps(answers)
-    assert TOKEN not in "".join(map(repr, asking.counted.errors))
+    assert TOKEN not in "".join(map(repr, asking.counted.crashes))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from tests.server.conftest import Crashes
+from tests.server.conftest import CountedServer
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
@@ -56,12 +56,12 @@ def body(
 
 class ExtenderWorld:
     def __init__(self, **options: Any) -> None:
-        self.index, self.known, self.crashes = LayerIndex(), Known(), Crashes()
+        self.index, self.known, self.counted = LayerIndex(), Known(), CountedServer()
         for image in self.index.put("a", AMD, ["one"]):
             self.index.learn(image, [Layer("L1", 30)])
         self.index.put("b", AMD, [])
         known: Any = self.known
-        self.extender = Extender(self.index, known, ["kubevirt"], self.crashes, **options)
+        self.extender = Extender(self.index, known, ["kubevirt"], self.counted, **options)
 
     def scores(self, request: bytes) -> dict[str, int]:
         return {each["Host"]: each["Score"] for each in json.loads(self.extender.prioritize(request))}
@@ -202,7 +202,7 @@ class TestHttp:
     async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: ExtenderWorld) -> None:
         world.known.error = KeyError("bug")
         status, text = await answered(served, body())
-        assert (status, "bug" in text, len(world.crashes.errors)) == (500, False, 1)
+        assert (status, "bug" in text, len(world.counted.crashes)) == (500, False, 1)
 
 
 async def test_without_a_certificate_nobody_is_answered() -> None:

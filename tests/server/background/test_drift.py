@@ -224,13 +224,6 @@ DRIFTED_PODS = ("scheduling", "pods")
 DRIFTED_VMS = ("scheduling", "virtualmachines")
 
 
-class ScannedCluster(MemoryCluster):
-    waits = False
-
-    def waiting_for(self) -> tuple[str, ...]:
-        return ("pods",) if self.waits else ()
-
-
 class ScannerCase:
     """A drift scanner in front of a fake API server, with facts in memory."""
 
@@ -242,7 +235,7 @@ class ScannerCase:
         self.records: list[DriftRecord] = []
         self.settings: Settings = settings()
         there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
-        self.cluster = ScannedCluster(
+        self.cluster = MemoryCluster(
             sizes.facts([sizes.instancetype(), sizes.preference()]) | known(vmi()) | {NamespaceKey("demo"): there}
         )
         self.drift_scan = DriftScanner(
@@ -367,17 +360,17 @@ async def test_reports_follow(case: ScannerCase) -> None:
 
 
 async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: ScannerCase) -> None:
-    case.cluster.waits = True
+    case.cluster.waits = ("pods",)
     on, case.settings = case.settings, msgspec.structs.replace(case.settings, drift_scan=DriftSettings())
     async with working(case.drift_scan.run()):
         await until(lambda: len(case.clock.slept) > 20)
-        case.cluster.waits = False
+        case.cluster.waits = ()
         await until(lambda: len(case.clock.slept) > 1000)
         assert case.server.asked == [], "it is switched off"
-        case.cluster.waits, case.settings = True, on
+        case.cluster.waits, case.settings = ("pods",), on
         await until(lambda: len(case.clock.slept) > 1020)
         assert case.server.asked == []
-        case.cluster.waits = False
+        case.cluster.waits = ()
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
         began = case.clock.now()
         await until(lambda: case.drift_scan.rounds["finished"] == 2)

@@ -13,7 +13,7 @@ from tests import builders
 from tests.admission.audit_schema import record as audit_record
 from tests.policies.migration.world import facts
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.conftest import Crashes, Visitor, visited
+from tests.server.conftest import CountedServer, Visitor, visited
 from tests.waiting import break_off
 from webhook import names
 from webhook.admission.audit import AuditedObject, Record, timestamp
@@ -46,17 +46,6 @@ def record(
     return msgspec.structs.replace(audit_record("u1"), **fields | more)
 
 
-class PageCluster(MemoryCluster):
-    """A cluster in memory whose namespaces can be listed."""
-
-    def __init__(self, known: dict[Key[Any], object], namespaces: Iterable[Namespace] = ()) -> None:
-        super().__init__(known)
-        self._namespaces = tuple(namespaces)
-
-    def namespaces(self) -> tuple[Namespace, ...]:
-        return self._namespaces
-
-
 def labeled(name: str, **modes: str) -> Namespace:
     """A namespace; keywords are modes by policy."""
     policies: Any = modes
@@ -67,10 +56,12 @@ def labeled(name: str, **modes: str) -> Namespace:
 class OpenPage(Visitor):
     """A client of an open page, and what is behind it."""
 
-    def __init__(self, visitor: Visitor, recorder: DecisionRecorder, crashes: Crashes, cluster: PageCluster) -> None:
+    def __init__(
+        self, visitor: Visitor, recorder: DecisionRecorder, counted: CountedServer, cluster: MemoryCluster
+    ) -> None:
         super().__init__(visitor.url, visitor.client)
         self.recorder = recorder
-        self.crashes = crashes
+        self.counted = counted
         self.cluster = cluster
 
     async def get(self, path: str = "/page", method: str = "GET", token: str = "", **headers: str) -> tuple[int, str]:
@@ -90,15 +81,15 @@ async def opened(
     missing: tuple[str, ...] = (),
 ) -> OpenPage:
     """Open a page over the world of the migration policy's tests, until the stack ends."""
-    cluster, crashes = PageCluster(facts() | (known or {}), namespaces), Crashes()
+    cluster, counted = MemoryCluster(facts() | (known or {}), listed=namespaces), CountedServer()
     recorder = DecisionRecorder(KeptInMemory())
     in_force = settings or builders.settings()
     conditions = {HealthSubject("scheduler", "kubevirt"): HealthCondition("good", "available", "it runs")}
     history = HealthHistory(lambda: conditions)
     history.sample()
     views = PageViews(cluster, lambda: in_force, recorder, history, lambda: missing)
-    handler = PageHandler(cluster, views, crashes, guarded=not is_loopback(address))
-    return OpenPage(await ends.enter_async_context(visited(handler, address)), recorder, crashes, cluster)
+    handler = PageHandler(cluster, views, counted, guarded=not is_loopback(address))
+    return OpenPage(await ends.enter_async_context(visited(handler, address)), recorder, counted, cluster)
 
 
 # To compile the templates takes longer than all that a test asks.

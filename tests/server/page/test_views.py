@@ -15,7 +15,8 @@ from jinja2 import UndefinedError
 
 from tests import builders
 from tests.builders import installed
-from tests.server.page.conftest import HOSTILE, PageCluster, labeled, record
+from tests.review.memory import MemoryCluster
+from tests.server.page.conftest import HOSTILE, labeled, record
 from tests.waiting import other_turns
 from webhook.errors import InputError
 from webhook.facts import Key, KubeVirtKey, NamespaceKey
@@ -81,9 +82,9 @@ NAMESPACES = [
 ]
 
 
-def cluster() -> PageCluster:
+def cluster() -> MemoryCluster:
     known: dict[Key[Any], object] = {NamespaceKey(each.meta.name or ""): each for each in NAMESPACES}
-    return PageCluster({KubeVirtKey(): installed(), **known}, NAMESPACES)
+    return MemoryCluster({KubeVirtKey(): installed(), **known}, listed=NAMESPACES)
 
 
 async def test_modes_are_those_that_reviews_have() -> None:
@@ -113,7 +114,8 @@ async def test_what_was_done_today_is_beside_the_mode() -> None:
 
 async def test_ten_thousand_namespaces_come_in_parts_and_reviews_come_between() -> None:
     many = [labeled(f"n{number:05}", scheduling="enforce") for number in range(10_000)]
-    big = PageCluster({KubeVirtKey(): installed()} | {NamespaceKey(f"n{n:05}"): many[n] for n in range(50)}, many)
+    first: dict[Key[Any], object] = {NamespaceKey(f"n{number:05}"): many[number] for number in range(50)}
+    big = MemoryCluster({KubeVirtKey(): installed()} | first, listed=many)
     async with other_turns() as turns:
         rows, every = await namespace_table(big, builders.settings(), DayCounts())
     assert (len(rows), every) == (50, 10_000)

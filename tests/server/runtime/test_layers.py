@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from certs.source import pair_of
 from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.server.conftest import Crashes
+from tests.server.conftest import CountedServer
 from tests.server.runtime.test_certificates import CertificatesLog, settings
 from tests.server.test_extender import body
 from webhook import apart
@@ -68,9 +68,7 @@ async def test_what_cannot_be_used_is_named(settings: LayersSettings) -> None:
 
 
 def scraped(scores: LayerScores) -> str:
-    registry = CollectorRegistry()
-    registry.register(cast("Any", scores.metrics()))
-    return generate_latest(registry).decode()
+    return generate_latest(cast("Any", scores.metrics())).decode()
 
 
 async def test_pull_secrets_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
@@ -89,7 +87,7 @@ async def test_it_listens_and_has_metrics(certificates: Certificates) -> None:
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, LOOPBACK))
         assert scores.secrets is None
-        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, Crashes(), 1.0))
+        url = await ends.enter_async_context(scores.listening(LOOPBACK, certificates, CountedServer(), 1.0))
         async with ClientSession() as session, session.post(f"{url}/prioritize", data=body()) as response:
             assert await response.json() == []
         shown = scraped(scores)
@@ -109,7 +107,7 @@ async def test_clients_need_a_certificate_of_the_right_name(
     )
     async with AsyncExitStack() as ends:
         scores = await ends.enter_async_context(open_layer_scores(None, guarded))
-        url = await ends.enter_async_context(scores.listening(guarded, certificates, Crashes(), 1.0))
+        url = await ends.enter_async_context(scores.listening(guarded, certificates, CountedServer(), 1.0))
         assert url.startswith("https://")
 
         async def status(name: str) -> int:
