@@ -11,7 +11,5 @@ BODY = msgspec.json.encode(review(launcher_pod()))
 
 
 def head(length: int, path: str = PODS, extra: str = "") -> bytes:
-    lines = (
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{extra}\r\n"
-    )
-    return lines.encode()
+    begin = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{begin}Content-Length: {length}\r\n{extra}\r\n".encode()

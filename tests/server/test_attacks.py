@@ -25,7 +25,7 @@ from webhook.facts import NamespaceKey, SchedulerKey, VmiKey
 from webhook.server import app, edge
 from webhook.server.app import MAX_BODY
 from webhook.server.edge import EVERYDAY_BYTES as EVERYDAY
-from webhook.server.edge import PREFIX_BYTES, split_address
+from webhook.server.edge import PREFIX_BYTES
 
 pytestmark = pytest.mark.repeats
 
@@ -103,11 +103,9 @@ async def test_bodies_that_wait_for_their_answers_deny_no_other_client(
     large["metadata"]["annotations"] = {"padding": "x" * (EVERYDAY - 10_000)}
     small["metadata"]["annotations"] = {"padding": "x" * 40_000}
     body, honest = msgspec.json.encode(review(large)), msgspec.json.encode(review(small, namespace="shop"))
-    (host, port), attackers = split_address(server.address), list[Stream]()
-    for _ in range(3):
-        at: dict[str, Any] = {"ssl": server.trust, "server_hostname": "localhost", "local_addr": ("127.0.0.2", 0)}
-        attackers.append(await asyncio.open_connection(host, port, **at))
-        attackers[-1][1].write(head(len(body), PODS + "?timeout=30s") + body)
+    attackers = [await connect(server, source="127.0.0.2") for _ in range(3)]
+    for _, writer in attackers:
+        writer.write(head(len(body), PODS + "?timeout=30s") + body)
     await until(lambda: cluster.waiting == len(attackers), "look-ups to begin")
     stream = await connect(server)
     stream[1].write(head(len(honest), PODS + "?timeout=30s") + honest[:-1])

@@ -51,7 +51,7 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.server import edge
 from webhook.server.app import LIMITS
-from webhook.server.edge import Client, Connection, ConnectionLimiter, Limits, split_address
+from webhook.server.edge import Client, Connection, ConnectionLimiter, Limits, serving, split_address
 from webhook.server.request import Overload
 from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
@@ -253,29 +253,25 @@ async def test_another_certificate_is_for_new_handshakes_and_a_bad_one_for_none(
 
 
 async def test_without_a_certificate_no_handshake_succeeds() -> None:
-    server, swappable = Unanswering.server(), ReloadableTLSContext()
-    await server.listen("127.0.0.1:0", swappable.listener, "--listen")
-    host, port = split_address(server.address)
-    pair = self_signed(["localhost"])
+    swappable, pair = ReloadableTLSContext(), self_signed(["localhost"])
     trust = ssl.create_default_context(cadata=pair.authority.decode())
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-    swappable.swap(pair.certificate, pair.key)
-    _, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
-    writer.close()
-    await writer.wait_closed()
-    await server.shutdown(0.0)
+    async with serving(Unanswering.server(), "127.0.0.1:0", swappable.listener, "--listen", 0.0) as address:
+        host, port = split_address(address)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+        swappable.swap(pair.certificate, pair.key)
+        _, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_port_in_use() -> None:
-    first = Unanswering.server()
-    await first.listen("127.0.0.1:0", None, "--listen")
-    assert not first.address.endswith(":0")
-    with pytest.raises(InputError) as refused:
-        await Unanswering.server().listen(first.address, None, "--listen")
+    async with serving(Unanswering.server(), "127.0.0.1:0", None, "--listen", 0.0) as address:
+        assert not address.endswith(":0")
+        with pytest.raises(InputError) as refused:
+            await Unanswering.server().listen(address, None, "--listen")
     assert refused.value.where == "--listen"
-    assert first.address in refused.value.what
-    await first.shutdown(0.0)
+    assert address in refused.value.what
 
 
 async def test_address_of_another_host() -> None:
@@ -292,21 +288,9 @@ def test_split(address: str, parts: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", [":0", "localhost:0"])
 async def test_every_address_of_a_host_is_listened_on(address: str) -> None:
-    server = Unanswering.server()
-    await server.listen(address, None, "--listen")
-    _, writer = await asyncio.open_connection("127.0.0.1", split_address(server.address)[1])
-    writer.close()
-    await server.shutdown(0.0)
-
-
-def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
-    """The first bytes of a client."""
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust.set_alpn_protocols(list(alpn))
-    outgoing = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
-    return outgoing.read()
+    async with serving(Unanswering.server(), address, None, "--listen", 0.0) as bound:
+        _, writer = await asyncio.open_connection("127.0.0.1", split_address(bound)[1])
+        writer.close()
 
 
 async def plain(server: ServedApp, data: bytes) -> bytes:
@@ -326,7 +310,11 @@ async def plain(server: ServedApp, data: bytes) -> bytes:
 
 async def test_handshakes_that_are_none(server: ServedApp) -> None:
     dice = random.Random(1)
-    hello = client_hello()
+    trust, outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.MemoryBIO()
+    trust.set_alpn_protocols(["http/1.1"])
+    with suppress(ssl.SSLWantReadError):
+        trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    hello = outgoing.read()
     truncated = [hello[: len(hello) * n // 12] for n in range(12)]
     changed = []
     for _ in range(30):
@@ -391,40 +379,37 @@ class Connected:
         self.is_cut = True
 
 
-def limiter() -> ConnectionLimiter:
+@pytest.fixture
+async def limiter() -> ConnectionLimiter:
     return ConnectionLimiter(MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTIONS)
 
 
-async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> None:
-    server = limiter()
-    made = [Connected(server, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
+async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest(limiter: ConnectionLimiter) -> None:
+    made = [Connected(limiter, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
     assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
 
 
-async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
-    server = limiter()
-    greedy = [Connected(server, "10.0.0.1") for _ in range(12)]
-    others = [Connected(server, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
+async def test_where_all_are_too_many_the_client_with_most_makes_room(limiter: ConnectionLimiter) -> None:
+    greedy = [Connected(limiter, "10.0.0.1") for _ in range(12)]
+    others = [Connected(limiter, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
     assert all(guest.is_cut for guest in greedy)
     assert not any(guest.is_cut for guest in others)
     for guest in (*greedy, *others, *greedy):
-        server.remove(guest)  # type: ignore[arg-type]
-    assert server.count == 0
+        limiter.remove(guest)  # type: ignore[arg-type]
+    assert limiter.count == 0
 
 
-async def test_clients_without_connections_are_forgotten() -> None:
-    server = limiter()
+async def test_clients_without_connections_are_forgotten(limiter: ConnectionLimiter) -> None:
     for number in range(3000):
-        server.remove(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
-    assert len(server._clients) <= 1024
+        limiter.remove(Connected(limiter, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
+    assert len(limiter._clients) <= 1024
 
 
-async def test_a_connection_that_is_not_known_leaves() -> None:
-    server = limiter()
-    foreign: Any = Connected(server, "10.0.0.1")
-    server._clients.clear()
-    server.remove(foreign)
-    assert server.count == 1
+async def test_a_connection_that_is_not_known_leaves(limiter: ConnectionLimiter) -> None:
+    foreign: Any = Connected(limiter, "10.0.0.1")
+    limiter._clients.clear()
+    limiter.remove(foreign)
+    assert limiter.count == 1
 
 
 def test_a_burst_is_let_through_and_then_a_pace() -> None:
@@ -439,19 +424,18 @@ def test_a_burst_is_let_through_and_then_a_pace() -> None:
     assert pace.due == pytest.approx(100.1), "and is not saved up"
 
 
-async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_client_that_asks_too_often_takes_no_turn_of_another(
+    limiter: ConnectionLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def at_once(seconds: float) -> None:
         assert 0 < seconds <= 2
 
     monkeypatch.setattr("webhook.server.edge.asyncio.sleep", at_once)
-    server = limiter()
-    greedy: Any = Connected(server, "10.0.0.1")
-    other: Any = Connected(server, "10.0.0.2")
-    turns = [await server.wait(greedy.client) for _ in range(5000)]
+    turns = [await limiter.wait("10.0.0.1") for _ in range(5000)]
 
     assert turns[:39] == [True] * 39
     assert sum(turns) < 50
-    assert await server.wait(other.client)
+    assert await limiter.wait("10.0.0.2")
 
 
 # -- what comes in pieces, or several at once --------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import authorizer, edge
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
-from webhook.server.edge import Connection, Limits, RequestDenied, Server, split_address
+from webhook.server.edge import Connection, Limits, RequestDenied, Server, serving, split_address
 from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.page.listener import PageHandler
@@ -157,23 +158,12 @@ async def test_state_is_read_at_the_scrape(counted: Metrics) -> None:
     assert expected.items() <= values(text).items()
 
 
-Open = Callable[[], Awaitable[tuple[Server, int]]]
-
-
 @pytest.fixture
-async def opened(counted: Metrics, rendering: CountedRendering) -> AsyncIterator[Open]:
-    """Starts listeners that end with the test; gives their server and port."""
-    servers: list[Server] = []
-
-    async def start() -> tuple[Server, int]:
-        server = Ops(rendering, tuple, counted).server()
-        servers.append(server)
-        await server.listen("127.0.0.1:0", None, "--ops-listen")
-        return server, split_address(server.address)[1]
-
-    yield start
-    for server in servers:
-        await server.shutdown(0.0)
+async def opened(counted: Metrics, rendering: CountedRendering) -> AsyncIterator[tuple[Server, int]]:
+    """The server of a listener, and its port."""
+    server = Ops(rendering, tuple, counted).server()
+    async with serving(server, "127.0.0.1:0", None, "--ops-listen", 0.0) as address:
+        yield server, split_address(address)[1]
 
 
 async def get(port: int, path: str) -> int:
@@ -220,27 +210,19 @@ async def test_one_who_goes_takes_nothing_from_the_others(rendering: CountedRend
 
 
 async def test_a_rendering_that_fails_is_tried_anew(counted: Metrics, rendering: CountedRendering) -> None:
-    counted.registry.register(_Quiet(MetricsState([StateMetric("x", "X.", lambda: 1 / 0)])))
+    failing = MetricsState([StateMetric("x", "X.", lambda: 1 / 0)])
+    # One that describes no metrics to the registry beforehand.
+    counted.registry.register(Mock(collect=failing.collect, describe=tuple))
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             await rendering.text()
     assert rendering.count == 2
 
 
-class _Quiet:
-    """A collector that describes no metrics to the registry beforehand."""
-
-    def __init__(self, inner: MetricsState) -> None:
-        self.collect = inner.collect
-
-    def describe(self) -> tuple[()]:
-        return ()
-
-
 async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(
-    rendering: CountedRendering, opened: Open
+    rendering: CountedRendering, opened: tuple[Server, int]
 ) -> None:
-    server, port = await opened()
+    server, port = opened
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
     await until(lambda: len(server.open) == Limits().per_client)
     assert await get(port, "/healthz") == 200, "a probe always gets through"
@@ -263,11 +245,11 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_requests_that_cost_something_wait_for_their_turn(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, slept: list[float]
+    slept: list[float], opened: tuple[Server, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edge, "PER_SECOND", 0.1)
     monkeypatch.setattr(edge, "PATIENCE_SECONDS", 45.0)
-    _, port = await opened()
+    _, port = opened
     for _ in range(24):
         assert await get(port, "/metrics") == 200
     assert (len([seconds for seconds in slept if seconds > 0]), await get(port, "/metrics")) == (4, 429)
@@ -277,9 +259,10 @@ async def test_requests_that_cost_something_wait_for_their_turn(
     assert not any(slept), "probes don't wait"
 
 
-async def test_a_connection_that_asks_for_health_again_and_again_waits(opened: Open, slept: list[float]) -> None:
-    _, port = await opened()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def test_a_connection_that_asks_for_health_again_and_again_waits(
+    slept: list[float], opened: tuple[Server, int]
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", opened[1])
     slept.clear()
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
     for _ in range(10):
@@ -332,9 +315,8 @@ async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(c
         assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
         for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
             assert (await visitor.get(path, method, "GOOD"))[0] == status
-        assert [(await visitor.get("/metrics", token=token))[0] for token in ("", "BAD")] == [
-            401 if guarded else 200
-        ] * 2
+        for token in ("", "BAD"):
+            assert (await visitor.get("/metrics", token=token))[0] == (401 if guarded else 200)
         status, text = await visitor.get("/metrics", token="GOOD")
         assert (status, (await visitor.get("/metrics", "HEAD", "GOOD"))[0]) == (200, 200)
 

@@ -388,9 +388,8 @@ async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch
     assert {entry["clientConfig"]["caBundle"] for entry in entries} == {first}
 
     annotations = {module.ROTATE_ANNOTATION: "", "theirs": "stays"}
-    api.put(
-        SECRET, {**api.objects[SECRET], "metadata": {**api.objects[SECRET]["metadata"], "annotations": annotations}}
-    )
+    held = api.objects[SECRET]
+    api.put(SECRET, {**held, "metadata": {**held["metadata"], "annotations": annotations}})
     for _ in range(10):
         clock.advance(5)
         await rotation.step()

@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from tests import builders
 from tests.admission.audit_schema import STRICT
@@ -87,23 +88,14 @@ def audit() -> Iterator[LineWriter]:
 
 
 def scraped(audit: LineWriter, settings: Any, beside: Background, cluster: Any = CLUSTER) -> str:
-    class Idle:
-        in_flight = 0
-        taken_bytes = 0
-        senders = None
-
-    registry = CollectorRegistry()
-    app: Any = Idle()
+    app = Mock(in_flight=0, taken_bytes=0, senders=None)
     certificates = Certificates(builders.settings().tls, "localhost", logging.getLogger())
     state = serve.metrics_state(app, audit, settings, cluster, cluster.waiting_for)
-    registry.register(MetricsState([*state, *certificates.metrics(), *beside.metrics()]))
-    return generate_latest(registry).decode()
+    return generate_latest(MetricsState([*state, *certificates.metrics(), *beside.metrics()])).decode()
 
 
 def beside_metrics(beside: Background) -> str:
-    registry = CollectorRegistry()
-    registry.register(MetricsState(beside.metrics()))
-    return generate_latest(registry).decode()
+    return generate_latest(MetricsState(beside.metrics())).decode()
 
 
 def events(server: FakeApiServer) -> set[tuple[str, str]]:
