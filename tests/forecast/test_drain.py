@@ -490,9 +490,8 @@ class TestProperties:
 def test_budgets_of_pods_are_steps() -> None:
     """A tenant can make thousands of either; and a reason names a few."""
     budgets = [budget(0, app="x") | {"metadata": {"name": f"b{each}", "namespace": "shop"}} for each in range(100)]
-    world = snapshot(
-        NODES, [], pods=[clusters.filler(f"pod-{each}", "a", app="x") for each in range(9)], budgets=budgets
-    )
+    pods = [clusters.filler(f"pod-{each}", "a", app="x") for each in range(9)]
+    world = snapshot(NODES, [], pods=pods, budgets=budgets)
     work = StepBudget(planner.MAX_STEPS)
     (blocked, *_) = work.run(planner._plan, world, ["a"], 0, None).steps[0].blocked_pods
     assert work.spent >= 900

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from tests.cluster.fake_apiserver import FakeClock
+from tests.golden_files import Golden
 from tests.install.memory import HEALTH_CHECK, MANIFESTS, InstallMemory, Replicas, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.apply import Installer
 from webhook.install.registration import NOT_YET
 
-Golden = Callable[[str], None]
 DEPLOYMENT = plan.path(planned().deployment)
 NAMESPACE = "/api/v1/namespaces/kubevirt-webhook"
 GIVEN_UP = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jsonpatch
@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden_files import Golden
 from tests.install.memory import SIZE, TASTE, VMS, InstallMemory, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import INJECTED_ANNOTATIONS, Task, clean, remaining, task, tasks
 from webhook.kubevirt.types.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
-
-Golden = Callable[[str], None]
 
 SPREAD = names.INJECTED_SPREAD_ANNOTATION
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}

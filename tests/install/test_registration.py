@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests import builders
-from tests.install.memory import InstallMemory
+from tests.golden_files import Golden
+from tests.install.memory import InstallMemory, Json
 from webhook.errors import InputError
 from webhook.install import registration
 from webhook.install.registration import NOT_YET, Registration, RegistrationTarget, advise, configurations, stage
@@ -16,9 +16,6 @@ from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
 from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
-Golden = Callable[[str], None]
-
-Json = dict[str, Any]
 DOMAIN = "kubevirt-webhook.github.io"
 IN_CLUSTER = RegistrationTarget()
 VM_RULES = f"virtualmachines.instancetypes.{{}}.{DOMAIN}"
@@ -218,8 +215,12 @@ async def registered(api: InstallMemory) -> Registration:
     return made
 
 
-async def test_registers_and_takes_back() -> None:
-    api = InstallMemory()
+@pytest.fixture
+def api() -> InstallMemory:
+    return InstallMemory()
+
+
+async def test_registers_and_takes_back(api: InstallMemory) -> None:
     made = await registered(api)
     assert api.objects.keys() == {FIRST, LAST, CHECKING}
     assert await made.unregister() == []
@@ -227,51 +228,46 @@ async def test_registers_and_takes_back() -> None:
     assert await made.unregister() == []
 
 
-async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Golden) -> None:
-    api = InstallMemory()
+async def test_refuses_to_overwrite_and_leaves_nothing_behind(api: InstallMemory, golden: Golden) -> None:
     api.put(CHECKING, {"metadata": {"name": "kubevirt-webhook", "uid": "foreign"}})
     golden(await denial(api))
     assert {path: found["metadata"]["uid"] for path, found in api.objects.items()} == {CHECKING: "foreign"}
 
 
-async def test_refusal_of_the_api_server_is_told(golden: Golden) -> None:
-    api = InstallMemory()
+async def test_refusal_of_the_api_server_is_told(api: InstallMemory, golden: Golden) -> None:
     api.answers["POST", LAST] = 403, {"message": "forbidden: no rights"}
     golden(await denial(api))
     assert api.objects == {}
 
 
 @pytest.mark.parametrize("theirs", [False, True])
-async def test_creation_without_an_answer_is_taken_back_if_it_happened(theirs: bool, golden: Golden) -> None:
+async def test_creation_without_an_answer_is_taken_back_if_it_happened(
+    api: InstallMemory, theirs: bool, golden: Golden
+) -> None:
     def lose(path: str) -> None:
         if api.wrote[-1] == f"POST {LAST}":
             if theirs:
                 api.objects[path]["webhooks"][0]["clientConfig"] = {"url": "https://elsewhere"}
             raise ApiConnectionError("no answer")
 
-    api = InstallMemory()
     api.then = lose
-
     golden(await denial(api))
     assert api.objects.keys() == ({LAST} if theirs else set())
 
 
-async def test_what_a_failed_registration_leaves_behind_is_told(golden: Golden) -> None:
-    api = InstallMemory()
+async def test_what_a_failed_registration_leaves_behind_is_told(api: InstallMemory, golden: Golden) -> None:
     api.answers = {("POST", LAST): (403, {"message": "forbidden: no rights"}), ("DELETE", FIRST): (500, b"not json")}
     golden(await denial(api))
 
 
-async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
-    api = InstallMemory()
+async def test_what_somebody_replaced_is_not_ours_to_delete(api: InstallMemory) -> None:
     made = await registered(api)
     api.objects[FIRST]["metadata"]["uid"] = "foreign"
     assert await made.unregister() == []
     assert api.objects.keys() == {FIRST}
 
 
-async def test_what_can_not_be_deleted_is_told(golden: Golden) -> None:
-    api = InstallMemory()
+async def test_what_can_not_be_deleted_is_told(api: InstallMemory, golden: Golden) -> None:
     made = await registered(api)
     api.answers["DELETE", "kubevirt-webhook"] = 500, b"not json"
     problems = await made.unregister()

@@ -5,13 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.install.memory import planned
+from tests.install.memory import Json, planned
 from webhook.install import shortage
 from webhook.install.shortage import PodWarning, explain_by_events, worst_problem
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Condition
-
-Json = dict[str, Any]
 
 
 def live(counts: tuple[int, int, int] = (3, 1, 2), **more: Any) -> Json:

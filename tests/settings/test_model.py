@@ -409,10 +409,7 @@ def test_schedulers_names(name: str, good: bool) -> None:
     [
         {"scheduling": {"schedulerName": "x"}},
         {"schedulers": {}, "scheduling": {"schedulerName": "x"}},
-        {
-            "schedulers": {"b": {"healthCheck": "off"}, "a": {"healthCheck": "off"}},
-            "scheduling": {"schedulerName": "x"},
-        },
+        {"schedulers": {"b": OFF, "a": OFF}, "scheduling": {"schedulerName": "x"}},
     ],
     ids=["default", "none", "two"],
 )
@@ -482,7 +479,6 @@ def test_mistakes_of_a_blackout(written: str, key: str, golden: Golden) -> None:
 
 
 def test_times_need_no_quotes() -> None:
-    (made,) = parse(
-        b"eviction: {blackouts: [{from: 22:00, to: 06:00, timeZone: +02:00}]}", "settings.yaml"
-    ).eviction.blackouts
+    written = b"eviction: {blackouts: [{from: 22:00, to: 06:00, timeZone: +02:00}]}"
+    (made,) = parse(written, "settings.yaml").eviction.blackouts
     assert made.text == "every day from 22:00 to 06:00 +02:00"
