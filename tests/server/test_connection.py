@@ -265,15 +265,6 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
         await writer.wait_closed()
 
 
-async def test_port_in_use() -> None:
-    async with serving(Unanswering.server(), "127.0.0.1:0", None, "--listen", 0.0) as address:
-        assert not address.endswith(":0")
-        with pytest.raises(InputError) as refused:
-            await Unanswering.server().listen(address, None, "--listen")
-    assert refused.value.where == "--listen"
-    assert address in refused.value.what
-
-
 async def test_address_of_another_host() -> None:
     with pytest.raises(InputError, match=r"nothing can listen on 192\.0\.2\.1:8443"):
         await Unanswering.server().listen("192.0.2.1:8443", None, "--listen")

@@ -146,13 +146,6 @@ webhooks:
         sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
         assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
 
-    def test_a_missing_file(self, tmp_path: Path, golden: Golden) -> None:
-        with pytest.raises(InputErrors) as refused:
-            load(tmp_path / "none.yaml")
-        (error,) = refused.value.mistakes
-        assert error.where == f"{tmp_path}/none.yaml"
-        golden(f"{error.what}; {error.fix}")
-
     def test_a_large_file(self, tmp_path: Path, golden: Golden) -> None:
         path = tmp_path / "s.yaml"
         path.write_bytes(b"#" * (file.MAX_BYTES + 1))
@@ -303,13 +296,6 @@ class TestFollowing:
         await watcher.file.poll()
         await watcher.settle()
         assert (watcher.file.current, watcher.reloaded) == (parse(GOOD.encode(), "x"), [(before, watcher.file.current)])
-
-    async def test_a_write_that_is_still_going_on_is_not_read(self, watcher: RunningFileWatcher) -> None:
-        for text in ("", "scheduling:", "scheduling: {clus", GOOD):
-            watcher.path.write_text(text)
-            await watcher.file.poll()
-        await watcher.file.poll()
-        assert (watcher.refused, [new.scheduling.cluster_wide for _, new in watcher.reloaded]) == ([], [True])
 
     async def test_a_refused_change_leaves_the_last_good_state_and_is_told_once(
         self, watcher: RunningFileWatcher
