@@ -155,7 +155,6 @@ class CertsWorld:
         return leaf.not_valid_before_utc <= self.clock.date <= leaf.not_valid_after_utc
 
     def bundles(self) -> list[bytes]:
-        """Every caBundle."""
         return [pem for each in self.configurations.values() if each for pem in each.bundles.values()]
 
     @property
@@ -226,7 +225,6 @@ class RotatingReplica:
 
     @property
     def leaf_end(self) -> datetime:
-        """When the certificate that it serves with expires."""
         assert self.leaf
         return self.leaf.not_valid_after_utc
 
@@ -321,8 +319,6 @@ EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
 
 
 def editing(name: str) -> Callable[[dict[str, bytes]], None]:
-    """An edit of the data of a Secret."""
-
     def edit(data: dict[str, bytes]) -> None:
         kept = {} if name == "emptied" else dict(data)
         changed = {key: value for key, value in {**kept, **EDITS[name]()}.items() if value is not None}

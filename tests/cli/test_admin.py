@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.runner import Refused, run
+from tests.cli.runner import EXAMPLES, Refused, run
 from tests.e2e.support.manifests import parse as documents
 from tests.golden_files import Golden
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.install import plan
 from webhook.install.schedulers.render import VARIANTS
 from webhook.settings.file import MAX_BYTES, parse
-
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 
 
 def test_webhooks_by_url() -> None:
@@ -32,7 +29,7 @@ def test_an_installation_as_a_tool_applies_it_from_a_repository(tmp_path: Path) 
     made = documents(run("manifests", "install", "-n", "infra-vms", *options).output)
 
     text = "events: off\nwebhooks: {service: {namespace: infra-vms}}\n"
-    planned = plan.of(ROOT / "manifests", "kubernetes", text, "settings", "registry.example/webhook:1")
+    planned = plan.of(EXAMPLES.parent / "manifests", "kubernetes", text, "settings", "registry.example/webhook:1")
     assert made == [*planned.manifests]
     by_default = documents(run("manifests", "install", "--image", "i", "--overlay", "openshift").output)
     assert {one["metadata"].get("namespace", "kubevirt-webhook") for one in by_default} == {"kubevirt-webhook"}
@@ -80,7 +77,7 @@ def test_images_that_nodes_pull_are_taken() -> None:
 
 def test_a_settings_file_is_not_to_be_split(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
-    settings.write_bytes(b"#" * (MAX_BYTES + 1))
+    settings.write_bytes(b"{}\n" + b"#" * MAX_BYTES)
     said = run("config", "check", settings).stderr
     assert said
     assert run("manifests", "install", "--image", "i", "--config", settings).stderr == said

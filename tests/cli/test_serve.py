@@ -43,8 +43,6 @@ PODS = "/mutate/scheduling/pods/enforce"
 
 
 class Serving:
-    """A running `serve` process."""
-
     def __init__(self, process: subprocess.Popen[str], trust: ssl.SSLContext | None) -> None:
         self.process = process
         self.said: list[dict[str, Any]] = []

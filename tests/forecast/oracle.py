@@ -131,7 +131,6 @@ thorough = settings(deadline=None, max_examples=150, suppress_health_check=[Heal
 
 
 def shuffled(world: ClusterObjects, order: Any) -> ClusterObjects:
-    """The same objects in another order."""
     found: dict[str, Any] = {field: getattr(world, field) for field in ("nodes", "pods", "vmis")}
     orders = {field: tuple(order.sample(objects, len(objects))) for field, objects in found.items()}
     return msgspec.structs.replace(world, **orders)

@@ -71,8 +71,6 @@ class MemoryCluster(Cluster):
 
 
 class KeptInMemory(Observer):
-    """Keeps records and faults."""
-
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.errors: list[BaseException] = []

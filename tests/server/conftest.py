@@ -48,8 +48,6 @@ async def working(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
 
 @dataclass
 class CountedServer(TrafficObserver):
-    """The traffic that the server reported."""
-
     requests: list[tuple[str, int]] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
 
@@ -268,7 +266,6 @@ async def status(stream: Stream) -> int:
 
 
 async def sent(server: ServedApp, data: bytes) -> int:
-    """The status that bytes get."""
     stream = await connect(server)
     stream[1].write(data)
     return await status(stream)

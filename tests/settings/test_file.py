@@ -247,8 +247,6 @@ def test_a_key_is_not_there_under_both_its_names() -> None:
 
 
 class RunningFileWatcher:
-    """A followed file and what was called back."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.refused: list[InputError] = []
@@ -316,7 +314,7 @@ class TestFollowing:
         await watcher.settle(BAD)
         assert len(watcher.refused) == 3
 
-    @pytest.mark.parametrize("text", ["#" * (file.MAX_BYTES + 1), MANY_MISTAKES])
+    @pytest.mark.parametrize("text", ["{}\n" + "#" * file.MAX_BYTES, MANY_MISTAKES])
     async def test_a_file_without_end_is_one_bounded_report(self, watcher: RunningFileWatcher, text: str) -> None:
         before = watcher.file.current
         await watcher.settle(text)

@@ -39,7 +39,6 @@ class RecorderCase:
         return list(self.server.held(EVENTS).values())
 
     async def write(self, **change: Any) -> None:
-        """Add an Event, and write what is new."""
         self.writer.add(msgspec.structs.replace(REFUSED, **change))
         await self.writer.write()
 

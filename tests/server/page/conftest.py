@@ -40,7 +40,6 @@ def record(
     changes: Iterable[Change] = (),
     **more: Any,
 ) -> Record:
-    """An audit record."""
     fields: dict[str, Any] = {"time": timestamp(time.time()), "user": "alice", "decision": decision, "message": None}
     fields |= {"object": AuditedObject("Pod", namespace, name), "reasons": tuple(reasons), "changes": tuple(changes)}
     return msgspec.structs.replace(audit_record("u1"), **fields | more)

@@ -65,8 +65,6 @@ CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
 
 class Following:
-    """Settings that are followed."""
-
     def __init__(self, sample: int) -> None:
         self.reloads = {"accepted": 0, "rejected": 0}
         fidelity = FidelitySettings(sample=sample, every_minutes=0.0002)
