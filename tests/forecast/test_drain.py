@@ -262,10 +262,6 @@ class TestRolling:
         ]
         assert (found.moves, found.blocks) == (2, 0)
 
-    def test_the_order_is_the_one_given(self) -> None:
-        found = plan(NODES, [vm("web", "b")], ["c", "b"], rolling=True)
-        assert [step.nodes for step in found.steps] == [("c",), ("b",)]
-
     def test_a_vm_that_shut_down_is_gone(self) -> None:
         vms = [vm("web", "a", "6Gi", evictionStrategy="None"), vm("db", "b", "6Gi")]
         found = plan(TWO, vms, [], rolling=True)

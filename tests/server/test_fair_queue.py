@@ -62,17 +62,6 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
         assert asker.given[-1] == f"other-{number}"
 
 
-@pytest.mark.parametrize("hostile", [1, 3, 5])
-async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> None:
-    """Each holds as many turns as it can for as long as it likes."""
-    asker = TurnTaker()
-    for number in range(hostile):
-        await asker.ask(f"hostile-{number}", 100)
-    for name in ("shop", "bank"):
-        await asker.ask(name)
-        assert asker.given[-1] == name
-
-
 async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
     asker = TurnTaker()
     for number in range(40):
