@@ -1,4 +1,4 @@
-"""The order of reviews where there are more of them than turns."""
+"""The order of reviews where there are more of them than seats."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-class TurnTaker:
-    """Takes turns of one `FairQueue` in tasks, and knows which of them were given in which order."""
+class SeatTaker:
+    """Takes seats of one `FairQueue` in tasks, and knows which of them were given in which order."""
 
     def __init__(self, total: int = TOTAL) -> None:
-        self.turns = FairQueue(total)
+        self.seats = FairQueue(total)
         self.given: list[str] = []
         # The loop cancels those that wait at the end of a test.
         self.tasks: list[asyncio.Task[bool]] = []
 
     async def _take(self, key: str, until: float) -> bool:
-        taken = await self.turns.take(key, until)
+        taken = await self.seats.take(key, until)
         if taken:
             self.given.append(key)
         return taken
 
     async def ask(self, key: str, count: int = 1, until: float | None = None) -> list[asyncio.Task[bool]]:
-        """Ask for turns; returns once those that can be given are given."""
+        """Ask for seats; returns once those that can be given are given."""
         asking = [asyncio.create_task(self._take(key, until or soon())) for _ in range(count)]
         self.tasks += asking
         await settled()
         return asking
 
     async def give(self, key: str) -> None:
-        self.turns.give(key)
+        self.seats.give(key)
         await settled()
 
 
 async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
-    asker = TurnTaker()
+    asker = SeatTaker()
     await asker.ask("slow", 1000)
     assert Counter(asker.given) == {"slow": 32}
     for number in range(5):
@@ -62,14 +62,14 @@ async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
         assert asker.given[-1] == f"other-{number}"
 
 
-async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
-    asker = TurnTaker()
+async def test_where_all_seats_are_taken_the_next_goes_to_who_has_none() -> None:
+    asker = SeatTaker()
     for number in range(40):
         await asker.ask(f"hostile-{number % 20}", 100)
     held = Counter(asker.given)
     assert held.total() == TOTAL
     (newcomer,) = await asker.ask("shop")
-    # Those that came too late for the last turn hold none either: they are before the newcomer.
+    # Those that came too late for the last seat hold none either: they are before the newcomer.
     without = 20 - len(held)
     for _ in range(without + 1):
         assert not newcomer.done()
@@ -78,10 +78,10 @@ async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None
     assert newcomer.done()
 
 
-async def test_returned_turns_go_round() -> None:
-    asker = TurnTaker(2)
+async def test_returned_seats_go_round() -> None:
+    asker = SeatTaker(2)
     first = [task for key, count in (("a", 3), ("b", 2), ("c", 2)) for task in await asker.ask(key, count)]
-    # One turn each, as long as there are others.
+    # One seat each, as long as there are others.
     assert asker.given == ["a", "b"]
     for key in ("a", "b", "a", "b", "c"):
         await asker.give(key)
@@ -90,7 +90,7 @@ async def test_returned_turns_go_round() -> None:
 
 
 async def test_who_gives_up_leaves_nothing_behind() -> None:
-    asker = TurnTaker(1)
+    asker = SeatTaker(1)
     await asker.ask("a")
     late = await asker.ask("b", 3, asyncio.get_running_loop().time() - 1)
     (gone,) = await asker.ask("c")
@@ -98,40 +98,40 @@ async def test_who_gives_up_leaves_nothing_behind() -> None:
     assert await asyncio.gather(*late) == [False] * 3
     (next_one,) = await asker.ask("d")
 
-    asker.turns.give("a")
+    asker.seats.give("a")
     assert await next_one
     assert asker.given == ["a", "d"]
 
 
 @pytest.mark.parametrize("given_before", [True, False])
-async def test_a_turn_returned_in_the_moment_of_giving_up_goes_on(given_before: bool) -> None:
-    asker = TurnTaker(1)
+async def test_a_seat_returned_in_the_moment_of_giving_up_goes_on(given_before: bool) -> None:
+    asker = SeatTaker(1)
     await asker.ask("a")
     (gone,), (patient,) = await asker.ask("b"), await asker.ask("c")
     if given_before:
-        asker.turns.give("a")
+        asker.seats.give("a")
     gone.cancel()
     if not given_before:
-        asker.turns.give("a")
+        asker.seats.give("a")
     assert await patient
     with pytest.raises(asyncio.CancelledError):
         await gone
 
 
-# The turn that c gives back goes to a, and there is still one left, which c may have.
+# The seat that c gives back goes to a, and there is still one left, which c may have.
 @example(3, [("t", "a", 0), ("t", "c", 0), ("t", "a", 0), ("t", "c", 1), ("g", "c", 0)])
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 6),
     st.lists(st.tuples(st.sampled_from("tgc"), st.sampled_from("abcd"), st.integers(0, 9)), max_size=60),
 )
-def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tuple[str, str, int]]) -> None:
+def test_no_seat_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tuple[str, str, int]]) -> None:
     async def run() -> None:
-        turns, held = FairQueue(total), Counter[str]()
+        seats, held = FairQueue(total), Counter[str]()
         waiting: list[tuple[str, asyncio.Task[bool]]] = []
 
         async def take(key: str) -> bool:
-            taken = await turns.take(key, soon())
+            taken = await seats.take(key, soon())
             held[key] += taken
             return taken
 
@@ -140,7 +140,7 @@ def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tup
                 waiting.append((key, asyncio.create_task(take(key))))
             elif what == "g" and held[key]:
                 held[key] -= 1
-                turns.give(key)
+                seats.give(key)
             elif what == "c" and waiting:
                 waiting.pop(which % len(waiting))[1].cancel()
             if which % 2:
@@ -151,11 +151,11 @@ def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tup
         free = total - sum(held.values())
         assert free >= 0
         assert all(held[key] >= free for key, _ in waiting)
-        # Each holder gives its turn back; then nothing waits.
+        # Each holder gives its seat back; then nothing waits.
         for _ in range(len(steps) + total):
             for key in [key for key in held if held[key]]:
                 held[key] -= 1
-                turns.give(key)
+                seats.give(key)
                 await settled()
         assert all(task.done() for _, task in waiting)
 
