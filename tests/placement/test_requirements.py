@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden_files import Golden
 from tests.placement import samples
 from tests.placement.samples import FOO, HOST, NAMES, VALUES, affinity, expression, expressions, node, vmi, vmis
 from webhook.k8s.types.scheduling import Toleration
@@ -71,11 +70,6 @@ def test_a_node_has_what_is_required_or_this_instead(asked: Requirement, on: Nod
     assert samples.reasons_by_node(NodeIndex([on]).review((asked,)), [on]) == {on.name: asked.reasons(on)}
 
 
-def test_affinity(golden: Golden) -> None:
-    (reason,) = OneOf(Origin.AFFINITY, TERMS).reasons(node(labels={"zone": "b", "rank": "5"}))
-    golden(reason.has)
-
-
 def test_amounts_in_units_and_requirements_in_sets() -> None:
     assert "2299Mi" in Allocatable(Origin.RESOURCES, "memory", 2299 * 2**20).lacking
     assert Allocatable(Origin.KVM, "devices.kubevirt.io/kvm", 1).clause == module.Kvm(Origin.KVM).clause
@@ -113,9 +107,6 @@ def party(requirement: Requirement) -> str:
     return f"{requirement.origin}: {condition}".removesuffix(": ")
 
 
-# -- expressions over one label ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("possible", "asked"),
     [
@@ -150,9 +141,6 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
     candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
     found = any(all(expression.accepts(value) for expression in asked) for value in candidates)
     assert module.are_compatible(asked) is found
-
-
-# -- requirements ------------------------------------------------------------------------------------------------------
 
 
 ZONE_A = expressions(expression("zone", "In", "a"))

@@ -41,7 +41,7 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     (OneOf(Origin.AFFINITY, (NAME_TERM,)), node("n1")),
     (OneOf(Origin.AFFINITY, ()), node("n1")),
     (OneOf(Origin.AFFINITY, (INVALID_TERM,)), node("n1")),
-    (OneOf(Origin.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
+    (OneOf(Origin.AFFINITY, (INVALID_TERM, ZONE_TERM, Term((Expression("rank", "Gt", ("5",)),)))), node("n1")),
     (module.Untainted(Origin.TAINTS, ()), node("n1", taints=TAINTS)),
     (module.Untainted(Origin.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
     (module.Uncordoned(Origin.CORDONED, ()), node("n1", cordoned=True)),
@@ -55,7 +55,8 @@ UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
     (module.Reachable(Origin.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
 )
 EXPRESSIONS: Final = (
-    *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn")),
+    *(Expression("zone", operator, ("a",)) for operator in ("In", "NotIn")),
+    *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn", "Is")),
     *(Expression("zone", operator) for operator in ("Exists", "DoesNotExist")),
     *(Expression("rank", operator, ("5",)) for operator in ("Gt", "Lt")),
 )

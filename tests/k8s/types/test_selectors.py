@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.golden_files import Golden
 from webhook.errors import InputError
 from webhook.k8s.types import selectors
 from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, value_problem
@@ -182,21 +181,6 @@ def test_a_malformed_expression_spoils_its_term() -> None:
     assert "; ".join(invalid.problems) in str(invalid)
 
 
-@pytest.mark.parametrize(
-    ("operator", "values", "accepted"),
-    [
-        *(("In", ("a", "b"), ["a"]), ("NotIn", ("a", "b"), [None, "", "5"])),
-        *(("Exists", (), ["", "a", "5"]), ("DoesNotExist", (), [None])),
-        *(("Gt", ("4",), ["5"]), ("Gt", ("5",), []), ("Lt", ("6",), ["5"]), ("Lt", ("5",), [])),
-    ],
-)
-def test_the_values_that_an_operator_accepts(
-    operator: str, values: tuple[str, ...], accepted: list[str | None]
-) -> None:
-    expression = Expression("zone", operator, values)
-    assert [value for value in (None, "", "a", "5") if expression.accepts(value)] == accepted
-
-
 @pytest.mark.parametrize(("field", "name"), [("metadata.name", "n1"), ("metadata.uid", "")])
 @pytest.mark.parametrize("matches", [True, False])
 def test_fields(field: str, name: str, matches: bool) -> None:
@@ -206,16 +190,3 @@ def test_fields(field: str, name: str, matches: bool) -> None:
         fields = (Expression(field, operator, (value,)),)
         assert term(fields=fields).matches({}, "n1") is expected
         assert term(ZONE_A, fields=fields).matches({"zone": "b"}, "n1") is False
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        *(ZONE_A, Expression("zone", "In", ("a", "b")), Expression("zone", "NotIn", ("a",))),
-        *(Expression("zone", "NotIn", ("a", "b")), DISK, Expression("disk", "DoesNotExist")),
-        *(Expression("rank", operator, ("5",)) for operator in ("Gt", "Lt", "Is")),
-    ],
-    ids=str,
-)
-def test_words(expression: Expression, golden: Golden) -> None:
-    golden(f"{expression}; {expression.lacking}")
