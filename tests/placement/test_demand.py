@@ -21,23 +21,6 @@ CPU, MI, GI = 10**9, 2**20, 2**30
 KVM, TDX, IOMMUFD = (f"devices.kubevirt.io/{name}" for name in ("kvm", "tdx", "iommufd"))
 
 
-@pytest.mark.parametrize(
-    ("containers", "init", "expected"),
-    [
-        ([{"cpu": CPU}, {"cpu": 2 * CPU, "a/b": 1}], [], {"cpu": 3 * CPU, "a/b": 1}),
-        # An init container runs alone.
-        ([{"cpu": CPU}], [({"cpu": 3 * CPU}, False)], {"cpu": 3 * CPU}),
-        ([{"cpu": 4 * CPU}], [({"cpu": 3 * CPU}, False)], {"cpu": 4 * CPU}),
-        # A sidecar runs beside all that come after it.
-        ([{"cpu": CPU}], [({"cpu": 2 * CPU}, True), ({"cpu": 3 * CPU}, False)], {"cpu": 5 * CPU}),
-        ([{"cpu": CPU}], [({"cpu": 3 * CPU}, False), ({"cpu": 2 * CPU}, True)], {"cpu": 3 * CPU}),
-        ([], [], {}),
-    ],
-)
-def test_what_runs_together(containers: list[Nanos], init: list[tuple[Nanos, bool]], expected: Nanos) -> None:
-    assert sum_requests(containers, init) == expected
-
-
 def upstream(containers: list[Nanos], init: list[tuple[Nanos, bool]]) -> Nanos:
     """AggregateContainerRequests, line by line."""
 
@@ -268,8 +251,6 @@ def test_a_pod_that_says_nothing_is_no_pod() -> None:
     vm = machine({"memory": {"guest": "1Gi"}})
     assert requests(vm, msgspec.convert({}, LauncherPod)) == requests(vm, None) == {"cpu": 100, "memory": GI}
 
-
-# -- releases of KubeVirt ----------------------------------------------------------------------------------------------
 
 RESERVED = {"memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}}
 WITH_TDX: Json = {"launchSecurity": {"tdx": {}}}

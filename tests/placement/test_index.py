@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.placement import samples
-from tests.placement.samples import FOO, NAMES, node, nodes, reasons_by_node, requests, selectors, thorough, vmi, vmis
+from tests.placement.samples import NAMES, node, nodes, reasons_by_node, requests, selectors, thorough, vmi, vmis
 from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import Migration, Vmi
 from webhook.placement.nodes import Node, bitset_union
-from webhook.placement.requirements import Allocatable, OneOf, Origin, Requirement, Requirements, Staying
+from webhook.placement.requirements import OneOf, Origin, Requirement, Requirements, Staying
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
 # Many amounts, so that several unions are kept, and few, so that nodes share them.
@@ -179,23 +179,6 @@ def test_positions_are_used_again_and_removing_twice_is_no_mistake() -> None:
     # A heartbeat changes nothing.
     index.put(node("n4", {"zone": "b"}))
     assert index.review(ZONE_B).nodes is before.nodes
-
-
-def test_a_node_that_reports_other_amounts() -> None:
-    wanted = (Allocatable("resources", "memory", 2**30),)
-    index = NodeIndex([node(allocatable={"memory": "1Gi", "cpu": "4"})])
-    assert index.review(wanted).count == 1
-    # Every kubelet reports its memory: a report without it is not complete, and no reason for good.
-    for memory, count in (({"memory": "1000Mi"}, 0), ({}, 1), ({"memory": "0"}, 0)):
-        index.put(node(allocatable={"cpu": "4", **memory}))
-        assert index.review(wanted).count == count
-    index.put(node(allocatable={"memory": "0", "cpu": "4", FOO: "1"}))
-    index.put(node(allocatable={"memory": "0", "cpu": "4"}))
-    assert FOO not in index._levels
-    index.put(node("n1"))
-    assert index.review(wanted).count == 1
-    index.remove("n1")
-    assert (index._levels, index._unreported) == ({}, 0)
 
 
 def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
