@@ -10,15 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.images.test_manifests import digest
 from webhook.images import objects
 from webhook.images.objects import ScoredPod, decode_arguments, images_of
 from webhook.k8s.types.core import Node
 
 REGISTRIES = {"quay.io", "docker.io"}
-
-
-def digest(number: int) -> str:
-    return f"sha256:{number:064x}"
 
 
 def node(*images: list[str], annotation: str = "", **status: Any) -> Node:

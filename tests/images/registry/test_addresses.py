@@ -23,15 +23,10 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize("text", PUBLIC)
-def test_public_addresses_are_allowed(text: str) -> None:
-    assert is_allowed(ipaddress.ip_address(text), ())
-
-
-@pytest.mark.parametrize("text", DENIED)
-def test_no_others_are(text: str) -> None:
-    assert not is_allowed(ipaddress.ip_address(text), ())
-    assert is_literal_denied(text, ())
+@pytest.mark.parametrize(("text", "public"), [*((text, True) for text in PUBLIC), *((text, False) for text in DENIED)])
+def test_public_addresses_alone_are_allowed(text: str, public: bool) -> None:
+    assert is_allowed(ipaddress.ip_address(text), ()) is public
+    assert is_literal_denied(text, ()) is not public
 
 
 def test_the_list_says_otherwise() -> None:

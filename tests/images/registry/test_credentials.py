@@ -39,19 +39,16 @@ MINE = secret({"quay.io": ENTRY})
 
 
 @pytest.mark.parametrize(
-    ("kind", "data"),
+    ("kind", "data", "found"),
     [
-        *((DOCKER_CONFIG_JSON, MINE), (DOCKER_CONFIG_JSON, secret({"quay.io": PLAIN}))),
-        (DOCKER_CONFIG, {".dockercfg": encoded({"quay.io": ENTRY})}),
+        (DOCKER_CONFIG_JSON, MINE, [("quay.io", ANN)]),
+        (DOCKER_CONFIG_JSON, secret({"quay.io": PLAIN}), [("quay.io", ANN)]),
+        (DOCKER_CONFIG, {".dockercfg": encoded({"quay.io": ENTRY})}, [("quay.io", ANN)]),
+        *((kind, MINE, []) for kind in ("Opaque", "kubernetes.io/tls", DOCKER_CONFIG)),
     ],
 )
-def test_both_kinds_of_pull_secrets_are_read(kind: str, data: dict[str, str]) -> None:
-    assert entries_of(kind, data) == [("quay.io", ANN)]
-
-
-@pytest.mark.parametrize("kind", ["Opaque", "kubernetes.io/tls", DOCKER_CONFIG])
-def test_no_secret_of_another_kind_is_read(kind: str) -> None:
-    assert entries_of(kind, MINE) == []
+def test_both_kinds_of_pull_secrets_are_read_and_no_other(kind: str, data: dict[str, str], found: list[Any]) -> None:
+    assert entries_of(kind, data) == found
 
 
 @pytest.mark.parametrize(
