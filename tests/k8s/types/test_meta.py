@@ -80,12 +80,3 @@ def test_scheduler_of_a_vm_without_template_and_paths_of_resources() -> None:
     assert VMIS.path("demo", "a") == "/apis/kubevirt.io/v1/namespaces/demo/virtualmachineinstances/a"
     assert INSTANCETYPES.path() == "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
     assert (INSTANCETYPES.api_version, NAMESPACES.api_version) == ("instancetype.kubevirt.io/v1beta1", "v1")
-
-
-@pytest.mark.parametrize(
-    ("conditions", "looked_at"),
-    [(b"null", False), (b"[]", False), (b'[{"type": "Ready"}]', False), (b'[{"type": "PodScheduled"}]', True)],
-)
-def test_pod_that_a_scheduler_has_looked_at(conditions: bytes, looked_at: bool) -> None:
-    pod = msgspec.json.decode(b'{"status": {"conditions": ' + conditions + b"}}", type=PendingPod)
-    assert (pod.is_unnoticed, PendingPod().is_unnoticed) == (not looked_at, True)
