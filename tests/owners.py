@@ -78,6 +78,19 @@ def _given(members: Json) -> Json:
     return {name: value for name, value in members.items() if value is not None}
 
 
+def merge(old: Any, patch: Any) -> Any:
+    """What a JSON merge patch (RFC 7396) makes of a value."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = copy.deepcopy(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
 def merge_patch(before: Any, after: Any) -> Any:
     """The merge patch from one object to another: null for removed fields."""
     if not isinstance(before, dict) or not isinstance(after, dict):

@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 import pytest
 import yaml
 
 from hack import outputs, picture
+from tests import builders
 from tests.cli.runner import run
+from tests.owners import merge
 from webhook import names
 from webhook.admission.reasons import MEANINGS
 from webhook.cli.main import main as program
@@ -38,11 +40,6 @@ def text_of(page: str) -> str:
 def without_blocks(page: str) -> str:
     """A page without its blocks of code."""
     return re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
-
-
-def prose_of(page: str) -> str:
-    """A page without its blocks of code and its quotes of code."""
-    return re.sub(r"`[^`]*`", "", without_blocks(page))
 
 
 def slug(heading: str) -> str:
@@ -156,7 +153,7 @@ PEOPLE = re.compile(r"\b(?:[Ww]e|[Uu]s|[Oo]urs?|ourselves|[Ww]hoever|[Ss]omebody
 
 @each_page
 def test_pages_speak_to_the_reader_and_use_the_words_of_kubernetes(page: str) -> None:
-    prose = prose_of(page)
+    prose = re.sub(r"`[^`]*`", "", without_blocks(page))
     assert PEOPLE.findall(prose) == []
     assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", re.sub(r'"[^"]*"', "", prose))) == []
     title = text_of(page).split("\n", 1)[0]
@@ -196,7 +193,7 @@ def test_twenty_symptoms_lead_to_modules_that_exist() -> None:
 
 
 def test_pages_show_what_commands_print() -> None:
-    assert outputs.outdated(run_offline) == [], "write them again: python -m hack.outputs"
+    assert outputs.outdated(lambda *words: run(*words).output) == [], "write them again: python -m hack.outputs"
 
 
 # The YAML of the page for owners, in its order: the namespace, and the code that the decision then has.
@@ -208,24 +205,13 @@ scheduling: {spread: hostname, spreadVirtualMachines: true}
 """
 
 
-def merged(into: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    for key, value in other.items():
-        into[key] = merged(into.get(key, {}), value) if isinstance(value, dict) else value
-    return into
-
-
 def test_opt_outs_of_the_page_for_owners_work(tmp_path: Path) -> None:
     fragments = re.findall(r"```yaml\n(.*?)```", text_of("docs/vm-owners.md"), re.DOTALL)
     (tmp_path / "settings.yaml").write_text(SPREADING)
     assert len(fragments) == len(OPT_OUTS)
     for fragment, (namespace, code) in zip(fragments, OPT_OUTS, strict=True):
-        vm = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "metadata": {"name": "a", "namespace": namespace},
-        }
-        vm["spec"] = {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}}
-        (tmp_path / "vm.yaml").write_text(yaml.safe_dump(merged(vm, yaml.safe_load(fragment))))
+        vm = builders.vm() | {"metadata": {"name": "a", "namespace": namespace}}
+        (tmp_path / "vm.yaml").write_text(yaml.safe_dump(merge(vm, yaml.safe_load(fragment))))
         options = ("--cluster-from", ROOT / "examples" / "cluster", "--config", tmp_path / "settings.yaml")
 
         assert f"[{code}]" in run("review", tmp_path / "vm.yaml", *options).output
@@ -238,7 +224,7 @@ def test_the_quick_start_shows_what_happens(tmp_path: Path) -> None:
     (annotation, label) = (each[0].split("=") for each in words)
     namespace = {"name": "shop", "annotations": dict([annotation]), "labels": dict([label])}
     manifest = yaml.safe_load(re.findall(r"```yaml\n(# vm.yaml.*?)```", given, re.DOTALL)[0])
-    missing = merged(yaml.safe_load(yaml.safe_dump(manifest)), {"spec": {"instancetype": {"name": "u1.enormous"}}})
+    missing = merge(manifest, {"spec": {"instancetype": {"name": "u1.enormous"}}})
     size = expected.splitlines()[1]
     cluster = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace},
@@ -260,7 +246,3 @@ def test_the_quick_start_shows_what_happens(tmp_path: Path) -> None:
     assert [each for each in second["warnings"] if each.endswith("[instancetype-missing]")]
     assert "`[instancetype-missing]`" in page
     assert "$ kubevirt-webhook explain reason instancetype-missing\n" in page
-
-
-def run_offline(*words: str) -> str:
-    return run(*words).output

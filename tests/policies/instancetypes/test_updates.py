@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import builders
+from tests import builders, owners
 from tests.builders import AVAILABLE, Json, known, review
 from tests.kubevirt import plain
 from tests.kubevirt.samples import among
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of, merge_patch
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
 from tests.policies.decisions import changes, declaring, evaluate, patched
 from tests.policies.instancetypes import world as sizes
 from tests.policies.instancetypes.world import BOTH, IT_MARK, SMALL, WORLD, decide, facts, instancetype, preference, vm
@@ -321,20 +321,18 @@ class ApiServer:
         self._stored[name] = stored
         return copy.deepcopy(stored)
 
-    # -- writing -------------------------------------------------------------------------------------------------------
-
     def _apply_client_side(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
         manifest = copy.deepcopy(after)
         manifest["metadata"]["annotations"] = {LAST_APPLIED: json.dumps(after)}
         if old is None:
             return manifest
         last = json.loads(old["metadata"]["annotations"][LAST_APPLIED])
-        merged: Json = _merged(_merged(old, manifest), _only_removed(merge_patch(last, after)))
+        merged: Json = owners.merge(owners.merge(old, manifest), _only_removed(owners.merge_patch(last, after)))
         return merged
 
     def _apply_server_side(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
         declared = {"spec": after["spec"]}
-        merged = copy.deepcopy(after) if old is None else _merged(old, after)
+        merged = copy.deepcopy(after) if old is None else owners.merge(old, after)
         if name in self._applied:
             for path in _leaves(self._applied[name]) - _leaves(declared):
                 _remove(merged, path)
@@ -345,15 +343,13 @@ class ApiServer:
         return copy.deepcopy(after)
 
     def _patch(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
-        return copy.deepcopy(after) if old is None else _merged(old, merge_patch(before, after))
+        return copy.deepcopy(after) if old is None else owners.merge(old, owners.merge_patch(before, after))
 
     def _patch_json(self, name: str, old: Json | None, after: Json, before: Json | None) -> Json:
         if old is None:
             return copy.deepcopy(after)
         patched: Json = jsonpatch.apply_patch(old, jsonpatch.make_patch(before, after))
         return patched
-
-    # -- admission -----------------------------------------------------------------------------------------------------
 
     def _admitted(self, vm: Json, old: Json | None) -> Json:
         # The API server does not call the webhook for requests that change nothing in the spec.
@@ -392,19 +388,6 @@ _WRITERS: Mapping[str, _Writer] = {
     "merge patch": ApiServer._patch,
     "JSON patch": ApiServer._patch_json,
 }
-
-
-def _merged(old: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = copy.deepcopy(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
 
 
 def _only_removed(patch: Json) -> Json:
