@@ -27,7 +27,9 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, vmi
 from tests.looks import CANARY, LOOKS, TRACES
+from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
+from tests.policies.migration.world import migration
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
 from webhook.admission.redaction import redact, redact_at
@@ -192,20 +194,6 @@ MALFORMED: list[Place] = [
     lambda obj: obj.update(spec=TEXT),
 ]
 
-MIGRATION: Json = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceMigration",
-    "metadata": {"name": "move", "namespace": "demo"},
-    "spec": {"vmiName": "web01", "addedNodeSelector": {"zone": "west"}},
-}
-
-DESCHEDULED = {"requested-by": "sigs.k8s.io/descheduler"}
-EVICTION: Json = {
-    "apiVersion": "policy/v1",
-    "kind": "Eviction",
-    "metadata": {"name": "pod", "namespace": "demo", "annotations": DESCHEDULED},
-    "spec": {},
-}
 OBJECTS: dict[str, list[Json]] = {
     "VirtualMachine": [
         sizes.vm(DISKS),
@@ -219,8 +207,8 @@ OBJECTS: dict[str, list[Json]] = {
         sizes.vmi({**DISKS, "memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
     ],
     "Pod": [launcher_pod()],
-    "VirtualMachineInstanceMigration": [MIGRATION],
-    "Eviction": [EVICTION],
+    "VirtualMachineInstanceMigration": [migration({"zone": "west"})],
+    "Eviction": [evictions.review()["request"]["object"] | {"spec": {}}],
 }
 
 

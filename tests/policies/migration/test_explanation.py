@@ -213,19 +213,21 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "known",
+    ("known", "options"),
     [
-        {VMI: None, VM: None},
-        {VMI: None, VM: Unavailable("403")},
-        {VMI: None, VM: Unstructured()},
-        {VMI: None, VM: Unstructured(status={"printableStatus": "Stopped"})},
-        {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
+        ({VMI: None, VM: None}, {}),
+        ({VMI: None, VM: Unavailable("403")}, {}),
+        ({VMI: None, VM: Unstructured()}, {}),
+        ({VMI: None, VM: Unstructured(status={"printableStatus": "Stopped"})}, {}),
+        ({VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None}, {}),
+        # The server does not read the VM either.
+        ({VMI: None}, {"reader": explanation.SERVER}),
     ],
-    ids=["no VM", "VM unreadable", "no VMI", "stopped", "ended"],
+    ids=["no VM", "VM unreadable", "no VMI", "stopped", "ended", "by the server"],
 )
-def test_nothing_to_migrate(known: dict[Key[Any], object], golden: Golden) -> None:
+def test_nothing_to_migrate(known: dict[Key[Any], object], options: dict[str, Any], golden: Golden) -> None:
     with pytest.raises(explanation.NotThere) as refused:
-        explained(more=known)
+        explained(more=known, **options)
     golden(str(refused.value))
 
 
@@ -233,12 +235,6 @@ def test_nothing_to_migrate(known: dict[Key[Any], object], golden: Golden) -> No
 def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
     with pytest.raises(Unreadable, match=": 403"):
         explained(more={key: Unavailable("403")})
-
-
-def test_the_vm_is_left_alone_as_well(golden: Golden) -> None:
-    with pytest.raises(explanation.NotThere) as refused:
-        explanation.explain(Question("demo", "web01", {}, reader=explanation.SERVER), Facts.of({VMI: None}))
-    golden(str(refused.value))
 
 
 def test_facts_are_asked_for_together() -> None:
