@@ -181,9 +181,6 @@ def test_however_much_changes_the_line_ends(value: Any) -> None:
     assert json.loads(encoded)["uid"] == "u"
 
 
-# -- outputs -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
@@ -220,9 +217,6 @@ def lost_of(output: Any, lines: list[bytes]) -> int:
     return 0
 
 
-# -- a descriptor ------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 30), st.integers(1, 3))
 def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
     reader, writer = os.pipe()
@@ -239,9 +233,6 @@ def test_a_torn_line_spoils_no_other(room: int, more: int) -> None:
     whole = [line for line in said if line in (b"aaaa", b"bbbb", b"cccc")]
     assert len(whole) + lost in (3, 4), "a line whose end alone was lost is whole after all"
     assert [line for line in said if line.isdigit()] == [b"%d" % number for number in range(more)]
-
-
-# -- a file ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_appended_to_and_nobody_elses_to_read(path: Path) -> None:
@@ -326,9 +317,6 @@ def test_what_can_not_be_written_to_is_refused_at_the_start(path: Path, make: An
     with pytest.raises(InputError) as refused:
         RotatedFile(str(path), 1000, 2)
     golden(str(refused.value))
-
-
-# -- behind a writer ---------------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,10 +17,9 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig, InstallReader, Kube
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules, match_policy, migration_rules
-from webhook.kubevirt.releases.capabilities import Version, parse_version
+from webhook.kubevirt.releases.capabilities import Version
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
-from webhook.kubevirt.releases.release import Release, release_of
-from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types.views import KubeVirt
 
 ARM, PPC = (
@@ -96,8 +95,6 @@ def test_a_newer_release_may_have_other_members_and_types(
     version: str, unknown: dict[str, Any], gates: list[str], changed: Any, interface: str
 ) -> None:
     """What is still as it was counts."""
-    parsed = parse_version(version)
-    assert parsed
     configuration = {
         **unknown,
         "cpuModel": "m",
@@ -106,7 +103,7 @@ def test_a_newer_release_may_have_other_members_and_types(
         "developerConfiguration": {"featureGates": gates, "memoryOvercommit": 150, **unknown},
         "network": {"defaultNetworkInterface": interface},
     }
-    read = ClusterConfig.of(configuration, rules=rules_of(release_of(parsed)))
+    read = config_of(version, configuration)
 
     assert (read.cpu_model, read.parallel_migrations, read.memory_overcommit) == ("m", 7, 150)
     assert read.feature_gates == set(gates)
@@ -228,8 +225,6 @@ class TestDefinitions:
         # Without an object they count for the declared version.
         assert self.release(InstallReader("1.8", self.SAID).read([])).definitions == self.SAID
 
-
-# -- a HyperConverged that owns it -------------------------------------------------------------------------------------
 
 OWNER = {"apiVersion": "hco.kubevirt.io/v1beta1", "kind": "HyperConverged", "name": "hco", "uid": "u"}
 HCO = HyperConverged("openshift-cnv", "hco", "v1beta1")

@@ -203,8 +203,6 @@ def test_preferences(topology: str, better: str) -> None:
     assert (answer.is_allowed, [*answer.warnings]) == (True, [warning] if better else [])
 
 
-# -- releases ----------------------------------------------------------------------------------------------------------
-
 NEW = {"metadata": {"name": "vm", "namespace": "demo"}}
 
 
@@ -247,8 +245,6 @@ def test_the_warning_of_launch_security(version: str, warned: bool) -> None:
     answer = admit_instancetype({"spec": spec}, config_of(version).rules)
     assert (bool(answer.warnings), answer.is_allowed) == (warned, True)
 
-
-# -- defaults ----------------------------------------------------------------------------------------------------------
 
 NO_BRIDGE = {"permitBridgeInterfaceOnPodNetwork": False}
 

@@ -174,9 +174,6 @@ def test_values_are_those_of_each_node() -> None:
     assert dict(third) == third.as_dict() == usual | many
 
 
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_kept_of_a_node() -> None:
     taints = [
         {"key": "b", "effect": "NoSchedule"},
@@ -302,8 +299,6 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 def test_found_at_once_is_found_one_by_one(tolerations: list[Toleration], taint: Taint) -> None:
     assert Tolerated(tolerations).covers(taint) is any(_covers(each, taint) for each in tolerations)
 
-
-# -- VMIs, migrations and volumes --------------------------------------------------------------------------------------
 
 FROM_FAR = {"migrationState": {"sourceState": {"node": "far"}}}
 

@@ -354,9 +354,6 @@ def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, to
     assert [reason.has for reason in untainted.reasons(lost)] == left
 
 
-# -- node affinity -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("terms", [[{}], [None], [{"matchExpressions": []}], []])
 def test_an_empty_term_matches_by_what_kubevirt_appends(terms: list[Any]) -> None:
     shared = {"kubevirt.io/schedulable": "true", WESTMERE: "true"}
@@ -367,9 +364,6 @@ def test_an_empty_term_matches_by_what_kubevirt_appends(terms: list[Any]) -> Non
         return [name for name, why in reasons_node_by_node(requirements, cluster).items() if not why]
 
     assert (eligible(HOST_MODEL), eligible(NAMED)) == (["n2"] if terms else [], [])
-
-
-# -- requirements that only the present pod shows ----------------------------------------------------------------------
 
 
 def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
@@ -420,9 +414,6 @@ def test_the_present_node_is_left_and_what_is_not_known_is_a_gap() -> None:
     assert len({no_pod, no_node, no_source, no_cpu}) == 4
 
 
-# -- releases of KubeVirt ----------------------------------------------------------------------------------------------
-
-
 def keys_of_release(version: str, *gates: str, domain: Json | None = None, **spec: Any) -> set[str]:
     configuration = config_of(version, {"developerConfiguration": {"featureGates": list(gates)}})
     machine = vmi(spec, domain, nodeName="n1")
@@ -443,9 +434,6 @@ def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
 def test_nodes_for_snp_and_tdx(security: str, label: str) -> None:
     for version, needed in (("1.6", False), ("1.7", True)):
         assert (label in keys_of_release(version, domain={"launchSecurity": {security: {}}})) is needed
-
-
-# -- properties --------------------------------------------------------------------------------------------------------
 
 
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)

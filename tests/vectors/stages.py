@@ -59,10 +59,6 @@ def _mutate(case: VectorCase, given: Json) -> Json:
     return _written(plain.mutate_vm(given["vm"], case.get, uuids(), case.configuration, old))
 
 
-def _admit(case: VectorCase, given: Json) -> Json:
-    return _written(plain.validate_vm(given["vm"], case.get, case.configuration))
-
-
 def _controller(case: VectorCase, given: Json) -> Json:
     whole = Round(given["vm"], case.get, case.configuration)
     try:
@@ -94,32 +90,18 @@ def _expand(case: VectorCase, given: Json) -> Json:
         }
 
 
-def _vmi(case: VectorCase, given: Json) -> Json:
-    return {"admittedVMI": plain.create(given["vmi"], case.configuration, uuids())}
-
-
-def _instancetype_spec(case: VectorCase, given: Json) -> Json:
-    return _written(webhooks.admit_instancetype(given["instancetype"], case.rules))
-
-
-def _preference_spec(case: VectorCase, given: Json) -> Json:
-    return _written(webhooks.admit_preference(given["preference"], case.rules))
-
-
 # In the order in which KubeVirt comes to them.
 _STAGES: dict[str, Callable[[VectorCase, Json], Json]] = {
-    "instancetypeSpec": _instancetype_spec,
-    "preferenceSpec": _preference_spec,
+    "instancetypeSpec": lambda case, given: _written(webhooks.admit_instancetype(given["instancetype"], case.rules)),
+    "preferenceSpec": lambda case, given: _written(webhooks.admit_preference(given["preference"], case.rules)),
     "mutate": _mutate,
-    "admit": _admit,
+    "admit": lambda case, given: _written(plain.validate_vm(given["vm"], case.get, case.configuration)),
     "controller": _controller,
     "expand": _expand,
-    "vmi": _vmi,
+    "vmi": lambda case, given: {"admittedVMI": plain.create(given["vmi"], case.configuration, uuids())},
 }
 STAGES = tuple(_STAGES)
 
-
-# -- comparing ---------------------------------------------------------------------------------------------------------
 
 # Go iterates over maps at random: several annotation conflicts come in any order.
 _ANNOTATIONS = re.compile(r"annotations\.[^,\s\]]+(?:, annotations\.[^,\s\]]+)+")

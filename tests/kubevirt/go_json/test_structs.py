@@ -318,8 +318,6 @@ class TestChangedShapes:
         assert structs.is_known(self.SHAPE, value) is known
 
 
-# -- origins -----------------------------------------------------------------------------------------------------------
-
 KEYS = ["a", "b", "c.d"]
 leafy = one_of_each(dict.fromkeys(KEYS, (..., 0, 1, 2))) | st.sampled_from([0, 1, [], [0], [1, 2], [[1], {"a": 1}]])
 trees = st.dictionaries(st.sampled_from(KEYS), leafy | st.dictionaries(st.sampled_from(KEYS), leafy, max_size=2))

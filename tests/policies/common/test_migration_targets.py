@@ -298,8 +298,6 @@ def test_many_labels_are_not_all_looked_up() -> None:
     assert len(found.reservations) == len(found.meta.labels or {}) == MOST_RESERVATIONS
 
 
-# -- why no node is eligible -------------------------------------------------------------------------------------------
-
 ASKED = target_pods.target_pod_requirements(samples.vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"}))
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 
