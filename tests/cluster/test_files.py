@@ -171,6 +171,7 @@ class TestAnswers:
 PROVE_NOTHING: list[dict[str, Any]] = [
     *({"metadata": {"creationTimestamp": time}} for time in ("2026-01-31T11:59:30Z", "2026-01-31T12:05:00Z", None)),
     *({"metadata": {"deletionTimestamp": "2026-01-31T11:59:59Z"}}, {"spec": {"nodeName": "n"}}),
+    {"status": {"phase": "Pending", "nominatedNodeName": "n"}},
     *({"status": {"phase": "Running"}}, {"status": {"conditions": [{"type": "Ready"}, {"type": "PodScheduled"}]}}),
 ]
 PROVE_THAT_NOBODY_IS_THERE: list[dict[str, Any]] = [
