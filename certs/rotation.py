@@ -246,7 +246,7 @@ class Rotation:
         self._pair: Pair | None = None
         self._signer = b""
         self._renew = datetime.min.replace(tzinfo=UTC)
-        self._known: dict[bytes, float] = {}
+        self._read_times: dict[bytes, float] = {}
         self._made: float | None = None
         self._published: tuple[bytes, float] | None = None
         # The last plan, in which situation and when it was made.
@@ -258,7 +258,7 @@ class Rotation:
         self.failures = 0
         self.authority_end: datetime | None = None
         self.rotated: datetime | None = None
-        self.found: Configurations = {}
+        self.configurations: Configurations = {}
 
     def waiting_for(self) -> tuple[str, ...]:
         """Clauses about what is missing before the API server can call the server; empty once it could.
@@ -269,7 +269,7 @@ class Rotation:
             return ()
         if self._pair is None:
             return (f"the serving certificate: {self._problem}",)
-        if self.found and len(self._missing) == len(self.found):
+        if self.configurations and len(self._missing) == len(self.configurations):
             return tuple(f"{name} does not exist yet" for name in self._missing)
         self._ready = True
         return ()
@@ -296,7 +296,7 @@ class Rotation:
         configurations = await self.bundles.read()
         now = self._now()
         stored = await self.store.read()
-        self.found = configurations
+        self.configurations = configurations
         self._missing = tuple(name for name, configuration in configurations.items() if configuration is None)
         plan = await self._plan_for(self._situation(stored, now), now)
         self._log_once(RotationEvent.MISSING, gone=stored is None and self._pair is not None)
@@ -320,7 +320,7 @@ class Rotation:
         published = self._published
         return Situation(
             self.terms,
-            {name: dict(each.bundles) if each else None for name, each in self.found.items()},
+            {name: dict(each.bundles) if each else None for name, each in self.configurations.items()},
             dict(stored.data) if stored else None,
             is_rotation_requested=bool(stored and stored.is_rotation_requested),
             signer=self._signer,
@@ -328,7 +328,7 @@ class Rotation:
             has_leaf=is_serving and now < self._renew,
             may_create=self._made is None or clock - self._made >= self._grace,
             promotable=published[0] if published and clock - published[1] >= SPREAD_SECONDS else b"",
-            removable=frozenset(pem for pem, since in self._known.items() if clock - since >= self._grace),
+            removable=frozenset(pem for pem, since in self._read_times.items() if clock - since >= self._grace),
         )
 
     async def _plan_for(self, situation: Situation, now: datetime) -> Plan:
@@ -376,7 +376,7 @@ class Rotation:
         failures: list[str] = []
         changed = False
         for name, entries in plan.bundles.items():
-            configuration = self.found[name]
+            configuration = self.configurations[name]
             assert configuration
             try:
                 if await self.bundles.write(name, configuration.version, entries):
@@ -400,7 +400,7 @@ class Rotation:
             self._published = None
         elif self._published is None or self._published[0] != plan.published:
             self._published = (plan.published, now)
-        self._known = {pem: self._known.get(pem, now) for pem in plan.retired}
+        self._read_times = {pem: self._read_times.get(pem, now) for pem in plan.retired}
 
     def _log_once(self, event: str, **fields: object) -> None:
         """Log a lasting condition once, and again when it changes; it has ended where all fields are empty."""

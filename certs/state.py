@@ -163,15 +163,15 @@ def _adopt_unknown(state: CaState, situation: Situation, now: datetime, trusted:
     Otherwise, an attacker who can write a caBundle once could have a CA trusted for a week. If the Secret is empty, all
     are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
-    known, terms = state.all_certificates(), situation.terms
+    certificates, terms = state.all_certificates(), situation.terms
     serving = next(iter(parse_bundle(situation.signer)), None) if situation.is_serving else None
     unknown = [
         each
-        for each in trusted - known - {serving}
-        if each.not_valid_after_utc > now and (not known or is_bound(each, terms.hosts))
+        for each in trusted - certificates - {serving}
+        if each.not_valid_after_utc > now and (not certificates or is_bound(each, terms.hosts))
     ]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
-    if serving and serving not in known:
+    if serving and serving not in certificates:
         unknown.insert(0, serving)
     room = max(0, MOST_RETIRED - len(state.retired))
     until = now + terms.overlap
@@ -221,7 +221,7 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     terms, data = situation.terms, situation.secret or {}
     state, problems = CaState.decode(data, now + terms.overlap)
     trusted, incoming = _trusted(situation), state.incoming
-    known = Plan(
+    base = Plan(
         until=now,
         problems=problems if data else (),
         retired=tuple(_pem(each.certificate) for each in state.retired),
@@ -232,12 +232,12 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
         makes_ca, encoded = next_state.incoming is not None and next_state.incoming != incoming, next_state.encode()
         if makes_ca or situation.secret is None or encoded != {key: data[key] for key in KEYS if key in data}:
             changes = tuple(_changes(state, next_state))
-            return replace(known, until=now + _FAILING, secret=encoded, makes_ca=makes_ca, changes=changes)
-    result = _serve(known, state, situation, now, later)
-    wanted = state.trust_bundle()
-    certificates = set(parse_bundle(wanted))
+            return replace(base, until=now + _FAILING, secret=encoded, makes_ca=makes_ca, changes=changes)
+    result = _serve(base, state, situation, now, later)
+    ca_bundle = state.trust_bundle()
+    certificates = set(parse_bundle(ca_bundle))
     written = {
-        name: {entry: wanted for entry, pem in entries.items() if set(parse_bundle(pem)) != certificates}
+        name: {entry: ca_bundle for entry, pem in entries.items() if set(parse_bundle(pem)) != certificates}
         for name, entries in situation.bundles.items()
         if entries and certificates
     }
@@ -254,27 +254,27 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     )
 
 
-def _serve(known: Plan, state: CaState, situation: Situation, now: datetime, later: datetime) -> Plan:
+def _serve(base: Plan, state: CaState, situation: Situation, now: datetime, later: datetime) -> Plan:
     """The plan, with a new leaf certificate, if one is due and every caBundle verifies it."""
     issuer, terms = state.issuer, situation.terms
     if issuer is None or (why := issuer.unusable(terms.hosts, now)):
-        return replace(known, problem=why if issuer else "the new CA is not in every caBundle yet")
+        return replace(base, problem=why if issuer else "the new CA is not in every caBundle yet")
     same = situation.signer == issuer.pem
     if same and situation.has_leaf:
-        return known
+        return base
     published = {name: entries.values() for name, entries in situation.bundles.items() if entries}
     lacking = [
         name for name, pems in published.items() if any(issuer.certificate not in parse_bundle(pem) for pem in pems)
     ]
     if lacking and not same:
-        return replace(known, problem=f"the caBundles of {', '.join(lacking)} lack the CA")
+        return replace(base, problem=f"the caBundles of {', '.join(lacking)} lack the CA")
     pair = issuer.issue(terms.hosts, now, terms.leaf)
     leaf = x509.load_pem_x509_certificate(pair.certificate)
     checked = {pair.authority} if same else {pair.authority, *(pem for pems in published.values() for pem in pems)}
     if not all(verifies(each, leaf, host, later) for each in checked for host in terms.hosts):
         why = "the caBundles do not verify the new certificate; the previous one is kept"
-        return replace(known, problem=why, is_rejected=True)
-    return replace(known, leaf=pair, signer_name=_common_name(issuer.certificate))
+        return replace(base, problem=why, is_rejected=True)
+    return replace(base, leaf=pair, signer_name=_common_name(issuer.certificate))
 
 
 def _times(state: CaState, trusted: Iterable[set[x509.Certificate]]) -> Iterator[datetime]:

@@ -135,8 +135,8 @@ class Certificates:
         while True:
             why: tuple[str, ...] = ()
             try:
-                found = self.rotation.found if self.rotation else await bundles.read()
-                entries = {name: each.bundles if each else None for name, each in found.items()}
+                webhooks = self.rotation.configurations if self.rotation else await bundles.read()
+                entries = {name: each.bundles if each else None for name, each in webhooks.items()}
                 self._probed = await probe(address, self._host, entries)
                 why = self._probed.why
             except NotNow as error:
@@ -412,8 +412,8 @@ class CaBundles:
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
         """Every configuration by ``KIND/NAME``; None: it does not exist."""
-        found = {where: await stored.read() for where, stored in self._objects.items()}
-        return {where: _configuration(each) if each else None for where, each in found.items()}
+        objects = {where: await stored.read() for where, stored in self._objects.items()}
+        return {where: _configuration(each) if each else None for where, each in objects.items()}
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
         """Change the caBundles of entries that exist; ``name`` is a ``KIND/NAME``."""
@@ -423,10 +423,10 @@ class CaBundles:
         return status == 200
 
 
-def _configuration(found: _Stored) -> WebhookConfiguration:
-    own = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+def _configuration(stored: _Stored) -> WebhookConfiguration:
+    own = [entry for entry in stored.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
     bundles = {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
-    return WebhookConfiguration(found.metadata.resource_version, bundles)
+    return WebhookConfiguration(stored.metadata.resource_version, bundles)
 
 
 def _decode(text: str) -> bytes:
