@@ -174,23 +174,23 @@ class Facts:
         budget: the steps that the review may take, in all its rounds.
     """
 
-    __slots__ = ("_known", "_peek", "budget", "now", "remembered", "verified")
+    __slots__ = ("_peek", "_values", "budget", "now", "remembered", "verified")
 
     def __init__(
         self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
     ) -> None:
         self.now: Final = now
         self.verified: Final = verified
-        self._known: dict[Key[Any], object] = {}
+        self._values: dict[Key[Any], object] = {}
         self._peek = peek
         self.remembered: Final[list[Key[Any]]] = []
         self.budget: Final = StepBudget()
 
     @classmethod
-    def of(cls, known: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
+    def of(cls, values: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
         """Facts known beforehand, for tests; asking for any other raises `NotRead`."""
         facts = cls(now, verified=verified)
-        facts._known.update(known)
+        facts._values.update(values)
         return facts
 
     def get(self, key: Key[T]) -> T | None | Unavailable:
@@ -199,13 +199,13 @@ class Facts:
         Raises:
             NotRead: it has not been read yet; for the Reviewer alone to handle.
         """
-        known = self._known
-        value: Any = known.get(key, NOT_READ)
+        values = self._values
+        value: Any = values.get(key, NOT_READ)
         if value is NOT_READ:
             value = self._peek(key)
             if value is NOT_READ:
                 raise NotRead((key,))
-            known[key] = value
+            values[key] = value
             self.remembered.append(key)
         # No `cast`, which is a call.
         fact: T | None | Unavailable = value
@@ -213,7 +213,7 @@ class Facts:
 
     def has_read(self, key: Key[Any]) -> bool:
         """Whether a fact was read for this review, and not answered from memory."""
-        return key in self._known and key not in self.remembered
+        return key in self._values and key not in self.remembered
 
     def copied_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
         """The objects and lists that were answered from memory, and so may be a moment old."""
@@ -236,7 +236,7 @@ class Facts:
 
     def learn(self, key: Key[T], value: T | None | Unavailable) -> None:
         """Remember what was read. The first answer stands: a replay must not see the world change."""
-        self._known.setdefault(key, value)
+        self._values.setdefault(key, value)
 
 
 class _FreshFacts(Facts):

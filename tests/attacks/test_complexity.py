@@ -152,7 +152,7 @@ def test_every_object_that_is_asked_for_can_be_made_long(world: AttackWorld) -> 
 
     objects = world.objects()
     facts = ReviewCalls()
-    facts._known.update(world.known(objects))
+    facts._values.update(world.known(objects))
     request = world.endpoint.codec.decode(world.body(objects)).request
     settings = world._settings().policy(world.endpoint.policy).under({})
     world.endpoint.handler(request.object, request, facts, settings)

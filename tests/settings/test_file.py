@@ -142,7 +142,7 @@ webhooks:
         golden(told)
 
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(validation, "_WANTED", {})
+        monkeypatch.setattr(validation, "_EXPECTED_TYPES", {})
         sentence = "server: Input should be a valid dictionary or instance of ServerSettings"
         assert rejection("server: []") == [f"s.yaml:1: {sentence}"]
 

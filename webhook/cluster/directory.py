@@ -165,11 +165,11 @@ def add_object(index: Index, document: Document) -> None:
         path = ("metadata", "creationTimestamp")
         fix = "use for example 2026-01-31T12:00:00Z"
         raise InputError(f"{format_path(path)} is not a valid time", document.where(path), fix)
-    known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
-    if known.value is not value:
+    entry = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
+    if entry.value is not value:
         title = f"{kind.name} {quote(name)}"
         place = f"{title} of namespace {namespace}" if namespace else title
-        raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {known.where}")
+        raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {entry.where}")
 
 
 def _kind(document: Document) -> Kind:
@@ -184,8 +184,8 @@ def _kind(document: Document) -> Kind:
         fix = f"did you mean {near[0]}?" if near else "leave it out"
         raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
     if not _has_version(kind, version):
-        known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
-        fix = f"write {kind.group}/{known}" if kind.group else f"write {known}"
+        number = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
+        fix = f"write {kind.group}/{number}" if kind.group else f"write {number}"
         raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)
     return kind
 
@@ -212,11 +212,11 @@ def describe_wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tup
     message = re.fullmatch(r"Expected `(\w+)(?: \| null)?`, got `(\w+)`(?: - at `\$(.*)`)?", str(error))
     if message is None:
         return (), f"the object is not as it should be: {error}", ""
-    wanted, got, place = message.groups()
+    expected, got, place = message.groups()
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
     path = _find_path(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
-    fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
-    needed = "an integer" if wanted == "int" else _TYPES.get(wanted, wanted)
+    fix = "put it in quotes" if expected == "str" and got in ("int", "float", "bool") else ""
+    needed = "an integer" if expected == "int" else _TYPES.get(expected, expected)
     what = f"{format_path(path) or 'the object'} must be {needed}, not {_TYPES.get(got, got)}"
     return path, what, fix
 

@@ -117,10 +117,10 @@ class SingleFlight:
         A GET that began before this call may have missed what was created since. So its 404, its failure and, where the
         UID of the expected object is given, another UID do not count as an answer.
         """
-        found: Object | Unavailable | None = await self._join(
+        value: Object | Unavailable | None = await self._join(
             key, deadline, lambda answer: isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
         )
-        return found
+        return value
 
     async def list(self, key: ListKey[Any], deadline: float) -> tuple[Object, ...] | Unavailable:
         """All objects of a list, from a request that began after this call: an earlier one may lack what is new."""
@@ -300,16 +300,16 @@ class LiveCluster(Cluster):
         self._installs.use(settings.kubevirt.version)
         # Policies that needed these copies may be off now.
         self._instancetypes.stop()
-        wanted = {name: scheduler.health_check for name, scheduler in settings.scheduling.schedulers.items()}
-        for name in [name for name, monitor in self._monitors.items() if wanted.get(name) != monitor.settings]:
+        checks = {name: scheduler.health_check for name, scheduler in settings.scheduling.schedulers.items()}
+        for name in [name for name, monitor in self._monitors.items() if checks.get(name) != monitor.settings]:
             del self._monitors[name]
             if task := self._monitor_tasks.pop(name, None):
                 task.cancel()
-        for name in [name for name in wanted if name not in self._monitors]:
+        for name in [name for name in checks if name not in self._monitors]:
             monitor = self._monitors[name] = SchedulerMonitor(
                 self._transport,
                 name,
-                wanted[name],
+                checks[name],
                 opted_in=self._has_opted_in,
                 on_change=self._on_health,
                 on_restore=self._start_over,
@@ -473,10 +473,10 @@ class LiveCluster(Cluster):
 
         A VMI of a `VmiKey` has only what cannot change: its identity and its ``spec``.
         """
-        known = self.peek(key)
-        if known is NOT_READ:
-            known = await self._read(key, deadline)
-        return cast("T | Unavailable | None", known)
+        answer = self.peek(key)
+        if answer is NOT_READ:
+            answer = await self._read(key, deadline)
+        return cast("T | Unavailable | None", answer)
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
         if isinstance(key, facts.VmiKey):
@@ -506,8 +506,8 @@ class LiveCluster(Cluster):
         is_full = len(self._absent) == ABSENT_NAMESPACES
         if not key.fresh and is_full and self._clock.now() - self._absent[0] < ABSENT_SECONDS:
             await self._clock.sleep(_APPEARS_SECONDS)
-            known = self.peek(key)
-            return Unavailable("too many lookups of namespaces that do not exist") if known is NOT_READ else known
+            cached = self.peek(key)
+            return Unavailable("too many lookups of namespaces that do not exist") if cached is NOT_READ else cached
         answer = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
         now = self._clock.now()
         if answer is None:

@@ -187,12 +187,12 @@ class FileReader:
         """One object; None if the files hold others of its kind, or of its kind and namespace, but not this one."""
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource.kind} {name} is namespaced, and no namespace is given")
-        found = self._files.peek(ObjectKey(resource, namespace, name))
-        if found is None and not self._values(resource, namespace):
+        value = self._files.peek(ObjectKey(resource, namespace, name))
+        if value is None and not self._values(resource, namespace):
             return _not_in_files(resource, namespace)
-        if isinstance(found, Unavailable):
-            return FileGap(found.why, "unreadable", "correct the object")
-        return cast("V | None", found)
+        if isinstance(value, Unavailable):
+            return FileGap(value.why, "unreadable", "correct the object")
+        return cast("V | None", value)
 
     async def all(
         self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
@@ -235,9 +235,9 @@ def _is_selected(value: Json, query: Mapping[str, str]) -> bool:
     """Whether the API server would list an object: by labels and fields that must have a value each."""
     labels = {f"{name}={text}" for name, text in (value["metadata"].get("labels") or {}).items()}
     fields = [pair.partition("=") for pair in query.get("fieldSelector", "").split(",") if pair]
-    wanted = {pair for pair in query.get("labelSelector", "").split(",") if pair}
+    selector = {pair for pair in query.get("labelSelector", "").split(",") if pair}
     shown = ((member(value, path), text) for path, _, text in fields)
-    return wanted <= labels and all(("" if found is None else found) == text for found, text in shown)
+    return selector <= labels and all(("" if field is None else field) == text for field, text in shown)
 
 
 class OnceCluster(Cluster):

@@ -226,9 +226,9 @@ def overcommit(guest: Quantity, percent: int) -> Quantity:
     the byte. The percentage is the share that is not requested, 0 to 100.
     """
     share = _float32(1 - _float32(_float32(percent) / 100))
-    asked = int(_float32(_float32(guest.value) * share))
+    request = int(_float32(_float32(guest.value) * share))
     # What doesn't fit becomes the least int64 there, on amd64.
-    return Quantity.of(asked if int64(asked) == asked else -_MAX - 1, guest.format)
+    return Quantity.of(request if int64(request) == request else -_MAX - 1, guest.format)
 
 
 # What a resource list holds in an object, by the resource's name (core/v1 ResourceList).

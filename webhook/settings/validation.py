@@ -40,7 +40,7 @@ from webhook.text import pluralize
 OWN_ERROR: Final = "settings"
 # Each takes a look through the file for its line, and a search for what was meant.
 MAX_MISTAKES: Final = 100
-_WANTED: Final = {
+_EXPECTED_TYPES: Final = {
     "string_type": "a string",
     "bool_type": "true or false",
     "int_type": "an integer",
@@ -128,14 +128,14 @@ def _read_value(value: Any) -> Any:
 @cache
 def _settings_of(struct: type[msgspec.Struct]) -> list[tuple[str, Any, Setting, list[Any]]]:
     """Name, type, setting, and limits of the fields that the file has."""
-    found = []
+    fields = []
     # With the module's names as globals, which functions within annotations need.
     for name, hint in get_type_hints(struct, vars(sys.modules[struct.__module__]), include_extras=True).items():
         base, *parts = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if DERIVED not in parts:
             setting = next((part for part in parts if isinstance(part, Setting)), _PLAIN)
-            found.append((name, base, setting, list(chain.from_iterable(map(_annotations, parts)))))
-    return found
+            fields.append((name, base, setting, list(chain.from_iterable(map(_annotations, parts)))))
+    return fields
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:
@@ -234,7 +234,7 @@ def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError
 
 
 def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) -> tuple[str, str]:
-    kind, given, node = details["type"], details["input"], _node(path)
+    kind, value, node = details["type"], details["input"], _node(path)
     if kind == OWN_ERROR:
         return context["what"], context["fix"]
     if kind == "extra_forbidden":
@@ -242,21 +242,21 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
     if kind == "missing":
         return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
-        near = _nearest_choice(str(given), node["enum"])
+        near = _nearest_choice(str(value), node["enum"])
         fix = f"did you mean {near}?" if near else ""
-        return f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}", fix
-    if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
-        return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
-    wanted = _WANTED.get(kind)
-    if wanted is None:
+        return f"must be {_join_alternatives(node['enum'])}, not {_describe(value)}", fix
+    if "minimum" in node and isinstance(value, int) and not isinstance(value, bool):
+        return f"must be from {node['minimum']} to {node['maximum']}, not {value}", ""
+    expected = _EXPECTED_TYPES.get(kind)
+    if expected is None:
         return details["msg"], ""
-    plain = not isinstance(given, dict | list | None)
+    plain = not isinstance(value, dict | list | None)
     fix = "write it in quotes" if kind == "string_type" and plain else ""
-    if kind == "bool_type" and isinstance(given, str) and given.casefold() in _BOOLEANS:
-        fix = f"write {_BOOLEANS[given.casefold()]} without quotes"
-    elif kind == "int_type" and isinstance(given, str) and given.isdecimal():
+    if kind == "bool_type" and isinstance(value, str) and value.casefold() in _BOOLEANS:
+        fix = f"write {_BOOLEANS[value.casefold()]} without quotes"
+    elif kind == "int_type" and isinstance(value, str) and value.isdecimal():
         fix = "write it without quotes"
-    return f"must be {wanted}, not {_describe(given)}", fix
+    return f"must be {expected}, not {_describe(value)}", fix
 
 
 def _describe(value: Any) -> str:

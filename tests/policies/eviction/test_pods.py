@@ -328,7 +328,7 @@ class TestForged:
                 return super().get(key, default)
 
         known = Facts.of(world | none_evacuated, NOW)
-        known._known = CountingFacts(known._known)
+        known._values = CountingFacts(known._values)
         assert evictions.decide_with(known, max_per_cluster=5).code == reasons.TOO_MANY_EVACUATIONS
         assert len({key for key in asked if isinstance(key, ObjectKey) and key.resource is EVACUEES}) <= 42
 

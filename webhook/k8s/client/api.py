@@ -124,8 +124,8 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
         return Unavailable("the API server answered 401: it does not accept the credentials of kubevirt-webhook")
     reason = decode_status(body).reason or ""
     # Reasons are words of a closed set (metav1.StatusReason); anything else is text that a user may have written.
-    known = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
-    return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
+    word = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
+    return Unavailable(f"the API server answered {status}{word} to {verb} {resource.plural}")
 
 
 # What a read of the API server may raise, on the way or while its answer is decoded.

@@ -92,13 +92,13 @@ async def raw_pages(
     transport: Transport, path: str, query: Mapping[str, str], limit: int, seconds: float
 ) -> AsyncGenerator[Page[msgspec.Raw], None]:
     """As `pages`, for who decodes the objects in slices; ``path`` is that of the resource."""
-    asked, fits = dict(query), limit
+    options, fits = dict(query), limit
     while True:
-        asked["limit"] = str(fits)
+        options["limit"] = str(fits)
         try:
             async with asyncio.timeout(seconds):
                 status, body = await transport.get(
-                    path, asked, most=PAGE_BYTES if fits > 1 else api.LARGEST_ANSWER_BYTES
+                    path, options, most=PAGE_BYTES if fits > 1 else api.LARGEST_ANSWER_BYTES
                 )
             if status != 200:
                 raise ApiError(status, body)
@@ -120,7 +120,7 @@ async def raw_pages(
         del page
         if not token:
             return
-        asked["continue"] = token
+        options["continue"] = token
 
 
 async def decode_items(items: Sequence[msgspec.Raw], decode: Callable[[bytes | msgspec.Raw], V]) -> list[V]:

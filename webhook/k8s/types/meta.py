@@ -110,9 +110,9 @@ class Unstructured(Object, frozen=True):
         # Where a view has the record of who wrote which field, it is not decoded, and no rule reads it.
         metadata: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
         metadata.pop("managedFields", None)
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
+        head = {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
-        return known | {name: value for name, value in rest.items() if value is not None}
+        return head | {name: value for name, value in rest.items() if value is not None}
 
 
 class StoredMeta(ObjectMeta, frozen=True):

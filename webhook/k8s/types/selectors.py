@@ -192,9 +192,9 @@ class Expression(msgspec.Struct, frozen=True):
         return f"{self.key} { {IN: 'in', NOT_IN: 'not in'}.get(self.operator, self.operator) } ({values})"
 
 
-def _no_operator(operator: str, known: tuple[str, ...]) -> str:
-    *first, last = known
-    listed = f"{', '.join(first)}, or {last}" if len(known) > 2 else " or ".join(known)
+def _no_operator(operator: str, operators: tuple[str, ...]) -> str:
+    *first, last = operators
+    listed = f"{', '.join(first)}, or {last}" if len(operators) > 2 else " or ".join(operators)
     return f"operator {quote(operator)} is not valid; use {listed}"
 
 
@@ -213,9 +213,9 @@ class Term(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, expressions: tuple[Expression, ...], fields: tuple[Expression, ...], path: str) -> Term:
         """A term with its problems found; ``path`` is where it stands."""
-        found = [(f"matchExpressions[{index}]", each.problems()) for index, each in enumerate(expressions)]
-        found += [(f"matchFields[{index}]", each.field_problems()) for index, each in enumerate(fields)]
-        problems = tuple(f"{path}.{place}: {problem}" for place, clauses in found for problem in clauses)
+        entries = [(f"matchExpressions[{index}]", each.problems()) for index, each in enumerate(expressions)]
+        entries += [(f"matchFields[{index}]", each.field_problems()) for index, each in enumerate(fields)]
+        problems = tuple(f"{path}.{place}: {problem}" for place, clauses in entries for problem in clauses)
         return cls(expressions, fields, problems)
 
     @property
