@@ -38,7 +38,7 @@ from webhook.placement.index import NodeIndex
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server.app import timeout_of
-from webhook.server.explain import question
+from webhook.server.explain import parse_question
 from webhook.settings import file
 from webhook.settings.model import Blackout, InstancetypeSettings, MigrationSettings, Settings
 from webhook.settings.validation import model_of
@@ -297,8 +297,8 @@ def texts(data: bytes) -> str:
         _refused(lambda: parse_selector(text.split(","), "--to")),
         _refused(lambda: find_malformed({text: text}, "spec")),
         _refused(lambda: find.parse(INSTANCETYPE_MATCHER, text, "spec")),
-        _refused(lambda: question(text)),
-        _refused(lambda: question(f"namespace=demo&name=web01&to={text}")),
+        _refused(lambda: parse_question(text)),
+        _refused(lambda: parse_question(f"namespace=demo&name=web01&to={text}")),
         _refused(lambda: timeout_of(f"timeout={text}")),
         _blackout(text),
     ]

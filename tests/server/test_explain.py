@@ -27,7 +27,7 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
 from webhook.server import explain
-from webhook.server.explain import MAX_QUERY, PATH, Explainer, question
+from webhook.server.explain import MAX_QUERY, PATH, Explainer, parse_question
 from webhook.settings.model import is_loopback
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
@@ -106,7 +106,7 @@ async def test_a_question_is_answered(listening: Open) -> None:
 
 
 def test_what_a_question_holds() -> None:
-    asked = question("namespace=demo&name=web01&to=zone=b&to=a.b%2Fdisk=&node=n1&name=web01")
+    asked = parse_question("namespace=demo&name=web01&to=zone=b&to=a.b%2Fdisk=&node=n1&name=web01")
     assert asked == ("demo", "web01", {"zone": "b", "a.b/disk": ""}, "n1", UNCHECKED)
 
 
@@ -122,7 +122,7 @@ def test_what_a_question_holds() -> None:
 )
 async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, golden: Golden) -> None:
     with pytest.raises(InputError) as refused:
-        question(query)
+        parse_question(query)
     golden(str(refused.value))
     asking = await listening(memory())
     status, answer = await asking.get(f"{PATH}?{quote(query, safe='&=%/.')}")
@@ -137,7 +137,7 @@ async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, 
 )
 def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
     try:
-        asked = question(query)
+        asked = parse_question(query)
     except InputError as error:
         json.dumps(str(error)).encode()
         assert "\n" not in str(error)

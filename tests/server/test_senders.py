@@ -207,7 +207,7 @@ async def test_keys_that_cannot_be_read_are_told_once_and_the_former_ones_count(
         async def again(token: str) -> None:
             before = transport.reads.count(DISCOVERY_PATH)
             assert verify(verifier, token) is None
-            await until(lambda: transport.reads.count(DISCOVERY_PATH) > before and not verifier._wanted.is_set())
+            await until(lambda: transport.reads.count(DISCOVERY_PATH) > before and not verifier._needs_keys.is_set())
 
         for _ in range(3):
             await again(right)

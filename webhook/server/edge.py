@@ -412,8 +412,8 @@ class Connection(asyncio.BufferedProtocol):
         elif self._missing and self._readable:
             self._ticks += bool(self._body)
             until = self._began + min(ARRIVAL_SECONDS, self.server.application.patience(request))
-            wanted = (self._ticks * CHECK_SECONDS - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
-            if now >= until or len(self._body) < wanted:
+            minimum = (self._ticks * CHECK_SECONDS - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
+            if now >= until or len(self._body) < minimum:
                 self.give_up(Overload.LATE)
 
     def _end_in(self, seconds: float) -> None:
@@ -646,7 +646,7 @@ class Connection(asyncio.BufferedProtocol):
             self._cancel_task()
             self._reject(str(error))
             return b""
-        self._missing = 0 if chunks.found.is_complete else max(self._missing - len(data), 1)
+        self._missing = 0 if chunks.message.is_complete else max(self._missing - len(data), 1)
         if self._missing == 1 or len(self._body) + len(body) > self.server.limits.body_bytes:
             self._missing = max(self._missing, 1)
             self.give_up(Overload.TOO_LARGE)

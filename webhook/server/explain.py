@@ -53,9 +53,9 @@ def parameters(query: str, *, keep_blank: bool) -> list[tuple[str, str]]:
         raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
 
 
-def question(query: str) -> Question:
+def parse_question(query: str) -> Question:
     """The question in a query string; an `InputError` where it is none that can be answered."""
-    given: dict[str, str] = {}
+    fields: dict[str, str] = {}
     selector = []
     for parameter, value in parameters(query, keep_blank=True):
         if parameter == "to":
@@ -63,25 +63,25 @@ def question(query: str) -> Question:
         elif parameter not in _ONE:
             what = f"{quote(parameter)} is not a parameter of this path"
             raise InputError(what, "the query", f"use {', '.join(_ONE)} and to")
-        elif given.setdefault(parameter, value) != value:
+        elif fields.setdefault(parameter, value) != value:
             raise InputError("is given twice", parameter, "keep one")
-    return question_of(given, selector, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
+    return question_of(fields, selector, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
 
 
-def question_of(given: Mapping[str, str], selector: Sequence[str], fix: str) -> Question:
+def question_of(fields: Mapping[str, str], selector: Sequence[str], fix: str) -> Question:
     """The question in the parameters ``namespace``, ``name``, ``node`` and ``to``; ``fix`` says how to ask.
 
     Raises:
         InputError: nothing that can be answered.
     """
     for parameter in _ONE:
-        value = given.get(parameter, "")
+        value = fields.get(parameter, "")
         if not value and parameter != "node":
             raise InputError("is missing", parameter, fix)
         if value and not is_name(value):
             raise InputError(f"{quote(value)} is not a valid name", parameter, "use names as Kubernetes has them")
     added = parse_selector(selector, "to")
-    return Question(given["namespace"], given["name"], added, given.get("node", ""), UNCHECKED)
+    return Question(fields["namespace"], fields["name"], added, fields.get("node", ""), UNCHECKED)
 
 
 class Explainer(GuardedApplication):
@@ -113,20 +113,20 @@ class Explainer(GuardedApplication):
     async def authorize(self, request: HttpRequest, token: str) -> Question:
         """The question, with how the facts are to be read for the user of the token."""
         if (authorizer := self._authorizer) is None:
-            return question(request.head.query)._replace(reader=SERVER)
+            return parse_question(request.head.query)._replace(reader=SERVER)
         client = request.connection.client
         # Who has no valid token learns nothing about questions.
         user = await authorizer.evaluate(lambda facts: user_of(token, facts), client)
-        asked = question(request.head.query)
-        reader = await authorizer.evaluate(lambda facts: authorize_question(user, asked, facts), client)
-        return asked._replace(reader=reader)
+        question = parse_question(request.head.query)
+        reader = await authorizer.evaluate(lambda facts: authorize_question(user, question, facts), client)
+        return question._replace(reader=reader)
 
-    async def serve(self, request: HttpRequest, asked: Question) -> Answer:
+    async def serve(self, request: HttpRequest, question: Question) -> Answer:
         """The explanation."""
         try:
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             facts = Facts(time.time(), self._cluster.peek)
-            answer = await replay(partial(explain, asked), self._cluster, facts, deadline, PATH)
+            answer = await replay(partial(explain, question), self._cluster, facts, deadline, PATH)
         except NotThere as error:
             raise RequestDenied(404, str(error)) from None
         return Answer(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), _HEADERS)
@@ -136,7 +136,7 @@ class Explainer(GuardedApplication):
         return Answer(status, msgspec.json.encode({"error": visible(sentence)}), _HEADERS + header_lines(headers))
 
 
-def authorize_question(user: UserInfo, asked: Question, facts: Facts) -> FactPermissions:
+def authorize_question(user: UserInfo, question: Question, facts: Facts) -> FactPermissions:
     """Check that a user may see what an explanation shows: the VMI and the nodes.
 
     Returns:
@@ -147,11 +147,11 @@ def authorize_question(user: UserInfo, asked: Question, facts: Facts) -> FactPer
         Unreadable: whether the user has one is not known now.
     """
     rights = [
-        access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", asked.namespace, asked.name),
+        access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", question.namespace, question.name),
         access(user, "list", "", "nodes"),
     ]
     # Any claim, since the question does not say which ones the VM has.
-    optional = [access(user, "get", "", CLAIMS.plural, asked.namespace), access(user, "get", "", VOLUMES.plural)]
+    optional = [access(user, "get", "", CLAIMS.plural, question.namespace), access(user, "get", "", VOLUMES.plural)]
     facts.need(*rights, *optional)
     authorize(user, rights, facts, shown="which the answer would show")
     for right in optional:

@@ -118,9 +118,9 @@ class Extender(Application):
         names = arguments.node_names
         if names is None:
             raise RequestDenied(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
-        wanted = self._pod_layer_sizes(pod)
+        layer_sizes = self._pod_layer_sizes(pod)
         try:
-            answer = self.index.answer(wanted, names) if wanted else _NOTHING
+            answer = self.index.answer(layer_sizes, names) if layer_sizes else _NOTHING
         except msgspec.DecodeError:
             raise RequestDenied(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
@@ -129,17 +129,17 @@ class Extender(Application):
     def _pod_layer_sizes(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
         """The sizes of the pod's layers, by digest, for each platform; what is not known counts for nothing."""
         scope = PullScope(pod.meta.namespace or "", pod.pull_secrets if self.pull_secrets else ())
-        references = [found for image in pod.images() if (found := parse_reference(image))]
+        references = [reference for image in pod.images() if (reference := parse_reference(image))]
         listed = [reference for reference in references if self.images.is_listed(reference)]
-        wanted: dict[str, dict[str, int]] = {}
+        layer_sizes: dict[str, dict[str, int]] = {}
         for platform in self.index.platforms:
             if pod.architecture and not platform.endswith(f"/{pod.architecture}"):
                 continue
-            known = (self.images.layers(reference, platform, scope) or () for reference in listed)
-            layers = islice(chain.from_iterable(known), MAX_LAYERS)
+            image_layers = (self.images.layers(reference, platform, scope) or () for reference in listed)
+            layers = islice(chain.from_iterable(image_layers), MAX_LAYERS)
             if sizes := {layer.digest: layer.size for layer in layers}:
-                wanted[platform] = sizes
-        return wanted
+                layer_sizes[platform] = sizes
+        return layer_sizes
 
     def _reject(self, status: int, sentence: str) -> Answer:
         self.results["rejected"] += 1

@@ -187,17 +187,17 @@ class Metrics(Observer, TrafficObserver):
         text = "Evaluated requests; dry_run distinguishes those that change nothing."
         labels = ("policy", "resource", "mode", "decision", "reason", "dry_run")
         self._decisions: Final = self._counter("kubevirt_webhook_decisions", text, labels)
-        known = [(str(code),) for code in _EXPLAIN_STATUSES]
+        series = [(str(code),) for code in _EXPLAIN_STATUSES]
         text = "HTTP requests for explanations by status code."
-        self._explained: Final = self._counter("kubevirt_webhook_explain_requests", text, ("code",), known)
+        self._explained: Final = self._counter("kubevirt_webhook_explain_requests", text, ("code",), series)
         self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
-    def _counter(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> dict[Labels, int]:
-        """A counter with labels, shown for those that are known before anything was counted.
+    def _counter(self, name: str, text: str, labels: Labels, series: Iterable[Labels] = ()) -> dict[Labels, int]:
+        """A counter with labels; ``series`` are shown before anything was counted.
 
         Callers add to it directly, for a method would be most of the cost.
         """
-        counts = dict.fromkeys(known, 0)
+        counts = dict.fromkeys(series, 0)
         self.registry.register(MetricsState([StateMetric(f"{name}_total", text, lambda: counts, labels, time.time())]))
         return counts
 

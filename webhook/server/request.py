@@ -65,7 +65,7 @@ class Head(msgspec.Struct, frozen=True):
     is_encoded: bool
 
 
-class _Found:
+class _Message:
     """What httptools finds, which calls its methods: the target, headers by name in lower case, pieces of the body."""
 
     def __init__(self) -> None:
@@ -106,13 +106,13 @@ class Chunks:
     """A body in chunks, taken apart; the head of its request comes first.
 
     Attributes:
-        found: what the parser has found so far.
+        message: what the parser has found so far.
     """
 
     def __init__(self) -> None:
         # Two objects: one that calls itself would be a cycle, and keep hostile heads until the collector's next run.
-        self.found: Final = _Found()
-        self.parser: Final = HttpRequestParser(self.found)
+        self.message: Final = _Message()
+        self.parser: Final = HttpRequestParser(self.message)
 
     def take(self, data: bytes) -> bytes:
         """What bytes have of the body; a `BadRequestError` where they are not HTTP."""
@@ -128,7 +128,7 @@ class Chunks:
         if clause:
             # Not inside the handler: a chain of exceptions would keep the frames, and these the bytes.
             raise BadRequestError(clause)
-        pieces, self.found.pieces = self.found.pieces, []
+        pieces, self.message.pieces = self.message.pieces, []
         return b"".join(pieces)
 
 
@@ -139,12 +139,12 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
         BadRequestError: the bytes are not the head of a request, or of more than one.
     """
     chunks = Chunks()
-    body, found = chunks.take(data), chunks.found
-    if body or found.heads != 1:
+    body, message = chunks.take(data), chunks.message
+    if body or message.heads != 1:
         raise BadRequestError("an empty line where a request should begin")
-    headers, parser = found.headers, chunks.parser
+    headers, parser = message.headers, chunks.parser
     method, version = parser.get_method().decode("ascii"), parser.get_http_version()
-    if not found.url.isascii():
+    if not message.url.isascii():
         raise BadRequestError("the path has other characters than ASCII")
     if version not in ("1.0", "1.1"):
         raise BadRequestError(f"HTTP/{version} is not supported")
@@ -153,7 +153,7 @@ def parse_head(data: bytes) -> tuple[Head, Chunks]:
     coding = headers.get("transfer-encoding")
     if coding is not None and (coding.lower() != "chunked" or version != "1.1" or "content-length" in headers):
         raise BadRequestError("its Transfer-Encoding is not chunked alone")
-    path, _, query = found.url.decode("ascii").partition("?")
+    path, _, query = message.url.decode("ascii").partition("?")
     wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
     head = Head(
         method,

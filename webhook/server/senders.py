@@ -99,7 +99,7 @@ class SenderVerifier:
         self._issuer = ""
         self._keys: Mapping[str, jwt.PyJWK] = {}
         self._read_at = float("-inf")
-        self._wanted: Final = asyncio.Event()
+        self._needs_keys: Final = asyncio.Event()
         self.results: Final[Counter[Result]] = Counter()
 
     def verify(self, authorization: str, path: str, group: str) -> float | None:
@@ -153,7 +153,7 @@ class SenderVerifier:
     def _check_signature(self, token: str, key_id: str, issuer: str) -> Result:
         key = self._keys.get(key_id)
         if key is None or time.monotonic() >= self._read_at + KEPT_SECONDS:
-            self._wanted.set()
+            self._needs_keys.set()
         if key is None:
             return "no-key"
         import jwt  # noqa: PLC0415 - as it is for the keys, of which this is one
@@ -171,27 +171,27 @@ class SenderVerifier:
             transport: the connection to the API server.
             on_failure: gets each new reason why they cannot be read, as a clause; the former keys are kept.
         """
-        told = ""
+        last = ""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._needs_keys.wait()
+            self._needs_keys.clear()
             failure = await self._read(transport)
-            if failure and failure != told:
+            if failure and failure != last:
                 on_failure(failure)
-            told = failure
+            last = failure
             await asyncio.sleep(READ_SECONDS)
 
     async def _read(self, transport: Transport) -> str:
         """Read issuer and keys; why that failed, as a clause, or nothing."""
-        found: list[bytes] = []
+        bodies: list[bytes] = []
         for path in (DISCOVERY_PATH, KEYS_PATH):
             answer = await await_answer(transport.get(path, most=_MAX_BYTES), _DEADLINE_SECONDS)
             if isinstance(answer, Unavailable):
                 return answer.why
             if answer[0] != 200:
                 return f"the API server answered {answer[0]} to get {path}"
-            found.append(answer[1])
-        discovery, keys = decode(found[0], _Discovery, "issuer"), decode(found[1], _KeySet, "keys")
+            bodies.append(answer[1])
+        discovery, keys = decode(bodies[0], _Discovery, "issuer"), decode(bodies[1], _KeySet, "keys")
         if isinstance(discovery, Unavailable):
             return discovery.why
         if isinstance(keys, Unavailable):
@@ -209,7 +209,7 @@ def _signing_key(key: dict[str, Any]) -> jwt.PyJWK | None:
     import jwt  # noqa: PLC0415 - only where tokens come
 
     try:
-        found = jwt.PyJWK(key)
+        jwk = jwt.PyJWK(key)
     except (jwt.PyJWTError, TypeError, ValueError):
         return None
-    return found if found.algorithm_name in _ALGORITHMS else None
+    return jwk if jwk.algorithm_name in _ALGORITHMS else None

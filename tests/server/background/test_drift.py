@@ -259,7 +259,7 @@ def case(api: ServedApi) -> ScannerCase:
 async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
     await case.drift_scan.look()
-    assert case.drift_scan.found[DRIFTED_PODS] == 1
+    assert case.drift_scan.counts[DRIFTED_PODS] == 1
     (record,) = case.records
     assert (record.object.kind, record.object.name) == ("Pod", "virt-launcher-web01-abcde")
     assert (record.decision, record.reasons[0].code) == ("would-patch", "scheduler-injected")
@@ -303,7 +303,7 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
     await case.drift_scan.look()
     assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
-    assert case.drift_scan.found[DRIFTED_PODS] == case.drift_scan.found[DRIFTED_VMS] == 0
+    assert case.drift_scan.counts[DRIFTED_PODS] == case.drift_scan.counts[DRIFTED_VMS] == 0
     assert case.records == []
 
 
@@ -314,7 +314,7 @@ async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) ->
     assert len(case.records) == 1
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()
-    assert case.drift_scan.found[DRIFTED_PODS] == 0
+    assert case.drift_scan.counts[DRIFTED_PODS] == 0
     case.pod()
     await case.drift_scan.look()
     assert len(case.records) == 2
@@ -324,7 +324,7 @@ async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerC
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
     await case.drift_scan.look()
-    assert case.drift_scan.found[DRIFTED_VMS] == case.drift_scan.found["instancetypes", "virtualmachines"] == 1
+    assert case.drift_scan.counts[DRIFTED_VMS] == case.drift_scan.counts["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
 
@@ -391,7 +391,7 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
     case.server.fail(path, code)
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"])
-        assert case.drift_scan.found[DRIFTED_PODS] == 1
+        assert case.drift_scan.counts[DRIFTED_PODS] == 1
         await until(lambda: case.drift_scan.rounds["finished"])
     golden(caplog.messages[0])
     assert "SECRET" not in caplog.messages[0]

@@ -69,8 +69,8 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
-    wanted = (resource.group, resource.plural, "", names.ENFORCE)
-    evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == wanted)
+    target = (resource.group, resource.plural, "", names.ENFORCE)
+    evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == target)
     return Look(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
 
 
@@ -261,7 +261,7 @@ def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
 def _result(finding: DriftedObject) -> dict[str, Any]:
     endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
-    found = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
+    identity = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
     return {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),
@@ -270,7 +270,7 @@ def _result(finding: DriftedObject) -> dict[str, Any]:
         "result": "fail",
         "severity": "medium",
         "message": f"created now, enforce would {would} it: {reason.text}",
-        "resources": [{"apiVersion": endpoint.api_version, "kind": endpoint.kind, **found}],
+        "resources": [{"apiVersion": endpoint.api_version, "kind": endpoint.kind, **identity}],
     }
 
 
@@ -312,7 +312,7 @@ class DriftScanner:
 
     Attributes:
         rounds: rounds by their result, one of `RESULTS`.
-        found: objects by policy and resource, of the last complete round.
+        counts: objects by policy and resource, of the last complete round.
     """
 
     transport: Transport
@@ -324,11 +324,11 @@ class DriftScanner:
 
     def __post_init__(self) -> None:
         self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._recorded_keys: frozenset[tuple[str, str]] = frozenset()
         self._began: float | None = None
         self.cluster.on_restore(self._start_over)
         self.rounds = Counter(dict.fromkeys(RESULTS, 0))
-        self.found: Mapping[tuple[str, ...], float] = {}
+        self.counts: Mapping[tuple[str, ...], float] = {}
 
     async def run(self) -> None:
         """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
@@ -341,7 +341,7 @@ class DriftScanner:
 
     def _start_over(self, _why: str) -> None:
         """The findings are of an etcd that is gone: the next round begins at once, and reports everything again."""
-        self._told, self._began = frozenset(), None
+        self._recorded_keys, self._began = frozenset(), None
 
     async def _round(self) -> None:
         try:
@@ -358,7 +358,7 @@ class DriftScanner:
     async def look(self) -> None:
         """One round; it raises whatever ends it early."""
         settings, maker = self.settings(), self._maker()
-        told: set[tuple[str, str]] = set()
+        recorded_keys: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
         findings: dict[str, list[DriftedObject]] = {}
         opted = [
@@ -377,10 +377,10 @@ class DriftScanner:
                     hit = await self._evaluate(candidate)
                     # Two policies of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
-                    told.update(self._record(finding) for finding in hit)
+                    recorded_keys.update(self._record(finding) for finding in hit)
                     if hit:
                         findings.setdefault(namespace, []).extend(hit)
-        self._told, self.found = frozenset(told), counts
+        self._recorded_keys, self.counts = frozenset(recorded_keys), counts
         if settings.drift_scan.policy_reports:
             await self.reports.write(findings)
 
@@ -414,15 +414,15 @@ class DriftScanner:
 
     def _maker(self) -> str:
         """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
-        known = self.cluster.peek(KubeVirtKey())
-        here = known.namespaces if isinstance(known, KubeVirtInstall) else ()
+        install = self.cluster.peek(KubeVirtKey())
+        here = install.namespaces if isinstance(install, KubeVirtInstall) else ()
         place = self.settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
     def _record(self, finding: DriftedObject) -> tuple[str, str]:
         endpoint, candidate = finding.endpoint, finding.candidate
         key = (endpoint.path, candidate.uid)
-        if key not in self._told:
+        if key not in self._recorded_keys:
             denial, when = finding.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
                 *(SCHEMA, when, candidate.uid, endpoint.path),

@@ -93,16 +93,16 @@ class EventWriter(Observer):
     Args:
         api: the connection to the API server; the caller closes it.
         instance: distinguishes this process from others, for example the name of its pod.
-        wanted: whether Events are switched on at present.
+        is_on: whether Events are switched on at present.
         clock: the source of time, and of sleep.
 
     Attributes:
         results: Events by what became of them, one of `RESULTS`.
     """
 
-    def __init__(self, api: Requests, instance: str, wanted: Callable[[], bool], *, clock: Clock = REAL_TIME) -> None:
+    def __init__(self, api: Requests, instance: str, is_on: Callable[[], bool], *, clock: Clock = REAL_TIME) -> None:
         self._api: Final = api
-        self._wanted: Final = wanted
+        self._is_on: Final = is_on
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
         self._clock: Final = clock
         self._series: Final[dict[tuple[str, ...], _Series]] = {}
@@ -111,7 +111,7 @@ class EventWriter(Observer):
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Announce an evaluation if users should know of it."""
-        if self._wanted() and (event := event_of(endpoint, verdict)):
+        if self._is_on() and (event := event_of(endpoint, verdict)):
             self.add(event)
 
     def add(self, event: Event) -> None:
@@ -158,12 +158,12 @@ class EventWriter(Observer):
         namespace = series.event.namespace
         try:
             if verb == "create":
-                asked: tuple[Any, ...] = ("POST", EVENTS.path(namespace), {}, self._event(series), "application/json")
+                request: tuple[Any, ...] = ("POST", EVENTS.path(namespace), {}, self._event(series), "application/json")
             else:
                 seen = {"count": series.count, "lastObservedTime": timestamp(series.last)}
                 path = EVENTS.path(namespace, series.name)
-                asked = ("PATCH", path, {}, {"series": seen}, "application/merge-patch+json")
-            status, body = await self._api.request(*asked, seconds=_WRITE_SECONDS)
+                request = ("PATCH", path, {}, {"series": seen}, "application/merge-patch+json")
+            status, body = await self._api.request(*request, seconds=_WRITE_SECONDS)
         except ApiConnectionError as error:
             return self._log_failure(error.why)
         if status not in (200, 201):
@@ -212,16 +212,16 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
         return None
     enforced = verdict.mode == names.ENFORCE
     if decision.denial:
-        reason, said = ("Denied", "was denied") if enforced else ("WouldDeny", "would be denied in mode enforce")
+        reason, outcome = ("Denied", "was denied") if enforced else ("WouldDeny", "would be denied in mode enforce")
         text = decision.reasons[0].text
     elif verdict.label == "error":
-        reason, said, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
+        reason, outcome, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
     elif decision.warnings:
-        reason, said, text = "Warned", "was allowed", "; ".join(warning.text for warning in decision.warnings)
+        reason, outcome, text = "Warned", "was allowed", "; ".join(warning.text for warning in decision.warnings)
     else:
         return None
     name = wire.object_name(request)
-    sentence = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
+    sentence = f"{request.operation} of {endpoint.kind} {name} {outcome}: {text}"
     note = compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
     is_absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     # Where users look: a pod's VMI, and the namespace for what is not there.

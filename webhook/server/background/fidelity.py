@@ -149,9 +149,9 @@ class FidelityCheck:
             stored = await self._get(_REVISIONS, namespace, revision)
             captured[revision] = stored.plain() if stored else None
 
-        def get(kind: str, _: str, wanted: str) -> dict[str, Any] | None:
+        def get(kind: str, _: str, object_name: str) -> dict[str, Any] | None:
             # What was captured counts; what is live now says nothing about the day of the start.
-            return captured.get(wanted) if kind == "ControllerRevision" else None
+            return captured.get(object_name) if kind == "ControllerRevision" else None
 
         # What is too complex to be compared within a review's steps would hold up reviews just as well.
         differences = StepBudget().run(lambda: fidelity.differences(plain, vmi.plain(), get, configuration))

@@ -88,10 +88,10 @@ class HealthHistory:
 
     def sample(self) -> None:
         """Note how all subjects are now."""
-        now, found = self.wall(), self.read()
-        for gone in self._spans.keys() - found.keys():
+        now, conditions = self.wall(), self.read()
+        for gone in self._spans.keys() - conditions.keys():
             del self._spans[gone]
-        for subject, condition in list(found.items())[:MAX_SUBJECTS]:
+        for subject, condition in list(conditions.items())[:MAX_SUBJECTS]:
             spans = self._spans.setdefault(subject, deque(maxlen=MAX_SPANS))
             last = spans[-1] if spans else None
             shown = msgspec.structs.replace(condition, why=shorten(condition.why, _MAX_WHY))
@@ -110,20 +110,20 @@ class HealthHistory:
 def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, HealthCondition]:
     """How the declared schedulers are."""
     states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
-    found = {}
+    conditions = {}
     for name in settings.scheduling.schedulers:
         health = cluster.peek(SchedulerKey(name))
         if not isinstance(health, SchedulerHealth):
             health = SchedulerHealth("unknown", "it has not been looked at yet")
-        found[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
-    return found
+        conditions[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
+    return conditions
 
 
 def certificates(
     expiry: Mapping[str, float], matches: Mapping[str, float], now: float
 ) -> dict[HealthSubject, HealthCondition]:
     """How certificates are that expire at Unix times, by name, and the caBundles of configurations, 1 if they match."""
-    found = {}
+    conditions = {}
     for name, end in expiry.items():
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
         condition = HealthCondition("good", "valid", f"expires {day}")
@@ -131,10 +131,10 @@ def certificates(
             condition = HealthCondition("bad", "expired", f"expired {day}")
         elif end - now < DAY_SECONDS:
             condition = HealthCondition("unknown", "expires within a day", f"expires {day}")
-        found[HealthSubject("certificate", name)] = condition
+        conditions[HealthSubject("certificate", name)] = condition
     good = HealthCondition("good", "matches", "verifies the serving certificate")
     bad = HealthCondition("bad", "does not match", "does not verify the serving certificate")
-    return found | {HealthSubject("caBundle", name): good if match else bad for name, match in matches.items()}
+    return conditions | {HealthSubject("caBundle", name): good if match else bad for name, match in matches.items()}
 
 
 TITLES: Final[Mapping[Kind, str]] = {"scheduler": "Scheduler", "certificate": "Certificate", "caBundle": "caBundles of"}

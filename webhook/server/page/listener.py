@@ -71,8 +71,8 @@ class PageHandler(GuardedApplication):
 
     async def open_answer(self, request: HttpRequest) -> Answer | None:
         """What every page needs, and says nothing."""
-        found = self._assets.get(request.head.path)
-        return Answer(200, found[0], header_lines(HEADERS | {"Content-Type": found[1]})) if found else None
+        file = self._assets.get(request.head.path)
+        return Answer(200, file[0], header_lines(HEADERS | {"Content-Type": file[1]})) if file else None
 
     async def serve(self, request: HttpRequest, permission: str) -> Answer:
         """A page."""
@@ -80,12 +80,12 @@ class PageHandler(GuardedApplication):
         if path == "/":
             return Answer(302, b"", header_lines(HEADERS | {"Location": PATH}))
 
-        async def permit(asked: Question) -> FactPermissions:
+        async def permit(question: Question) -> FactPermissions:
             if self._authorizer is None:
                 return SERVER
             client = request.connection.client
             return await self._authorizer.evaluate(
-                lambda facts: authorize_question(user_of(token, facts), asked, facts), client
+                lambda facts: authorize_question(user_of(token, facts), question, facts), client
             )
 
         is_below = path == PATH or path.startswith(f"{PATH}/")

@@ -82,9 +82,9 @@ class DecisionLog:
         """The decision of a number; None: it is not kept, or not any more."""
         return self._kept.get(number)
 
-    def latest(self, wanted: Callable[[ShownDecision], bool] = lambda _: True) -> Iterator[ShownDecision]:
+    def latest(self, is_wanted: Callable[[ShownDecision], bool] = lambda _: True) -> Iterator[ShownDecision]:
         """The decisions that are wanted, the latest first."""
-        return (each for each in reversed(list(self._kept.values())) if wanted(each))
+        return (each for each in reversed(list(self._kept.values())) if is_wanted(each))
 
     def _drop(self, number: int) -> None:
         namespace = self._kept.pop(number).record.object.namespace

@@ -46,17 +46,17 @@ class PageQuery:
 
     Args:
         query: the query string.
-        known: the names of the parameters that the path has.
+        parameter_names: the names of the parameters that the path has.
 
     Raises:
         InputError: it is too long, or has a parameter that the path does not have.
     """
 
-    def __init__(self, query: str, known: Collection[str]) -> None:
+    def __init__(self, query: str, parameter_names: Collection[str]) -> None:
         pairs = parameters(query, keep_blank=False)
         for name, _ in pairs:
-            if name not in known:
-                fix = f"use {', '.join(sorted(known))}" if known else "leave it out"
+            if name not in parameter_names:
+                fix = f"use {', '.join(sorted(parameter_names))}" if parameter_names else "leave it out"
                 raise InputError(f"{quote(name)} is not a parameter of this page", "the query", fix)
         self._pairs: Final = [(name, value.strip()) for name, value in pairs if value.strip()]
 
@@ -133,21 +133,21 @@ async def namespace_table(
     """
     everywhere = any(settings.policy(policy).cluster_wide for policy in POLICIES)
     opt_ins = [names.policy_label(policy) for policy in POLICIES]
-    found = {name for name in counts.namespaces() if name.startswith(prefix)}
+    namespaces = {name for name in counts.namespaces() if name.startswith(prefix)}
     for looked, namespace in enumerate(cluster.namespaces()):
         if looked % SLICE == SLICE - 1:
             await asyncio.sleep(0)
         name, labels = namespace.meta.name or "", namespace.meta.labels or {}
         if name.startswith(prefix) and (everywhere or any(label in labels for label in opt_ins)):
-            found.add(name)
+            namespaces.add(name)
 
     def cell(name: str, policy: Policy) -> PolicyCell:
         did = counts.of(name, policy)
         shown = tuple((label, did[label]) for label in _LABELS if did[label])
         return PolicyCell(policy, _mode(name, policy, cluster, settings), shown)
 
-    part = sorted(found)[first : first + ROWS]
-    return {name: tuple(cell(name, policy) for policy in POLICIES) for name in part}, len(found)
+    part = sorted(namespaces)[first : first + ROWS]
+    return {name: tuple(cell(name, policy) for policy in POLICIES) for name in part}, len(namespaces)
 
 
 def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) -> str:
@@ -248,15 +248,15 @@ class PageViews(msgspec.Struct, frozen=True):
         return self._reason(second) if first == "reasons" else None
 
     async def _placement(self, query: PageQuery, permit: Permit) -> PageAnswer:
-        asked = {name: query.text(name) for name in ("namespace", "name", "node")}
-        asked["to"] = ", ".join(query.texts("to"))
+        fields = {name: query.text(name) for name in ("namespace", "name", "node")}
+        fields["to"] = ", ".join(query.texts("to"))
         path, template = f"{PATH}/placement", "placement.html"
-        values: dict[str, Any] = {"asked": asked, "problem": "", "it": None, "few": few}
-        if not any(asked.values()):
+        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few}
+        if not any(fields.values()):
             return PageAnswer(template, values)
         try:
             fix, first = "name a running VM and its namespace", query.number("first")
-            question = question_of(asked, query.texts("to"), fix)
+            question = question_of(fields, query.texts("to"), fix)
             question = question._replace(reader=await permit(question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             decide = partial(matrix, question, first=first, count=ROWS)
@@ -292,34 +292,34 @@ class PageViews(msgspec.Struct, frozen=True):
         return _live("overview.html", PATH, query, values)
 
     def _decisions(self, query: PageQuery) -> PageAnswer:
-        asked = {name: query.text(name) for name in ("namespace", "name", "code")}
-        asked["policy"] = query.one_of("policy", POLICIES)
-        asked["decision"] = query.one_of("decision", _LABELS)
+        filters = {name: query.text(name) for name in ("namespace", "name", "code")}
+        filters["policy"] = query.one_of("policy", POLICIES)
+        filters["decision"] = query.one_of("decision", _LABELS)
 
         def is_wanted(each: ShownDecision) -> bool:
             record = each.record
             return (
-                asked["policy"] in ("", each.policy)
-                and asked["decision"] in ("", record.decision)
-                and asked["namespace"] in ("", record.object.namespace)
-                and asked["name"] in ("", record.object.name)
-                and (not asked["code"] or any(reason.code == asked["code"] for reason in record.reasons))
+                filters["policy"] in ("", each.policy)
+                and filters["decision"] in ("", record.decision)
+                and filters["namespace"] in ("", record.object.namespace)
+                and filters["name"] in ("", record.object.name)
+                and (not filters["code"] or any(reason.code == filters["code"] for reason in record.reasons))
             )
 
         first = query.number("first")
-        found = list(self.recorder.log.latest(is_wanted))
-        rows = found[first : first + ROWS]
+        decisions = list(self.recorder.log.latest(is_wanted))
+        rows = decisions[first : first + ROWS]
         path = f"{PATH}/decisions"
         values = {
-            "asked": asked,
-            "filtered": any(asked.values()),
+            "filters": filters,
+            "filtered": any(filters.values()),
             "policies": POLICIES,
             "labels": _LABELS,
             "rows": rows,
             "kept": len(self.recorder.log),
             "capacity": CAPACITY,
             "namespace_capacity": NAMESPACE_CAPACITY,
-            "pager": pager(query, path, first, len(rows), len(found)),
+            "pager": pager(query, path, first, len(rows), len(decisions)),
         }
         return _live("decisions.html", path, query, values)
 
@@ -347,8 +347,8 @@ class PageViews(msgspec.Struct, frozen=True):
         meaning = MEANINGS.get(code)
         if meaning is None:
             return None
-        found = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.record.reasons))
-        return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(found, _FEW_ROWS))})
+        rows = self.recorder.log.latest(lambda each: any(reason.code == code for reason in each.record.reasons))
+        return PageAnswer("reason.html", {"code": code, "meaning": meaning, "rows": list(islice(rows, _FEW_ROWS))})
 
     def _health(self, query: PageQuery) -> PageAnswer:
         rows = self._health_rows()

@@ -68,7 +68,7 @@ class LayerScores(msgspec.Struct):
         """The metrics."""
         index, images, extender = self.nodes.index, self.images, self.extender
         waiting = "Manifests of images that wait to be fetched."
-        known = "Images on nodes, by whether their layers are known."
+        node_images = "Images on nodes, by whether their layers are known."
         at_limit = "Nodes that list as many images as the kubelet lists by default, and probably have more."
         dropped = "Manifests not fetched because too many were waiting."
         requests, fetches = "Requests of kube-scheduler by result.", "Fetches of manifests by result."
@@ -86,7 +86,7 @@ class LayerScores(msgspec.Struct):
         return MetricsState(
             [
                 StateMetric("kubevirt_webhook_layers_queue_length", waiting, lambda: images.waiting),
-                StateMetric("kubevirt_webhook_layers_images", known, layers, ("layers",)),
+                StateMetric("kubevirt_webhook_layers_images", node_images, layers, ("layers",)),
                 StateMetric("kubevirt_webhook_layers_nodes_at_image_limit", at_limit, lambda: len(self.nodes.cut)),
                 StateMetric("kubevirt_webhook_layers_requests_total", requests, answered, by_result),
                 StateMetric("kubevirt_webhook_layers_fetches_total", fetches, lambda: images.results, by_result),

@@ -191,11 +191,11 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
 
     Configurations that were registered earlier would only cost the API server time.
     """
-    told: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
     while missing := cluster.waiting_for():
-        if missing != told:
+        if missing != last:
             log.info("waiting before registration", waiting_for=missing)
-            told = missing
+            last = missing
         with suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), _READY_POLL_SECONDS)
             return False
@@ -329,13 +329,13 @@ class Background(msgspec.Struct, frozen=True):
         """The gauges and counters of what runs."""
         events, drift, check = self.events, self.drift_scan, self.fidelity
         by_result, by_resource = ("result",), ("policy", "resource")
-        found = "Objects that are not as enforce would make them, at the last scan."
+        objects = "Objects that are not as enforce would make them, at the last scan."
         written = "Kubernetes Events by result."
         scans = "Scans for objects that are not as enforce would make them, by result."
         compared = "Running VMs compared by the fidelity check, by result."
         differed, failed = "Fields that differed in the fidelity check.", "Rounds of the fidelity check that failed."
         return [
-            StateMetric("kubevirt_webhook_drift_objects", found, lambda: drift.found if drift else {}, by_resource),
+            StateMetric("kubevirt_webhook_drift_objects", objects, lambda: drift.counts if drift else {}, by_resource),
             StateMetric("kubevirt_webhook_events_total", written, lambda: events.results if events else {}, by_result),
             StateMetric("kubevirt_webhook_drift_scans_total", scans, lambda: drift.rounds if drift else {}, by_result),
             StateMetric(
@@ -363,11 +363,11 @@ async def background(
     from webhook.server.background.fidelity import FidelityCheck
 
     def configuration() -> ClusterConfig | Unavailable | None:
-        install = cluster.peek(KubeVirtKey())
-        if install is NOT_READ:
+        answer = cluster.peek(KubeVirtKey())
+        if answer is NOT_READ:
             return Unavailable("the watch of kubevirts is too old")
-        known = cast("KubeVirtInstall | Unavailable | None", install)
-        return known if known is None or isinstance(known, Unavailable) else known.configuration
+        install = cast("KubeVirtInstall | Unavailable | None", answer)
+        return install if install is None or isinstance(install, Unavailable) else install.configuration
 
     transport = await connected(options.kubeconfig, ends)
     other = await connected(options.kubeconfig, ends)
@@ -418,8 +418,8 @@ def metrics_state(
     """What the metrics say of a server's parts at the time of a scrape."""
 
     def available() -> dict[str, float]:
-        found = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().scheduling.schedulers}
-        return {name: float(isinstance(it, SchedulerHealth) and it.state == "available") for name, it in found.items()}
+        states = {name: cluster.peek(SchedulerKey(name)) for name in settings.current().scheduling.schedulers}
+        return {name: float(isinstance(it, SchedulerHealth) and it.state == "available") for name, it in states.items()}
 
     def release() -> Mapping[tuple[str, ...], float]:
         install = cluster.peek(KubeVirtKey())
@@ -522,8 +522,8 @@ class SpanObserver(Observer):
         request = _request.get()
         if request is None:
             return None
-        found = request.head.headers
-        carrier = {name: found[name] for name in _HEADERS if name in found}
+        headers = request.head.headers
+        carrier = {name: headers[name] for name in _HEADERS if name in headers}
         return self._propagator.extract(carrier) if carrier else None
 
 
