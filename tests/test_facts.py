@@ -79,7 +79,7 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
     facts.get(SIZE)
     with pytest.raises(NotRead) as missing:
         facts.fresh().need(SIZE, other, KubeVirtKey())
-    assert (missing.value.keys, facts.copied_keys()) == ((FRESH,), [SIZE])
+    assert (missing.value.keys, facts.informer_keys()) == ((FRESH,), [SIZE])
     facts.learn(FRESH, None)
     assert facts.fresh().fresh().get(SIZE) is None
     assert facts.get(SIZE) == 1  # type: ignore[comparison-overlap]

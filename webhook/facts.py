@@ -32,7 +32,7 @@ class Key(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectKey(Key[V], frozen=True):
-    """One object: from a watched copy that has it, else, or if ``fresh``, from the API server itself."""
+    """One object: from an informer that has it, else, or if ``fresh``, from the API server itself."""
 
     resource: Resource[V]
     namespace: str
@@ -41,7 +41,7 @@ class ObjectKey(Key[V], frozen=True):
 
 
 class NamespaceKey(Key[Namespace], frozen=True):
-    """A namespace from the watched copy, or, where that lacks it or if ``fresh``, from the API server itself."""
+    """A namespace from the informer, or, where that lacks it or if ``fresh``, from the API server itself."""
 
     name: str
     fresh: bool = False
@@ -63,7 +63,7 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
-    """All nodes, from the watched copy: for hints and explanations."""
+    """All nodes, from the informer: for hints and explanations."""
 
 
 class ListKey(Key[tuple[V, ...]], frozen=True):
@@ -215,7 +215,7 @@ class Facts:
         """Whether a fact was read for this review, and not answered from memory."""
         return key in self._values and key not in self.remembered
 
-    def copied_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
+    def informer_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
         """The objects and lists that were answered from memory, and so may be a moment old."""
         return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
 
@@ -240,7 +240,7 @@ class Facts:
 
 
 class _FreshFacts(Facts):
-    """Facts of a review that never come from a watched copy. What was read for the review is not read again."""
+    """Facts of a review that never come from an informer. What was read for the review is not read again."""
 
     __slots__ = ("_facts",)
 
@@ -257,5 +257,5 @@ class _FreshFacts(Facts):
 
 
 def uncached_key(key: Key[T]) -> Key[T]:
-    """The key of an object or list, to be read from the API server itself instead of from a watched copy."""
+    """The key of an object or list, to be read from the API server itself instead of from an informer."""
     return msgspec.structs.replace(key, fresh=True)

@@ -1,4 +1,4 @@
-"""Watched instancetypes, preferences and presets: when a copy answers, when a GET does, and which copies are kept."""
+"""Watched instancetypes, preferences and presets: when a store answers, when a GET does, and which stores are kept."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def put(
 
 
 async def copied(case: LiveCase, key: ObjectKey[Any] | ListKey[Any] = SMALL) -> None:
-    """Until a copy answers."""
+    """Until a store answers."""
     await until(lambda: case.peek(key) is not NOT_READ)
 
 
 @pytest.fixture
 async def case(tmp_path: Path) -> AsyncIterator[LiveCase]:
-    """A cluster that answers for one instancetype from a copy."""
+    """A cluster that answers for one instancetype from a store."""
     async with live(tmp_path, start=True, prepare=serving(put)) as case:
         await copied(case)
         yield case
@@ -89,19 +89,19 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
         assert case.gets(resource.path(), "get") == 1
 
 
-async def test_both_views_of_a_kind_share_its_copy_and_see_what_a_get_shows(tmp_path: Path) -> None:
+async def test_both_views_of_a_kind_share_its_store_and_see_what_a_get_shows(tmp_path: Path) -> None:
     async with live(tmp_path, start=True, prepare=serving(put)) as case:
         case.server.put(INSTANCETYPES, "other", "demo", spec={"schedulerName": "one"})
         await copied(case)
         typed = case.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
         assert isinstance(typed, Instancetype) and typed.spec and typed.spec.scheduler_name == "one"
-        copy, fresh = case.peek(SMALL), await case.read(FRESH)
-        assert isinstance(copy, Unstructured)
-        assert copy.plain() == {**fresh.plain(), "metadata": copy.plain()["metadata"]}
-        assert (copy.meta.name, copy.meta.namespace, copy.meta.annotations) == ("small", "demo", None)
+        stored, fresh = case.peek(SMALL), await case.read(FRESH)
+        assert isinstance(stored, Unstructured)
+        assert stored.plain() == {**fresh.plain(), "metadata": stored.plain()["metadata"]}
+        assert (stored.meta.name, stored.meta.namespace, stored.meta.annotations) == ("small", "demo", None)
 
 
-async def test_what_the_copy_lacks_is_asked_for_each_time(case: LiveCase) -> None:
+async def test_what_the_store_lacks_is_asked_for_each_time(case: LiveCase) -> None:
     missing = ObjectKey(SMALL.resource, "demo", "missing")
     assert [await case.read(missing), await case.read(missing)] == [None, None]
     assert case.gets(INSTANCETYPES.path("demo", "missing")) == 2
@@ -119,14 +119,14 @@ async def test_changes_and_deletions_arrive(case: LiveCase) -> None:
     assert await case.read(SMALL) is None
 
 
-async def test_until_a_change_arrives_the_copy_is_old_and_a_fresh_look_up_is_not(case: LiveCase) -> None:
+async def test_until_a_change_arrives_the_store_is_old_and_a_fresh_look_up_is_not(case: LiveCase) -> None:
     # In the API server, and not yet in any watch.
     case.server.held(INSTANCETYPES)["demo", "small"]["spec"] = {"cpu": {"guest": 8}}
     assert (await guest(case), await guest(case, FRESH)) == (2, 8)
     assert case.peek(FRESH) is NOT_READ
 
 
-async def test_a_copy_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> None:
+async def test_a_store_that_is_not_kept_in_step_is_not_asked(case: LiveCase) -> None:
     case.clock.advance(CURRENT_SECONDS)
     assert case.peek(SMALL) is NOT_READ
     assert await guest(case) == 2
@@ -155,7 +155,7 @@ async def test_readiness_does_not_wait_for_it(tmp_path: Path) -> None:
         assert case.cluster.staleness()["virtualmachineinstancetypes"] == float("inf")
 
 
-async def test_audit_lines_say_how_old_a_copy_was(case: LiveCase) -> None:
+async def test_audit_lines_say_how_old_a_store_was(case: LiveCase) -> None:
     case.clock.advance(3.0)
     assert case.cluster.ages([SMALL]) == {"virtualmachineinstancetypes": 3.0}
 
@@ -171,7 +171,7 @@ async def test_other_settings_begin_anew(tmp_path: Path) -> None:
         await copied(case)
 
 
-async def test_presets_of_a_namespace_are_listed_from_the_copy(tmp_path: Path) -> None:
+async def test_presets_of_a_namespace_are_listed_from_the_store(tmp_path: Path) -> None:
     async with live(tmp_path, start=True, prepare=serving()) as case:
         for name, namespace in (("b", "demo"), ("a", "demo"), ("c", "other")):
             put(case.server, name, PRESETS, namespace)
@@ -218,7 +218,7 @@ class TestTenants:
             fat(case.server, 39, "y")
             await copied(case, keys[-1])
 
-    async def test_one_that_grows_beyond_measure_leaves_the_copy(self, case: LiveCase) -> None:
+    async def test_one_that_grows_beyond_measure_leaves_the_store(self, case: LiveCase) -> None:
         case.server.put(INSTANCETYPES, "small", "demo", spec=SPEC | {"fat": "x" * LARGEST_BYTES})
         await until(lambda: case.peek(SMALL) is NOT_READ)
         assert await guest(case) == 2
@@ -243,16 +243,16 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
         parts: Any = (None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))
         catalog = InstancetypeCache(*parts, on_restore=print)
         catalog.peek(ObjectKey(CLUSTER_INSTANCETYPES, "", "any"))
-        (copy,) = catalog.copies.values()
+        (store,) = catalog.informers.values()
         made.append(catalog)
-        decode = msgspec.json.Decoder(copy.resource.view).decode
+        decode = msgspec.json.Decoder(store.resource.view).decode
         sizes = {"cpu": {"guest": 2}, "ioThreadsPolicy": "auto", "memory": {"guest": "4Gi", "overcommitPercent": 50}}
         for number in range(count):
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
-            copy._put(copy.contents, decode(body), len(body))
-        assert len(copy.contents) == count
-        return copy.contents.size
+            store._put(store.contents, decode(body), len(body))
+        assert len(store.contents) == count
+        return store.contents.size
 
     gc.collect()
     tracemalloc.start()

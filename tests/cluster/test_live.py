@@ -1,4 +1,4 @@
-"""What a live cluster reads, copies and remembers, how old that may be, and the health of schedulers."""
+"""What a live cluster reads, stores and remembers, how old that may be, and the health of schedulers."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def configuration(case: LiveCase) -> Any:
 
 
 @pytest.mark.repeats
-class TestCopies:
+class TestInformers:
     async def test_what_is_kept_does_not_grow_with_what_tenants_write(self, tmp_path: Path) -> None:
         """Of 100 gated pods, 20 namespaces and 10 VMIs, each with 250 kB of annotations, next to nothing is."""
         fat = {"annotations": {"fat": "x" * 250_000}}
@@ -260,7 +260,7 @@ class TestCopies:
         await case.ready()
         found = case.peek(DEMO)
         assert isinstance(found, Namespace)
-        # The copy leaves out labels and annotations of other programs, and those of a namespace that says too much.
+        # The store leaves out labels and annotations of other programs, and those of a namespace that says too much.
         assert (found.meta.labels, found.meta.annotations, await case.read(DEMO)) == (ours, ours, found)
         assert case.gets(DEMO_PATH) == 0
         for key in (facts.NamespaceKey("demo", fresh=True), facts.NamespaceKey("chatty"), facts.NamespaceKey("new")):
@@ -275,14 +275,14 @@ class TestCopies:
                 assert await case.read(facts.NamespaceKey(f"made-up-{number}")) is None
             more = [case.reading(facts.NamespaceKey(f"more-{number}")) for number in range(100)]
             await until(lambda: case.clock.slept.count(0.1) == 100)
-            # One that is made under such an attack is found in the copy.
+            # One that is made under such an attack is found in the store.
             case.server.put(NAMESPACES, "more-7")
             await until(lambda: isinstance(case.peek(facts.NamespaceKey("more-7")), Namespace))
             case.clock.advance(0.1)
             answers = await asyncio.gather(*more)
             assert [number for number, answer in enumerate(answers) if not isinstance(answer, Unavailable)] == [7]
             assert not any(case.gets(NAMESPACES.path(name=f"more-{number}")) for number in range(100))
-            # Objects in the copy are read as before, and so are all others once the second is over.
+            # Objects in the store are read as before, and so are all others once the second is over.
             assert isinstance(await case.read(facts.NamespaceKey("demo", fresh=True)), Namespace)
             case.clock.advance(1.0)
             assert await case.read(facts.NamespaceKey("more-0")) is None

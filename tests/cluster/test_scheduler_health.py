@@ -417,7 +417,7 @@ class TestEvidence:
         assert FORBIDDEN in state.health(0.0).why
 
     @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "available"), (61.0, "unknown")])
-    def test_a_copy_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
+    def test_a_store_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
         state = guarded(PODS_ONLY)
         state.observe_watch(synced=True, problem=DOWN.why, forbidden=False, staleness=staleness)
         assert state.health(0.0).state == expected

@@ -1,6 +1,6 @@
-"""Watched copies of what VMs name, or get by their labels: instancetypes, preferences and presets.
+"""Informers of what VMs name, or get by their labels: instancetypes, preferences and presets.
 
-KubeVirt watches them too, and reads by GET what its copies lack. A kind is watched from its first look-up on: where no
+KubeVirt watches them too, and reads by GET what its stores lack. A kind is watched from its first look-up on: where no
 policy needs it, it is not watched. Tenants write most of these objects, so only their spec is kept, as the JSON that
 was sent, and only up to a number of bytes; the others are read by GET or list, as without a watch.
 """
@@ -65,7 +65,7 @@ class InstancetypeCache:
         clock: the source of monotonic time, and of sleep.
 
     Attributes:
-        copies: those that are watched, by the path of the kind.
+        informers: those that are watched, by the path of the kind.
     """
 
     def __init__(self, transport: Transport, start: Start, *, on_restore: OnRestore, clock: Clock = REAL_TIME) -> None:
@@ -74,20 +74,20 @@ class InstancetypeCache:
         self._on_restore: Final = on_restore
         self._clock: Final = clock
         self._tasks: Final[list[asyncio.Task[None]]] = []
-        self.copies: Final[dict[str, Reflector[Any]]] = {}
+        self.informers: Final[dict[str, Reflector[Any]]] = {}
 
     def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         """What the store has, else `webhook.facts.NOT_READ`; the first call for a kind starts its watch."""
         path = key.resource.path()
         if key.fresh or path not in _RESOURCES:
             return NOT_READ
-        copy = self.copies[path] if path in self.copies else self._watch(path)
-        if copy.problem is not None or not copy.is_current(self._clock.now()):
+        informer = self.informers[path] if path in self.informers else self._watch(path)
+        if informer.problem is not None or not informer.is_current(self._clock.now()):
             return NOT_READ
         if isinstance(key, ListKey):
-            return _list(copy, key)
-        stored = copy.get(key.name, key.namespace)
-        # One that the copy lacks may have been created a moment ago.
+            return _list(informer, key)
+        stored = informer.get(key.name, key.namespace)
+        # One that the store lacks may have been created a moment ago.
         return NOT_READ if stored is None else decode(stored.body, key.resource.view, key.resource.kind)
 
     def stop(self) -> None:
@@ -95,12 +95,12 @@ class InstancetypeCache:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
-        self.copies.clear()
+        self.informers.clear()
 
     def _watch(self, path: str) -> Reflector[Any]:
         resource = _RESOURCES[path]
         parts = (NAMESPACED_BYTES, NAMESPACE_BYTES) if resource.namespaced else (CLUSTER_BYTES, CLUSTER_BYTES)
-        copy = self.copies[path] = Reflector(
+        informer = self.informers[path] = Reflector(
             self._transport,
             resource,
             store=lambda: ObjectStore(*parts, lambda entry: len(entry.body) + _OVERHEAD_BYTES),
@@ -108,13 +108,13 @@ class InstancetypeCache:
             on_restore=self._on_restore,
             clock=self._clock,
         )
-        self._tasks.append(self._start(resource.plural, copy.run))
-        return copy
+        self._tasks.append(self._start(resource.plural, informer.run))
+        return informer
 
 
-def _list(copy: Reflector[Any], key: ListKey[Any]) -> object:
+def _list(informer: Reflector[Any], key: ListKey[Any]) -> object:
     """All objects of a namespace, in the order in which the API server lists them."""
-    if not key.namespace or key.label or (entries := copy.contents.all_of(key.namespace)) is None:
+    if not key.namespace or key.label or (entries := informer.contents.all_of(key.namespace)) is None:
         return NOT_READ
     objects = [decode(entry.body, key.resource.view, key.resource.kind) for entry in entries]
     return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ

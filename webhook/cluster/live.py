@@ -182,7 +182,7 @@ CACHED_VMIS: Final = 20_000
 # NamespaceLifecycle denies the request before), so many of them mean a foreign client that invents names.
 ABSENT_NAMESPACES: Final = 20
 ABSENT_SECONDS: Final = 1.0
-# While there are too many, how long a namespace that has just been created gets to appear in the copy.
+# While there are too many, how long a namespace that has just been created gets to appear in the store.
 _APPEARS_SECONDS: Final = 0.1
 
 # Once in so many seconds etcd is asked for each store whether it has reached its resourceVersion: one small request.
@@ -256,7 +256,7 @@ class LiveCluster(Cluster):
             on_restore=self._start_over,
             clock=clock,
         )
-        self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
+        self._informers: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = SingleFlight(transport, clock)
@@ -278,8 +278,8 @@ class LiveCluster(Cluster):
     def start(self) -> None:
         """Begin to watch, in tasks of the running loop. Returns at once: `waiting_for` says what is missing."""
         self._started = True
-        for copy in self._copies:
-            self._run(copy.resource.plural, copy.run)
+        for informer in self._informers:
+            self._run(informer.resource.plural, informer.run)
         self._run("definitions", self._definitions.run)
         self._run("verification", self._verify)
         for monitor in self._monitors.values():
@@ -298,7 +298,7 @@ class LiveCluster(Cluster):
         """Watch the schedulers that these settings declare. Unchanged health checks keep their state."""
         self._settings = settings
         self._installs.use(settings.kubevirt.version)
-        # Policies that needed these copies may be off now.
+        # Policies that needed these informers may be off now.
         self._instancetypes.stop()
         checks = {name: scheduler.health_check for name, scheduler in settings.scheduling.schedulers.items()}
         for name in [name for name, monitor in self._monitors.items() if checks.get(name) != monitor.settings]:
@@ -329,8 +329,8 @@ class LiveCluster(Cluster):
             if age < CURRENT_SECONDS or self._unreachable is None:
                 return ()
             return (f"namespaces: nothing heard from the API server for {age:.0f} s: {self._unreachable.why}",)
-        unlisted = (copy for copy in self._copies if not copy.has_synced)
-        missing = [f"{copy.resource.plural}: {copy.problem or 'not listed yet'}" for copy in unlisted]
+        unlisted = (informer for informer in self._informers if not informer.has_synced)
+        missing = [f"{informer.resource.plural}: {informer.problem or 'not listed yet'}" for informer in unlisted]
         if not missing and not self._definitions.is_current:
             missing.append("customresourcedefinitions: not read yet")
         lacks = ((name, monitor.waiting_for()) for name, monitor in self._monitors.items())
@@ -341,13 +341,14 @@ class LiveCluster(Cluster):
     def staleness(self) -> dict[str, float]:
         """Seconds since each watch last heard from the API server, infinity if it never did."""
         now = self._clock.now()
-        return {name: copy.staleness(now) for name, copy in self._watches().items()}
+        return {name: informer.staleness(now) for name, informer in self._watches().items()}
 
     def _watches(self) -> dict[str, Reflector[Any]]:
         """All informers, by the name of their watch."""
-        watches = {copy.resource.plural: copy for copy in (*self._copies, *self._instancetypes.copies.values())}
+        informers = (*self._informers, *self._instancetypes.informers.values())
+        watches = {informer.resource.plural: informer for informer in informers}
         pods = ((name, self._pods_of(name)) for name in self._monitors)
-        return watches | {_pods_of(name): copy for name, copy in pods if copy is not None}
+        return watches | {_pods_of(name): informer for name, informer in pods if informer is not None}
 
     def on_restore(self, act: Callable[[str], None]) -> None:
         """Call this, with a clause about it, each time that etcd turns out to have been restored from an older copy."""
@@ -356,24 +357,24 @@ class LiveCluster(Cluster):
     async def _verify(self) -> None:
         """Have etcd asked for each store whether it has reached its version, one after the other."""
         while True:
-            for name, copy in (watches := self._watches()).items():
+            for name, informer in (watches := self._watches()).items():
                 await self._clock.sleep(VERIFY_EVERY_SECONDS / len(watches))
-                trouble = await copy.verify()
-                if copy is self._namespaces:
+                trouble = await informer.verify()
+                if informer is self._namespaces:
                     self._unreachable = trouble
-                self._log_currency(name, copy)
+                self._log_currency(name, informer)
 
     def _doubt(self) -> None:
         """Have etcd asked for all stores at once: an answer that was read elsewhere is older than one before."""
 
         async def verify_all() -> None:
-            await asyncio.gather(*(copy.verify() for copy in self._watches().values()))
+            await asyncio.gather(*(informer.verify() for informer in self._watches().values()))
 
         self._run("verification at once", verify_all)
 
-    def _log_currency(self, name: str, copy: Reflector[Any]) -> None:
+    def _log_currency(self, name: str, informer: Reflector[Any]) -> None:
         """Log once that a store has become too old to decide, and once that it is not any more."""
-        if copy.is_current(self._clock.now()) or not copy.has_synced:
+        if informer.is_current(self._clock.now()) or not informer.has_synced:
             if name in self._outdated:
                 self._outdated.discard(name)
                 logger.info("%s: up to date again; reviews are decided by the watch", name)
@@ -384,9 +385,9 @@ class LiveCluster(Cluster):
     def _start_over(self, source: Reflector[Any], why: str) -> None:
         """Etcd has been restored from an older copy: nothing that is remembered may be of its present."""
         self.restores += 1
-        for copy in self._watches().values():
-            if copy is not source:
-                copy.distrust()
+        for informer in self._watches().values():
+            if informer is not source:
+                informer.distrust()
         self._vmis.clear()
         self._read_namespaces.clear()
         self._requests.recent.clear()
@@ -400,14 +401,14 @@ class LiveCluster(Cluster):
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
         """Seconds since each watch was last known to be current, for those that answer these keys from memory."""
-        now, copies = self._clock.now(), [(key, self._copy(key)) for key in keys]
+        now, informers = self._clock.now(), [(key, self._informer(key)) for key in keys]
         return {
-            _pods_of(key.name) if isinstance(key, SchedulerKey) else copy.resource.plural: copy.staleness(now)
-            for key, copy in copies
-            if copy is not None
+            _pods_of(key.name) if isinstance(key, SchedulerKey) else informer.resource.plural: informer.staleness(now)
+            for key, informer in informers
+            if informer is not None
         }
 
-    def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
+    def _informer(self, key: Key[Any]) -> Reflector[Any] | None:
         """The informer that answers a key; None for what is cached because it cannot change."""
         if isinstance(key, NamespaceKey):
             return self._namespaces
@@ -416,7 +417,7 @@ class LiveCluster(Cluster):
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
         if isinstance(key, ObjectKey | ListKey):
-            return self._instancetypes.copies.get(key.resource.path())
+            return self._instancetypes.informers.get(key.resource.path())
         return self._nodes if isinstance(key, facts.NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
@@ -449,8 +450,8 @@ class LiveCluster(Cluster):
         if isinstance(key, facts.NodesKey):
             return _not_listed(self._nodes) or self._index
         if isinstance(key, ObjectKey | ListKey):
-            copied = self._instancetypes.peek(key) if self._started else NOT_READ
-            return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
+            stored = self._instancetypes.peek(key) if self._started else NOT_READ
+            return self._requests.peek(key) if stored is NOT_READ and isinstance(key, ObjectKey) else stored
         return NOT_READ
 
     def _peek_namespace(self, key: NamespaceKey) -> object:
@@ -501,7 +502,7 @@ class LiveCluster(Cluster):
     async def _namespace(self, key: NamespaceKey, deadline: float) -> object:
         """A namespace from the API server, unless too many reviews named namespaces that do not exist.
 
-        What the copy has is read all the same: it exists, and may have opted in a moment ago.
+        What the store has is read all the same: it exists, and may have opted in a moment ago.
         """
         is_full = len(self._absent) == ABSENT_NAMESPACES
         if not key.fresh and is_full and self._clock.now() - self._absent[0] < ABSENT_SECONDS:
@@ -548,7 +549,7 @@ class LiveCluster(Cluster):
             self._reports.put(name, new.images)
 
     def _has_opted_in(self, name: str) -> bool:
-        """Whether a namespace, as the copy knows it, has opted in to scheduling."""
+        """Whether a namespace, as the store has it, has opted in to scheduling."""
         namespace = self._namespaces.get(name)
         if namespace is None or name in self._settings.excluded_namespaces:
             return False
@@ -574,7 +575,7 @@ class LiveCluster(Cluster):
         return task
 
     async def _keep_running(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """A bug in a watch must not leave a copy that silently grows old."""
+        """A bug in a watch must not leave a store that silently grows old."""
         while True:
             try:
                 await work()
@@ -612,6 +613,8 @@ def _pods_of(scheduler: str) -> str:
     return f"pods of {scheduler}"
 
 
-def _not_listed(copy: Reflector[Any]) -> Unavailable | None:
-    """Why a copy says nothing yet; None once it does."""
-    return None if copy.has_synced else Unavailable(copy.problem or f"{copy.resource.plural} have not been listed yet")
+def _not_listed(informer: Reflector[Any]) -> Unavailable | None:
+    """Why an informer says nothing yet; None once it does."""
+    if informer.has_synced:
+        return None
+    return Unavailable(informer.problem or f"{informer.resource.plural} have not been listed yet")

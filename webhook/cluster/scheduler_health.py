@@ -307,7 +307,7 @@ _GET_SECONDS: Final = 5.0
 # VMIs that are read for their pods between two polls.
 _CHECKS: Final = 16
 _WITNESSES_LOGGED: Final = 10
-# How long a copy of the pods that is no longer kept in step may still testify.
+# How long a store of the pods that is no longer kept in step may still testify.
 _BLIND_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)

@@ -360,7 +360,7 @@ class InstallReader:
         rules and the fields of one release.
         """
         objects = tuple(kubevirts)
-        # A watched copy replaces an object that has changed, so identity shows it, without comparing configurations.
+        # An informer replaces an object that has changed, so identity shows it, without comparing configurations.
         if list(map(id, objects)) != list(map(id, self._objects)):
             self._objects = objects
             if self._install is None or self._knows_definitions:

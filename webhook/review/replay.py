@@ -76,12 +76,12 @@ def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:
         decision = handler(view, request, facts, settings)
         if not (decision.denial or decision.warnings):
             return decision
-        copied: list[Key[Any]] = [*facts.copied_keys()]
-        if not copied:
+        cached: list[Key[Any]] = [*facts.informer_keys()]
+        if not cached:
             return decision
-        uncached = [uncached_key(key) for key in copied]
+        uncached = [uncached_key(key) for key in cached]
         facts.need(*uncached)
-        pairs = zip(copied, uncached, strict=True)
+        pairs = zip(cached, uncached, strict=True)
         if all(_content(facts.get(old)) == _content(facts.get(new)) for old, new in pairs):
             return decision
         return handler(view, request, facts.fresh(), settings)
@@ -90,7 +90,7 @@ def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:
 
 
 def _content(fact: object) -> object:
-    """What a decision rests on, of an object or a list: copies have no metadata but the name."""
+    """What a decision rests on, of an object or a list: stored ones have no metadata but the name."""
     if isinstance(fact, tuple):
         return [(item.meta.name, _content(item)) for item in fact]
     if isinstance(fact, Object) and getattr(fact, "data", None) is None:

@@ -1,7 +1,7 @@
 """Which mode a policy has in a namespace, and with which parameters.
 
 The API server calls the webhooks only where a namespaceSelector matched. The labels are evaluated again here, for two
-reasons: a watched copy, on either side, may lag behind a relabeled namespace, and a configuration with a selector too
+reasons: an informer, on either side, may lag behind a relabeled namespace, and a configuration with a selector too
 wide must not opt any namespace in.
 """
 
@@ -24,7 +24,7 @@ from webhook.names import Mode, Policy, Stage
 from webhook.settings.model import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
-# Of each of them some hundred bytes, beside the namespace, which is in the watched copy anyway.
+# Of each of them some hundred bytes, beside the namespace, which is in the store anyway.
 _MAX_CACHED: Final = 10_000
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
@@ -114,8 +114,8 @@ def of_namespace(
     answer = facts.get(NamespaceKey(namespace))
     scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
-        # One copy is old: the API server's had the namespace opted in. Read it from the API server itself. What
-        # no copy has, was read from the API server already: a name that is made up costs one GET.
+        # One store is old: the API server's had the namespace opted in. Read it from the API server itself. What
+        # no store has, was read from the API server already: a name that is made up costs one GET.
         answer = facts.get(NamespaceKey(namespace, fresh=True))
         scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None:

@@ -48,7 +48,7 @@ EXPIRED = {"type": "ERROR", "object": status(410, "Expired")}
 FAILED = {"type": "ERROR", "object": status(500, "InternalError")}
 
 
-class ReflectedCopy:
+class ReflectedStore:
     """A reflector of namespaces at work against a fake API server."""
 
     def __init__(self, server: FakeApiServer, clock: FakeClock, reflector: Reflector[Namespace]) -> None:
@@ -78,7 +78,7 @@ class ReflectedCopy:
         return [dict(asked.query) for asked in self.server.requests(PATH, verb)]
 
     async def watched(self, times: int = 1) -> None:
-        """Waits until so many watches were requested, one is open, and the copy has noticed."""
+        """Waits until so many watches were requested, one is open, and the store has noticed."""
         await until(
             lambda: len(self.asked("watch")) >= times and self.server.watching and self.reflector.problem is None
         )
@@ -119,7 +119,7 @@ async def reflected(
     clock: FakeClock | None = None,
     timing: Mapping[str, Any] = MappingProxyType({"PAGE_LIMIT": 2}),
     **options: Any,
-) -> AsyncIterator[ReflectedCopy]:
+) -> AsyncIterator[ReflectedStore]:
     server = FakeApiServer()
     server.serve(NAMESPACES)
     for name in names:
@@ -128,49 +128,49 @@ async def reflected(
     clock = clock or FakeClock()
     async with running(server):
         transport = await connect(server.kubeconfig(tmp_path / "config"))
-        copy: ReflectedCopy
+        store: ReflectedStore
 
         def note(old: Namespace | None, new: Namespace | None) -> None:
-            copy.changes.append((old.meta.name if old else None, new.meta.name if new else None))
+            store.changes.append((old.meta.name if old else None, new.meta.name if new else None))
 
         defaults: dict[str, Any] = {"on_change": note, "jitter": lambda first, _: first}
         reflector = Reflector(transport, NAMESPACES, clock=clock, **defaults | options)
-        copy = ReflectedCopy(server, clock, reflector)
+        store = ReflectedStore(server, clock, reflector)
         try:
             with mock.patch.multiple(module, **timing):
-                async with reflecting(copy.reflector):
-                    yield copy
+                async with reflecting(store.reflector):
+                    yield store
         finally:
             await transport.close()
 
 
 @asynccontextmanager
-async def watched(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[ReflectedCopy]:
+async def watched(tmp_path: Path, *names: str, **options: Any) -> AsyncIterator[ReflectedStore]:
     """As `reflected`, once it watches."""
-    async with reflected(tmp_path, *names, **options) as copy:
-        await copy.watched()
-        yield copy
+    async with reflected(tmp_path, *names, **options) as store:
+        await store.watched()
+        yield store
 
 
 @pytest.fixture
-async def copy(tmp_path: Path) -> AsyncIterator[ReflectedCopy]:
+async def store(tmp_path: Path) -> AsyncIterator[ReflectedStore]:
     """One that watches a namespace "a", and whose restores are noted."""
     restores: list[str] = []
-    async with watched(tmp_path, "a", on_restore=lambda _, why: restores.append(why)) as copy:
-        copy.restores = restores
-        yield copy
+    async with watched(tmp_path, "a", on_restore=lambda _, why: restores.append(why)) as store:
+        store.restores = restores
+        yield store
 
 
 class TestList:
     async def test_in_pages(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", "d", "e") as copy:
-            assert not copy.reflector.has_synced
-            assert math.isinf(copy.reflector.staleness(copy.clock.now()))
-            await copy.watched()
-            assert (copy.names, len(copy.reflector.contents)) == (["a", "b", "c", "d", "e"], 5)
-            assert copy.reflector.has_synced
-            version = copy.server.version
-            assert copy.asked("get") == [
+        async with reflected(tmp_path, "a", "b", "c", "d", "e") as store:
+            assert not store.reflector.has_synced
+            assert math.isinf(store.reflector.staleness(store.clock.now()))
+            await store.watched()
+            assert (store.names, len(store.reflector.contents)) == (["a", "b", "c", "d", "e"], 5)
+            assert store.reflector.has_synced
+            version = store.server.version
+            assert store.asked("get") == [
                 {"limit": "2"} | more for more in ({}, {"continue": f"{version}.2"}, {"continue": f"{version}.4"})
             ]
 
@@ -179,9 +179,9 @@ class TestList:
         def answer(server: FakeApiServer) -> None:
             server.answer(PATH, lambda _: web.json_response({"items": items}))
 
-        async with watched(tmp_path, prepare=answer) as copy:
-            assert (copy.reflector.has_synced, copy.names) == (True, [])
-            assert copy.asked("watch")[0]["resourceVersion"] == ""
+        async with watched(tmp_path, prepare=answer) as store:
+            assert (store.reflector.has_synced, store.names) == (True, [])
+            assert store.asked("watch")[0]["resourceVersion"] == ""
 
     async def test_is_restarted_when_its_snapshot_expires(self, tmp_path: Path) -> None:
         def compact_once(server: FakeApiServer) -> None:
@@ -191,16 +191,16 @@ class TestList:
 
             server.page_hook = hook
 
-        async with watched(tmp_path, "a", "b", "c", prepare=compact_once) as copy:
-            assert (copy.names, copy.clock.slept, copy.lists) == (["a", "b", "c"], [], 4)
+        async with watched(tmp_path, "a", "b", "c", prepare=compact_once) as store:
+            assert (store.names, store.clock.slept, store.lists) == (["a", "b", "c"], [], 4)
 
     async def test_that_expires_again_and_again_is_slowed_down(self, tmp_path: Path) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.page_hook = server.compact
 
-        async with reflected(tmp_path, "a", "b", "c", prepare=prepare) as copy:
-            await until(lambda: len(copy.clock.slept) >= 6)
-            assert copy.clock.slept[:6] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+        async with reflected(tmp_path, "a", "b", "c", prepare=prepare) as store:
+            await until(lambda: len(store.clock.slept) >= 6)
+            assert store.clock.slept[:6] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
     async def test_uses_the_selector(self, server: FakeApiServer, transport: KubernetesTransport) -> None:
         for namespace in ("demo", "other"):
@@ -261,110 +261,110 @@ class TestList:
 
 
 class TestWatch:
-    async def test_follows_every_change(self, copy: ReflectedCopy) -> None:
-        copy.put("b", "audit")
-        await copy.becomes("a", "b")
-        assert copy.mode("b") == "audit"
-        copy.put("b", "warn")
-        await until(lambda: copy.mode("b") == "warn")
-        copy.server.remove(NAMESPACES, "a")
-        await copy.becomes("b")
-        assert copy.reflector.get("a") is None
-        assert (copy.lists, copy.changes) == (1, [(None, "a"), (None, "b"), ("b", "b"), ("a", None)])
+    async def test_follows_every_change(self, store: ReflectedStore) -> None:
+        store.put("b", "audit")
+        await store.becomes("a", "b")
+        assert store.mode("b") == "audit"
+        store.put("b", "warn")
+        await until(lambda: store.mode("b") == "warn")
+        store.server.remove(NAMESPACES, "a")
+        await store.becomes("b")
+        assert store.reflector.get("a") is None
+        assert (store.lists, store.changes) == (1, [(None, "a"), (None, "b"), ("b", "b"), ("a", None)])
 
     async def test_asks_for_bookmarks_and_an_end_and_reports_only_what_the_view_shows(
-        self, copy: ReflectedCopy
+        self, store: ReflectedStore
     ) -> None:
         expected = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "240"}
-        assert copy.asked("watch")[0] == expected | {"resourceVersion": str(copy.server.version)}
-        copy.server.put(NAMESPACES, "a", metadata={"labels": {"mode": "enforce"}}, status={"phase": "Terminating"})
-        copy.server.send({"type": "DELETED", "object": {"metadata": {"name": "never-seen"}}})
-        copy.put("b")
-        await copy.becomes("a", "b")
-        assert copy.changes == [(None, "a"), (None, "b")]
+        assert store.asked("watch")[0] == expected | {"resourceVersion": str(store.server.version)}
+        store.server.put(NAMESPACES, "a", metadata={"labels": {"mode": "enforce"}}, status={"phase": "Terminating"})
+        store.server.send({"type": "DELETED", "object": {"metadata": {"name": "never-seen"}}})
+        store.put("b")
+        await store.becomes("a", "b")
+        assert store.changes == [(None, "a"), (None, "b")]
 
-    async def test_goes_on_where_events_and_bookmarks_left_off(self, copy: ReflectedCopy) -> None:
-        copy.put("b")
-        await copy.becomes("a", "b")
-        after_event = str(copy.server.version)
-        copy.server.end_watches()
-        await copy.watched(2)
-        copy.server.bookmark()
-        after_bookmark = str(copy.server.version)
-        copy.server.end_watches()
-        await copy.watched(3)
-        assert [query["resourceVersion"] for query in copy.asked("watch")[1:3]] == [after_event, after_bookmark]
-        assert (copy.lists, copy.clock.slept) == (1, [])
+    async def test_goes_on_where_events_and_bookmarks_left_off(self, store: ReflectedStore) -> None:
+        store.put("b")
+        await store.becomes("a", "b")
+        after_event = str(store.server.version)
+        store.server.end_watches()
+        await store.watched(2)
+        store.server.bookmark()
+        after_bookmark = str(store.server.version)
+        store.server.end_watches()
+        await store.watched(3)
+        assert [query["resourceVersion"] for query in store.asked("watch")[1:3]] == [after_event, after_bookmark]
+        assert (store.lists, store.clock.slept) == (1, [])
 
-    async def test_survives_a_cut_in_the_middle_of_a_line(self, copy: ReflectedCopy) -> None:
-        copy.server.cut()
-        await copy.watched(2)
-        copy.put("b")
-        await copy.becomes("a", "b")
-        assert (copy.lists, copy.clock.slept) == (1, [0.25])
+    async def test_survives_a_cut_in_the_middle_of_a_line(self, store: ReflectedStore) -> None:
+        store.server.cut()
+        await store.watched(2)
+        store.put("b")
+        await store.becomes("a", "b")
+        assert (store.lists, store.clock.slept) == (1, [0.25])
 
-    async def test_lines_of_many_megabytes_unknown_events_and_floods(self, copy: ReflectedCopy) -> None:
-        copy.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
-        copy.server.put(NAMESPACES, "big", metadata={"managedFields": ["x" * (5 << 20)]})
-        copy.put("small")
-        await copy.becomes("a", "big", "small")
+    async def test_lines_of_many_megabytes_unknown_events_and_floods(self, store: ReflectedStore) -> None:
+        store.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
+        store.server.put(NAMESPACES, "big", metadata={"managedFields": ["x" * (5 << 20)]})
+        store.put("small")
+        await store.becomes("a", "big", "small")
         events = [{"type": "ADDED", "object": {"metadata": {"name": f"ns{number}"}}} for number in range(500)]
-        copy.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-        await until(lambda: len(copy.reflector.contents) == 503)
-        assert copy.lists == 1
+        store.server.send(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+        await until(lambda: len(store.reflector.contents) == 503)
+        assert store.lists == 1
 
     async def test_needs_no_listener(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", on_change=None) as copy:
-            copy.put("b")
-            await copy.becomes("a", "b")
-            copy.server.remove(NAMESPACES, "b")
-            await copy.becomes("a")
+        async with watched(tmp_path, "a", on_change=None) as store:
+            store.put("b")
+            await store.becomes("a", "b")
+            store.server.remove(NAMESPACES, "b")
+            await store.becomes("a")
 
 
 class TestGone:
     @pytest.mark.parametrize("event", [EXPIRED, {"type": "ERROR", "object": {"reason": "Gone"}}])
-    async def test_as_an_event_relists_at_once(self, copy: ReflectedCopy, event: dict[str, Any]) -> None:
-        copy.server.send(event)
-        await until(lambda: copy.lists == 2)
-        assert copy.clock.slept == []
-        assert copy.reflector.problem is None
+    async def test_as_an_event_relists_at_once(self, store: ReflectedStore, event: dict[str, Any]) -> None:
+        store.server.send(event)
+        await until(lambda: store.lists == 2)
+        assert store.clock.slept == []
+        assert store.reflector.problem is None
 
-    async def test_as_an_answer(self, copy: ReflectedCopy) -> None:
-        copy.server.fail(PATH, 410, "Expired", verb="watch")
-        copy.server.end_watches()
-        await until(lambda: copy.lists == 2)
+    async def test_as_an_answer(self, store: ReflectedStore) -> None:
+        store.server.fail(PATH, 410, "Expired", verb="watch")
+        store.server.end_watches()
+        await until(lambda: store.lists == 2)
 
     async def test_what_was_removed_meanwhile_disappears(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c") as copy:
-            copy.server.end_watches()
-            copy.server.fail(PATH, 503, verb="watch")
-            copy.server.remove(NAMESPACES, "b")
-            copy.put("c", "audit")
-            copy.put("d")
-            copy.server.compact()
-            await copy.becomes("a", "c", "d")
-            assert (copy.mode("c"), copy.changes[3:]) == ("audit", [("b", None), ("c", "c"), (None, "d")])
+        async with watched(tmp_path, "a", "b", "c") as store:
+            store.server.end_watches()
+            store.server.fail(PATH, 503, verb="watch")
+            store.server.remove(NAMESPACES, "b")
+            store.put("c", "audit")
+            store.put("d")
+            store.server.compact()
+            await store.becomes("a", "c", "d")
+            assert (store.mode("c"), store.changes[3:]) == ("audit", [("b", None), ("c", "c"), (None, "d")])
 
     async def test_nobody_sees_half_a_list(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c") as copy:
+        async with watched(tmp_path, "a", "b", "c") as store:
             release = asyncio.Event()
-            copy.server.page_hook = lambda: copy.server.hang(PATH, release)
-            copy.server.remove(NAMESPACES, "a")
-            copy.server.put(NAMESPACES, "d")
-            await copy.becomes("b", "c", "d")
-            copy.server.send(EXPIRED)
-            copy.server.put(NAMESPACES, "e")
-            await until(lambda: copy.lists == 4)
-            assert copy.names == ["b", "c", "d"]
-            copy.server.page_hook = lambda: None
+            store.server.page_hook = lambda: store.server.hang(PATH, release)
+            store.server.remove(NAMESPACES, "a")
+            store.server.put(NAMESPACES, "d")
+            await store.becomes("b", "c", "d")
+            store.server.send(EXPIRED)
+            store.server.put(NAMESPACES, "e")
+            await until(lambda: store.lists == 4)
+            assert store.names == ["b", "c", "d"]
+            store.server.page_hook = lambda: None
             release.set()
-            await copy.becomes("b", "c", "d", "e")
+            await store.becomes("b", "c", "d", "e")
 
     async def test_in_a_circle_is_slowed_down(self, tmp_path: Path) -> None:
         expired = partial(FakeApiServer.fail, path=PATH, code=410, reason="Expired", times=5, verb="watch")
-        async with reflected(tmp_path, prepare=expired) as copy:
-            await copy.watched(6)
-            assert copy.clock.slept == [0.5, 1.0, 2.0, 4.0]
+        async with reflected(tmp_path, prepare=expired) as store:
+            await store.watched(6)
+            assert store.clock.slept == [0.5, 1.0, 2.0, 4.0]
 
 
 class TestAbsent:
@@ -381,38 +381,38 @@ class TestAbsent:
             clock.advance(30.0)
             await until(lambda: reflector.get("kubevirt", "kubevirt"))
 
-    async def test_a_type_that_is_removed_becomes_empty(self, copy: ReflectedCopy) -> None:
-        copy.server.unserve(NAMESPACES)
-        copy.server.end_watches()
-        await copy.becomes()
-        assert copy.changes[1:] == [("a", None)]
-        await until(lambda: 30.0 in copy.clock.slept)
+    async def test_a_type_that_is_removed_becomes_empty(self, store: ReflectedStore) -> None:
+        store.server.unserve(NAMESPACES)
+        store.server.end_watches()
+        await store.becomes()
+        assert store.changes[1:] == [("a", None)]
+        await until(lambda: 30.0 in store.clock.slept)
 
     async def test_one_of_several_api_servers_that_does_not_serve_a_kind_empties_no_store(
-        self, copy: ReflectedCopy
+        self, store: ReflectedStore
     ) -> None:
         """Behind one address one may be older, or have just been started: 404 from it, 200 from the other."""
-        copy.server.fail(PATH, 404, times=2, verb="get")
-        copy.server.send(EXPIRED)
-        await until(lambda: copy.lists >= 4)
-        await copy.watched(2)
-        assert (copy.names, copy.changes) == (["a"], [(None, "a")])
+        store.server.fail(PATH, 404, times=2, verb="get")
+        store.server.send(EXPIRED)
+        await until(lambda: store.lists >= 4)
+        await store.watched(2)
+        assert (store.names, store.changes) == (["a"], [(None, "a")])
 
 
-async def test_every_sign_of_life_counts(copy: ReflectedCopy) -> None:
+async def test_every_sign_of_life_counts(store: ReflectedStore) -> None:
     def staleness() -> float:
-        return copy.reflector.staleness(copy.clock.now())
+        return store.reflector.staleness(store.clock.now())
 
     await until(lambda: staleness() == 0.0)
-    copy.clock.time += 60.0
+    store.clock.time += 60.0
     assert staleness() == 60.0
-    copy.server.bookmark()
+    store.server.bookmark()
     await until(lambda: staleness() == 0.0)
-    copy.put("b")
-    await copy.becomes("a", "b")
-    copy.clock.time += 60.0
-    copy.server.end_watches()
-    await copy.watched(2)
+    store.put("b")
+    await store.becomes("a", "b")
+    store.clock.time += 60.0
+    store.server.end_watches()
+    await store.watched(2)
     # A watch that begins and brings nothing may be one of an API server that has stopped watching itself.
     assert staleness() == 60.0
 
@@ -422,29 +422,29 @@ class TestTrouble:
         caplog.set_level(logging.INFO)
         clock = HeldClock()
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=3)
-        async with reflected(tmp_path, "a", prepare=forbidden, clock=clock) as copy:
-            await until(lambda: copy.reflector.problem)
-            golden(copy.reflector.problem or "")
-            assert copy.reflector.is_forbidden
-            assert not copy.reflector.has_synced
+        async with reflected(tmp_path, "a", prepare=forbidden, clock=clock) as store:
+            await until(lambda: store.reflector.problem)
+            golden(store.reflector.problem or "")
+            assert store.reflector.is_forbidden
+            assert not store.reflector.has_synced
             for _ in range(3):
                 slept = len(clock.slept)
                 clock.advance(10.0)
-                await until(lambda slept=slept: len(clock.slept) > slept or copy.reflector.has_synced)  # type: ignore[misc]
-            await copy.watched()
-            assert not copy.reflector.is_forbidden
+                await until(lambda slept=slept: len(clock.slept) > slept or store.reflector.has_synced)  # type: ignore[misc]
+            await store.watched()
+            assert not store.reflector.is_forbidden
             said = [record for record in caplog.records if "namespaces" in record.getMessage()]
             assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
             golden("\n".join(record.getMessage() for record in said))
 
     async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path, golden: Golden) -> None:
         forbidden = partial(FakeApiServer.fail, path=PATH, code=403, reason="Forbidden", times=1000, verb="watch")
-        async with reflected(tmp_path, "a", prepare=forbidden) as copy:
-            await until(lambda: copy.reflector.problem)
-            golden(copy.reflector.problem or "")
-            assert copy.reflector.has_synced
-            copy.server.put(NAMESPACES, "b")
-            await copy.becomes("a", "b")
+        async with reflected(tmp_path, "a", prepare=forbidden) as store:
+            await until(lambda: store.reflector.problem)
+            golden(store.reflector.problem or "")
+            assert store.reflector.has_synced
+            store.server.put(NAMESPACES, "b")
+            await store.becomes("a", "b")
 
     @pytest.mark.parametrize(
         ("code", "reason"),
@@ -452,11 +452,11 @@ class TestTrouble:
     )
     async def test_other_answers(self, tmp_path: Path, code: int, reason: str, golden: Golden) -> None:
         fails = partial(FakeApiServer.fail, path=PATH, code=code, reason=reason, times=100)
-        async with reflected(tmp_path, "a", prepare=fails, clock=HeldClock()) as copy:
-            await until(lambda: copy.reflector.problem)
-            assert "SECRET" not in (copy.reflector.problem or "")
-            golden(copy.reflector.problem or "")
-            assert not copy.reflector.is_forbidden
+        async with reflected(tmp_path, "a", prepare=fails, clock=HeldClock()) as store:
+            await until(lambda: store.reflector.problem)
+            assert "SECRET" not in (store.reflector.problem or "")
+            golden(store.reflector.problem or "")
+            assert not store.reflector.is_forbidden
 
     async def test_an_answer_that_is_no_json(self, tmp_path: Path) -> None:
         def prepare(server: FakeApiServer) -> None:
@@ -464,78 +464,78 @@ class TestTrouble:
             server.answer(PATH, lambda _: web.Response(text="<html>"))
             server.answer(PATH, lambda _: web.json_response({"items": [{"metadata": {"name": 7}}]}))
 
-        async with watched(tmp_path, "a", prepare=prepare) as copy:
-            assert (copy.names, copy.clock.slept) == (["a"], [0.25, 0.5, 1.0])
+        async with watched(tmp_path, "a", prepare=prepare) as store:
+            assert (store.names, store.clock.slept) == (["a"], [0.25, 0.5, 1.0])
 
     async def test_starts_slowly_and_doubles(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as copy:
-            assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+        async with watched(tmp_path, "a", prepare=lambda server: server.fail(PATH, 500, times=7)) as store:
+            assert store.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
     async def test_server_errors_in_a_watch_need_no_list_until_the_version_is_refused_three_times(
-        self, copy: ReflectedCopy
+        self, store: ReflectedStore
     ) -> None:
-        copy.server.send(FAILED)
-        await copy.watched(2)
-        assert copy.lists == 1
-        copy.put("b")
-        await copy.becomes("a", "b")
-        assert copy.lists == 1
-        copy.server.fail(PATH, 504, "Timeout", times=3, verb="watch")  # "Too large resource version"
-        copy.server.end_watches()
-        await until(lambda: copy.lists == 2)
+        store.server.send(FAILED)
+        await store.watched(2)
+        assert store.lists == 1
+        store.put("b")
+        await store.becomes("a", "b")
+        assert store.lists == 1
+        store.server.fail(PATH, 504, "Timeout", times=3, verb="watch")  # "Too large resource version"
+        store.server.end_watches()
+        await until(lambda: store.lists == 2)
 
     async def test_progress_in_between_dispels_the_doubt(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path) as copy:
+        async with reflected(tmp_path) as store:
             for watches in range(1, 6):
-                await copy.watched(watches)
-                copy.put(f"n{watches}")
-                await until(lambda watches=watches: len(copy.names) == watches)  # type: ignore[misc]
-                copy.server.send(FAILED)
-                await until(lambda watches=watches: len(copy.clock.slept) == watches)  # type: ignore[misc]
-            assert (copy.lists, copy.clock.slept) == (1, [0.25] * 5)
+                await store.watched(watches)
+                store.put(f"n{watches}")
+                await until(lambda watches=watches: len(store.names) == watches)  # type: ignore[misc]
+                store.server.send(FAILED)
+                await until(lambda watches=watches: len(store.clock.slept) == watches)  # type: ignore[misc]
+            assert (store.lists, store.clock.slept) == (1, [0.25] * 5)
 
-    async def test_a_server_that_is_starting_raises_no_doubt(self, copy: ReflectedCopy) -> None:
-        copy.server.fail(PATH, 503, times=8, verb="watch")
-        copy.server.end_watches()
-        await copy.watched(10)
-        assert copy.lists == 1
+    async def test_a_server_that_is_starting_raises_no_doubt(self, store: ReflectedStore) -> None:
+        store.server.fail(PATH, 503, times=8, verb="watch")
+        store.server.end_watches()
+        await store.watched(10)
+        assert store.lists == 1
 
-    async def test_a_poisoned_event_ends_in_a_list(self, copy: ReflectedCopy) -> None:
-        while copy.lists < 2:
-            copy.server.send({"type": "MODIFIED", "object": {"metadata": {"name": 7}}})
+    async def test_a_poisoned_event_ends_in_a_list(self, store: ReflectedStore) -> None:
+        while store.lists < 2:
+            store.server.send({"type": "MODIFIED", "object": {"metadata": {"name": 7}}})
             await asyncio.sleep(0.005)
-        await until(lambda: copy.reflector.problem is None)
+        await until(lambda: store.reflector.problem is None)
 
-    async def test_watches_that_end_at_once_are_slowed_down(self, copy: ReflectedCopy) -> None:
-        copy.server.answer(PATH, lambda _: web.Response(), times=3, verb="watch")
-        copy.server.end_watches()
-        await until(lambda: len(copy.asked("watch")) >= 5)
-        assert (copy.clock.slept[:3], copy.lists) == ([0.25, 0.5, 1.0], 1)
+    async def test_watches_that_end_at_once_are_slowed_down(self, store: ReflectedStore) -> None:
+        store.server.answer(PATH, lambda _: web.Response(), times=3, verb="watch")
+        store.server.end_watches()
+        await until(lambda: len(store.asked("watch")) >= 5)
+        assert (store.clock.slept[:3], store.lists) == ([0.25, 0.5, 1.0], 1)
 
     async def test_a_long_watch_forgives_earlier_failures(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a") as copy:
-            copy.server.fail(PATH, 500, times=5)
-            await copy.watched()
-            copy.clock.time += 60.0
-            copy.server.cut()
-            await copy.watched(2)
-            assert copy.clock.slept[-1] == 0.25
+        async with reflected(tmp_path, "a") as store:
+            store.server.fail(PATH, 500, times=5)
+            await store.watched()
+            store.clock.time += 60.0
+            store.server.cut()
+            await store.watched(2)
+            assert store.clock.slept[-1] == 0.25
 
     async def test_a_silent_watch_is_cut(self, tmp_path: Path) -> None:
         timing = {"WATCH_SECONDS": (0, 0), "WATCH_MARGIN_SECONDS": 0.5}
-        async with reflected(tmp_path, "a", timing=timing) as copy:
+        async with reflected(tmp_path, "a", timing=timing) as store:
             # On a slow machine none may live long enough to be seen open.
-            await until(lambda: len(copy.asked("watch")) >= 2)
-            assert copy.lists == 1
-            assert copy.clock.slept
+            await until(lambda: len(store.asked("watch")) >= 2)
+            assert store.lists == 1
+            assert store.clock.slept
 
     async def test_a_silent_list_is_cut(self, tmp_path: Path, golden: Golden) -> None:
         clock = HeldClock()
         hangs = partial(FakeApiServer.hang, path=PATH, release=asyncio.Event(), times=1)
-        async with reflected(tmp_path, "a", prepare=hangs, clock=clock, timing={"LIST_SECONDS": 0.05}) as copy:
-            await until(lambda: copy.reflector.problem)
-            golden(copy.reflector.problem or "")
-            while not copy.names:  # on a slow machine the next one may be cut, too
+        async with reflected(tmp_path, "a", prepare=hangs, clock=clock, timing={"LIST_SECONDS": 0.05}) as store:
+            await until(lambda: store.reflector.problem)
+            golden(store.reflector.problem or "")
+            while not store.names:  # on a slow machine the next one may be cut, too
                 clock.advance(10.0)
                 await asyncio.sleep(0.01)
 
@@ -552,36 +552,36 @@ class TestTrouble:
 class TestHostile:
     LINE = b'{"metadata":{"name":"deep","resourceVersion":"%d"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
-    async def test_an_object_that_is_too_deep_ends_no_watch(self, copy: ReflectedCopy) -> None:
+    async def test_an_object_that_is_too_deep_ends_no_watch(self, store: ReflectedStore) -> None:
         for _ in range(3):
-            copy.server.version += 1
-            copy.server.send(b'{"type":"MODIFIED","object":' + self.LINE % copy.server.version + b"}\n")
-        after = str(copy.server.version)
+            store.server.version += 1
+            store.server.send(b'{"type":"MODIFIED","object":' + self.LINE % store.server.version + b"}\n")
+        after = str(store.server.version)
         # Nothing that is read of it lies so deep, so it is known as a list would show it.
-        await copy.becomes("a", "deep")
-        copy.server.end_watches()
-        await copy.watched(2)
-        assert (copy.asked("watch")[1]["resourceVersion"], copy.lists) == (after, 1)
-        copy.put("b")
-        await copy.becomes("a", "b", "deep")
+        await store.becomes("a", "deep")
+        store.server.end_watches()
+        await store.watched(2)
+        assert (store.asked("watch")[1]["resourceVersion"], store.lists) == (after, 1)
+        store.put("b")
+        await store.becomes("a", "b", "deep")
 
     async def test_nor_a_list(self, tmp_path: Path) -> None:
         deep = partial(FakeApiServer.put, resource=NAMESPACES, name="c-deep", spec=DEEP)
-        async with watched(tmp_path, "a", "b", "d", prepare=deep) as copy:
-            assert copy.names == ["a", "b", "c-deep", "d"]
-            assert copy.reflector.problem is None
+        async with watched(tmp_path, "a", "b", "d", prepare=deep) as store:
+            assert store.names == ["a", "b", "c-deep", "d"]
+            assert store.reflector.problem is None
 
     async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with watched(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as copy:
-            assert copy.names == ["a", "b"]
-            copy.put("d")
-            copy.server.remove(NAMESPACES, "a")
-            await copy.becomes("b")
-            copy.put("e")
-            await copy.becomes("b", "e")
-            copy.server.put(NAMESPACES, "e", metadata={"annotations": {"a": "x" * 1000}})
-            await copy.becomes("b")
-            assert copy.changes[-1] == ("e", None)
+        async with watched(tmp_path, "a", "b", "c", store=partial(ObjectStore, 2), largest=1000) as store:
+            assert store.names == ["a", "b"]
+            store.put("d")
+            store.server.remove(NAMESPACES, "a")
+            await store.becomes("b")
+            store.put("e")
+            await store.becomes("b", "e")
+            store.server.put(NAMESPACES, "e", metadata={"annotations": {"a": "x" * 1000}})
+            await store.becomes("b")
+            assert store.changes[-1] == ("e", None)
 
 
 @pytest.mark.parametrize(
@@ -600,81 +600,81 @@ class TestRestoredEtcd:
     """etcd that is restored from an older copy, as an informer notices it, and API servers that only lag behind."""
 
     async def test_a_watch_from_a_lost_future_brings_nothing_and_is_noticed_when_etcd_is_asked(
-        self, copy: ReflectedCopy
+        self, store: ReflectedStore
     ) -> None:
-        copy.server.restore(await copy.bring_future())
-        copy.put("c")
+        store.server.restore(await store.bring_future())
+        store.put("c")
         await asyncio.sleep(0.05)
-        assert copy.names == ["a", "new"], "the watch is silent, without an error"
+        assert store.names == ["a", "new"], "the watch is silent, without an error"
 
-        assert await copy.reflector.verify() is None
+        assert await store.reflector.verify() is None
 
-        await copy.becomes("a", "c")
-        assert copy.mode("a") == "enforce"
-        assert copy.is_current
-        assert copy.lists == 2
-        assert await copy.reflector.verify() is None
-        assert len(copy.restores) == 1
+        await store.becomes("a", "c")
+        assert store.mode("a") == "enforce"
+        assert store.is_current
+        assert store.lists == 2
+        assert await store.reflector.verify() is None
+        assert len(store.restores) == 1
         # What has changed is reported as after any list.
-        assert ("new", None) in copy.changes
+        assert ("new", None) in store.changes
 
-    async def test_nothing_in_the_store_counts_until_it_has_been_listed(self, copy: ReflectedCopy) -> None:
-        copy.server.restore(await copy.bring_future())
-        release = copy.server.hang(PATH, verb="get")
-        await copy.reflector.verify()
-        assert not copy.is_current
+    async def test_nothing_in_the_store_counts_until_it_has_been_listed(self, store: ReflectedStore) -> None:
+        store.server.restore(await store.bring_future())
+        release = store.server.hang(PATH, verb="get")
+        await store.reflector.verify()
+        assert not store.is_current
         release.set()
-        await until(lambda: copy.is_current)
-        assert copy.names == ["a"]
+        await until(lambda: store.is_current)
+        assert store.names == ["a"]
 
-    async def test_a_list_that_is_older_than_what_was_seen_says_it_too(self, copy: ReflectedCopy) -> None:
-        copy.server.restore(await copy.bring_future())
-        copy.server.send(EXPIRED)
-        await copy.becomes("a")
-        await until(lambda: copy.restores)
-        assert copy.is_current
-        assert copy.asked("verify") == []
+    async def test_a_list_that_is_older_than_what_was_seen_says_it_too(self, store: ReflectedStore) -> None:
+        store.server.restore(await store.bring_future())
+        store.server.send(EXPIRED)
+        await store.becomes("a")
+        await until(lambda: store.restores)
+        assert store.is_current
+        assert store.asked("verify") == []
 
-    async def test_after_a_lost_connection_etcd_is_asked_before_the_watch_goes_on(self, copy: ReflectedCopy) -> None:
-        copy.server.restore(await copy.bring_future())
-        copy.server.cut()
-        await copy.becomes("a")
-        assert [query["resourceVersion"] for query in copy.asked("verify")] == ["103"]
-        assert copy.restores
+    async def test_after_a_lost_connection_etcd_is_asked_before_the_watch_goes_on(self, store: ReflectedStore) -> None:
+        store.server.restore(await store.bring_future())
+        store.server.cut()
+        await store.becomes("a")
+        assert [query["resourceVersion"] for query in store.asked("verify")] == ["103"]
+        assert store.restores
 
     async def test_an_api_server_that_was_not_restarted_is_not_believed(
-        self, copy: ReflectedCopy, caplog: pytest.LogCaptureFixture
+        self, store: ReflectedStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         """It lists from its watch cache, which is in the lost future as well, until it is restarted."""
-        saved = await copy.bring_future()
-        copy.server.restore(saved, cached=True)
-        await copy.reflector.verify()
-        await until(lambda: len(copy.asked("verify")) >= 2)
+        saved = await store.bring_future()
+        store.server.restore(saved, cached=True)
+        await store.reflector.verify()
+        await until(lambda: len(store.asked("verify")) >= 2)
         await until(lambda: "restart it" in caplog.text)
-        assert not copy.is_current
+        assert not store.is_current
         # etcd reaches the version again: the watch cache is a mixture of both now, which nothing shows.
-        copy.server.version = 200
-        while copy.lists < 5:
-            copy.server.end_watches()
+        store.server.version = 200
+        while store.lists < 5:
+            store.server.end_watches()
             await asyncio.sleep(0.005)
-        assert not copy.is_current
+        assert not store.is_current
         # Restarted before that, its lists are older than what was seen.
-        copy.server.restore(saved)
-        while not copy.is_current:
-            copy.server.end_watches()
+        store.server.restore(saved)
+        while not store.is_current:
+            store.server.end_watches()
             await asyncio.sleep(0.005)
-        assert (copy.names, caplog.text.count("restart it")) == (["a"], 1)
+        assert (store.names, caplog.text.count("restart it")) == (["a"], 1)
 
-    async def test_an_api_server_that_lags_behind_costs_one_list_and_no_alarm(self, copy: ReflectedCopy) -> None:
+    async def test_an_api_server_that_lags_behind_costs_one_list_and_no_alarm(self, store: ReflectedStore) -> None:
         """Behind one address there may be several; a watch cache may be older than what another one has said."""
-        copy.put("b")
-        await copy.becomes("a", "b")
-        copy.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}})
-        await until(lambda: copy.lists >= 2)
-        await copy.watched(2)
-        assert copy.names == ["a", "b"]
-        assert copy.is_current
-        assert copy.restores == []
+        store.put("b")
+        await store.becomes("a", "b")
+        store.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}})
+        await until(lambda: store.lists >= 2)
+        await store.watched(2)
+        assert store.names == ["a", "b"]
+        assert store.is_current
+        assert store.restores == []
 
     @pytest.mark.parametrize(
         ("code", "message", "is_future"),
@@ -685,32 +685,32 @@ class TestRestoredEtcd:
         ],
     )
     async def test_what_an_api_server_says_of_a_version(
-        self, copy: ReflectedCopy, code: int, message: str, is_future: bool | None
+        self, store: ReflectedStore, code: int, message: str, is_future: bool | None
     ) -> None:
         body = status(code, "", message)
-        copy.server.answer(PATH, lambda _: web.json_response(body, status=code), verb="verify")
-        assert isinstance(await copy.reflector.verify(), Unavailable) is (is_future is None)
-        assert bool(copy.restores) is bool(is_future)
+        store.server.answer(PATH, lambda _: web.json_response(body, status=code), verb="verify")
+        assert isinstance(await store.reflector.verify(), Unavailable) is (is_future is None)
+        assert bool(store.restores) is bool(is_future)
 
-    async def test_a_quiet_watch_has_the_api_server_ask_etcd_for_its_progress(self, copy: ReflectedCopy) -> None:
+    async def test_a_quiet_watch_has_the_api_server_ask_etcd_for_its_progress(self, store: ReflectedStore) -> None:
         """Without that it would send no bookmark where etcd notifies it once in ten minutes."""
-        copy.clock.time += QUIET_SECONDS / 2
-        await copy.reflector.verify()
-        assert copy.asked("progress") == []
-        copy.clock.time += QUIET_SECONDS / 2
-        await copy.reflector.verify()
+        store.clock.time += QUIET_SECONDS / 2
+        await store.reflector.verify()
+        assert store.asked("progress") == []
+        store.clock.time += QUIET_SECONDS / 2
+        await store.reflector.verify()
         # A list without resourceVersion, of one name: consistent and small.
-        assert copy.asked("progress") == [{"fieldSelector": "metadata.name=kubevirt-webhook"}]
-        copy.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(copy.server.version)}}})
-        await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0)
-        await copy.reflector.verify()
-        assert (len(copy.asked("progress")), copy.names) == (1, ["a"])
+        assert store.asked("progress") == [{"fieldSelector": "metadata.name=kubevirt-webhook"}]
+        store.server.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(store.server.version)}}})
+        await until(lambda: store.reflector.staleness(store.clock.now()) == 0)
+        await store.reflector.verify()
+        assert (len(store.asked("progress")), store.names) == (1, ["a"])
 
-    async def test_no_answer_is_no_verdict(self, copy: ReflectedCopy) -> None:
+    async def test_no_answer_is_no_verdict(self, store: ReflectedStore) -> None:
         # aiohttp repeats a GET once on a connection that it has kept.
-        copy.server.answer(PATH, broken, verb="verify", times=2)
-        assert isinstance(await copy.reflector.verify(), Unavailable)
-        assert copy.is_current
+        store.server.answer(PATH, broken, verb="verify", times=2)
+        assert isinstance(await store.reflector.verify(), Unavailable)
+        assert store.is_current
 
     def test_the_fake_keeps_its_promise(self) -> None:
         """A watch from the future is silent until etcd has passed it; else the tests above would show nothing."""
@@ -725,27 +725,27 @@ class TestRestoredEtcd:
 class TestFrozenWatches:
     async def test_it_is_cut_and_the_second_one_in_a_row_leads_to_a_list(self, tmp_path: Path) -> None:
         """The peer is alive and says nothing: what it does not say is found by a list."""
-        async with reflected(tmp_path, "a", timing={"SILENCE_SECONDS": 0.05}) as copy:
-            await until(lambda: len(copy.asked("watch")) >= 3 and copy.lists >= 2)
-            assert copy.names == ["a"]
+        async with reflected(tmp_path, "a", timing={"SILENCE_SECONDS": 0.05}) as store:
+            await until(lambda: len(store.asked("watch")) >= 3 and store.lists >= 2)
+            assert store.names == ["a"]
 
-    async def test_bookmarks_keep_it_open(self, copy: ReflectedCopy) -> None:
-        watching = copy.reflector._watching
+    async def test_bookmarks_keep_it_open(self, store: ReflectedStore) -> None:
+        watching = store.reflector._watching
         assert watching
         ends = watching.when() or 0.0
-        copy.server.bookmark()
+        store.server.bookmark()
         await until(lambda: (watching.when() or 0.0) > ends, "the end of the watch to be put off")
-        assert len(copy.asked("watch")) == 1
+        assert len(store.asked("watch")) == 1
 
-    async def test_a_watch_that_begins_and_brings_nothing_is_no_sign_of_life(self, copy: ReflectedCopy) -> None:
-        copy.clock.time += CURRENT_SECONDS - 1.0
-        copy.server.end_watches()
-        await copy.watched(2)
-        assert copy.is_current
-        copy.clock.time += 1.0
-        assert not copy.is_current
-        copy.server.bookmark()
-        await until(lambda: copy.is_current)
+    async def test_a_watch_that_begins_and_brings_nothing_is_no_sign_of_life(self, store: ReflectedStore) -> None:
+        store.clock.time += CURRENT_SECONDS - 1.0
+        store.server.end_watches()
+        await store.watched(2)
+        assert store.is_current
+        store.clock.time += 1.0
+        assert not store.is_current
+        store.server.bookmark()
+        await until(lambda: store.is_current)
 
 
 STEPS: dict[str, Callable[[FakeApiServer], None]] = {
@@ -767,19 +767,19 @@ CHANGES = st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["enforce", "aud
 @given(st.lists(st.sampled_from(sorted(STEPS)) | CHANGES, max_size=40))
 def test_whatever_happens_it_ends_with_the_truth(steps: list[str | tuple[str, str | None]]) -> None:
     async def run(directory: Path) -> None:
-        async with reflected(directory, "a", "b", "c") as copy:
+        async with reflected(directory, "a", "b", "c") as store:
             for step in steps:
                 if isinstance(step, str):
-                    STEPS[step](copy.server)
+                    STEPS[step](store.server)
                     await asyncio.sleep(0.002 if step == "wait" else 0)
                 elif step[1]:
-                    copy.put(step[0], step[1])
-                elif ("", step[0]) in copy.server.held(NAMESPACES):
-                    copy.server.remove(NAMESPACES, step[0])
-            copy.server.heal()
-            held = copy.server.held(NAMESPACES).items()
+                    store.put(step[0], step[1])
+                elif ("", step[0]) in store.server.held(NAMESPACES):
+                    store.server.remove(NAMESPACES, step[0])
+            store.server.heal()
+            held = store.server.held(NAMESPACES).items()
             truth = {name: namespace["metadata"]["labels"]["mode"] for (_, name), namespace in held}
-            await until(lambda: {name: copy.mode(name) for name in copy.names} == truth)
+            await until(lambda: {name: store.mode(name) for name in store.names} == truth)
 
     with TemporaryDirectory() as directory:
         asyncio.run(run(Path(directory)))

@@ -300,7 +300,7 @@ class Reflector(Generic[V]):
 
     @property
     def problem(self) -> str | None:
-        """Why the copy is not being kept in step at the moment, as a clause; None if it is."""
+        """Why the store is not being kept in step at the moment, as a clause; None if it is."""
         return self._trouble.why if self._trouble else None
 
     @property

@@ -89,7 +89,7 @@ class Lookups:
     def sizing_preset(self, metadata: Any) -> tuple[str, str] | None:
         """The VirtualMachineInstancePreset that gives a VMI its size, by name, with the field; None where none does.
 
-        A VM that gets no size because of a preset that no longer exists would not start, so what a copy says of it is
+        A VM that gets no size because of a preset that no longer exists would not start, so what a store says of it is
         read again. The VMI's metadata is plain JSON.
         """
         sizing = None

@@ -155,7 +155,7 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         return UNKNOWN
 
     def peek(key: Key[Any]) -> object:
-        # The watched copy is good enough for people.
+        # The informer is good enough for people.
         return cluster.peek(NamespaceKey(key.name) if isinstance(key, NamespaceKey) else key)
 
     wide = settings.policy(policy).cluster_wide
