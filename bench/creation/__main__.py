@@ -14,11 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.creation.cost import create
 from bench.options import at_least
 from hack.controlplane import build, bundles
 from tests.e2e.kubevirt.conftest import CONFIGURATION, SETTINGS
 from tests.e2e.kubevirt.control_plane import RunningKubeVirt, aggregation
-from tests.e2e.kubevirt.cost import create
 from tests.e2e.kubevirt.place import DEFAULTS, POLICIES, make_place
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import KubeError

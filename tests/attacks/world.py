@@ -56,7 +56,7 @@ NAMESPACE: Final = "namespace"
 NO_AUDIT: Final = NoAudit()
 
 
-class AttackedServer(NamedTuple):
+class AttackedObject(NamedTuple):
     """An object that a policy reads: as it usually is, and what it may hold."""
 
     base: Any
@@ -72,7 +72,7 @@ class AttackWorld:
 
     name: str
     endpoint: Endpoint
-    subjects: Mapping[str, AttackedServer]
+    subjects: Mapping[str, AttackedObject]
     facts: Mapping[Key[Any], object] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -180,7 +180,7 @@ NODE_COUNT: Final = 64
 
 # -- the worlds --------------------------------------------------------------------------------------------------------
 
-Parts = Mapping[str, AttackedServer]
+Parts = Mapping[str, AttackedObject]
 
 
 def _world(
@@ -192,23 +192,23 @@ def _world(
     old = more.pop("old", None)
     request_node = schema.of_view(view(endpoint), whole=whole)
     subjects = {
-        OBJECT: AttackedServer(obj, request_node),
-        USER: AttackedServer({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
-        NAMESPACE: AttackedServer(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
+        OBJECT: AttackedObject(obj, request_node),
+        USER: AttackedObject({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
+        NAMESPACE: AttackedObject(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
         **parts,
     }
     if old is not None:
-        subjects[OLD] = AttackedServer(old, request_node)
+        subjects[OLD] = AttackedObject(old, request_node)
     facts = {KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})), **more.pop("facts", {})}
     return AttackWorld(name, endpoint, subjects, facts, **more)
 
 
-def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> AttackedServer:
-    return AttackedServer(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
+def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> AttackedObject:
+    return AttackedObject(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
 
 
-def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> AttackedServer:
-    return AttackedServer([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
+def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> AttackedObject:
+    return AttackedObject([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
 
 
 _LABELS: Final[Any] = {"label-0000": "v0"}
@@ -241,7 +241,7 @@ _QUOTA: Final = {
 _PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migration.UID}")
 
 
-def _placement() -> dict[str, AttackedServer]:
+def _placement() -> dict[str, AttackedObject]:
     return {"vmi": _object(ObjectKey(VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
 
 
@@ -289,7 +289,7 @@ def _evictions() -> Iterator[AttackWorld]:
 def _schedulings() -> Iterator[AttackWorld]:
     alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
     vmi = {"metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID}, "spec": {"domain": {}}}
-    read = AttackedServer(
+    read = AttackedObject(
         vmi, schema.of_view(VirtualMachineInstance), VmiKey("demo", "web01", VMI_UID), VirtualMachineInstance
     )
     pods, vms = "mutate/scheduling/pods", "mutate/scheduling/virtualmachines"

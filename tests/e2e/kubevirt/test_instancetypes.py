@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.creation.cost import create
 from tests.e2e.support.audited import AuditLog
 from tests.e2e.support.kube import Json, KubeError, KubeObject, denied, eventually
 from tests.e2e.support.objects import CRDS, obj
@@ -30,7 +31,6 @@ from webhook.kubevirt.vm import fidelity
 
 from .conftest import NewPlace
 from .control_plane import POOL, RunningKubeVirt
-from .cost import create
 from .place import DEFAULTS, Place, annotations_left, differences
 
 pytestmark = pytest.mark.kubevirt

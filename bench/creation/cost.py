@@ -11,9 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.kubevirt.place import Place
 from tests.e2e.support.audited import AuditLog
-
-from .place import Place
 
 _METRIC: Final = "apiserver_admission_webhook_admission_duration_seconds"
 # The objects that VMs name, or get by their labels.
