@@ -33,7 +33,6 @@ from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
-from webhook.k8s.client.api import NO_QUERY
 from webhook.server.edge import serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
@@ -308,22 +307,10 @@ class ApiOfBundles(InstallMemory):
         super().__init__()
         self.asked: list[tuple[str, str, Mapping[str, str], Any, str]] = []
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = NO_QUERY,
-        body: Any = None,
-        content_type: str = "",
-        *,
-        seconds: float = 0,
-    ) -> tuple[int, bytes]:
-        self.asked.append((method, path, query, body, content_type))
-        return await super().request(method, path, query, body, content_type, seconds=seconds)
-
     def _answer(
         self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
     ) -> tuple[int, dict[str, Any]]:
+        self.asked.append((method, path, query, body, content_type))
         found = self.objects.get(path)
         if content_type == "application/apply-patch+yaml":
             if found:
