@@ -404,7 +404,7 @@ class TestInformers:
 
 @pytest.mark.repeats
 class TestHealthChecks:
-    async def test_judge_declared_schedulers_only(self, tmp_path: Path, golden: Golden) -> None:
+    async def test_evaluate_declared_schedulers_only(self, tmp_path: Path, golden: Golden) -> None:
         async with ready(tmp_path, declared(kubevirt=PODS, other=OFF)) as case:
             for name in ("kubevirt", "other"):
                 health = case.peek(facts.SchedulerKey(name))

@@ -81,7 +81,7 @@ def evictee(webhook: WebhookServer, virt_api: EvictionAdmitter) -> Evictee:
     return Evictee(webhook, virt_api.namespace)
 
 
-def test_a_veto_comes_before_virt_api_marks_the_vm(evictee: Evictee, virt_api: EvictionAdmitter) -> None:
+def test_a_denial_comes_before_virt_api_marks_the_vm(evictee: Evictee, virt_api: EvictionAdmitter) -> None:
     evictee.run("stuck", nodeSelector=NOWHERE)
 
     message = evictee.evict("stuck")

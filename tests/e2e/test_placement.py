@@ -2,7 +2,7 @@
 
 Each node is offered alone: one copy of the pod is bound to each by its name, so that the scheduler answers for each.
 
-And what `explain drain` foretells of random clusters is what the scheduler does to the target pods: for each VM alone,
+And what `explain drain` predicts of random clusters is what the scheduler does to the target pods: for each VM alone,
 and in the plan's order for all together, after which those that the plan calls blocked find no node.
 """
 
@@ -364,7 +364,7 @@ class DrainCluster:
 
 
 @pytest.mark.parametrize("seed", [1, 5])
-def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
+def test_what_is_predicted_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
     cluster, drained = DrainCluster(own_plane(), seed, vms=18), DRAIN_NODES[:2]
     found = cluster.plan(drained)
     cluster.cordon(drained)
@@ -397,7 +397,7 @@ def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: 
 
 
 @pytest.mark.parametrize("seed", [7])
-def test_a_rolling_upgrade_goes_as_foretold(own_plane: OwnPlane, seed: int) -> None:
+def test_a_rolling_upgrade_goes_as_predicted(own_plane: OwnPlane, seed: int) -> None:
     """Node after node: every VM that moves goes where the plan has it, and the scheduler finds none for the others."""
     cluster = DrainCluster(own_plane(), seed, vms=12)
     found = cluster.plan(DRAIN_NODES, rolling=True)

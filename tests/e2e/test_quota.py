@@ -74,7 +74,7 @@ class QuotaDice(random.Random):
         return pod
 
 
-def foretold(kube: Kube, namespace: str, pod: Json, vmi: Json) -> QuotaReview:
+def predicted(kube: Kube, namespace: str, pod: Json, vmi: Json) -> QuotaReview:
     def read(path: str, view: Any) -> Sequence[Any]:
         return [msgspec.convert(each, view) for each in kube.list(path, namespace)]
 
@@ -104,7 +104,7 @@ def test_what_is_said_of_quotas_is_what_the_api_server_does(
         hard = quota["spec"]["hard"]
         status = {"status": {"hard": hard, "used": dice.used(hard)}}
         kube.patch(QUOTAS, quota["metadata"]["name"], status, namespace, subresource="status")
-    said = foretold(kube, namespace, present, made)
+    said = predicted(kube, namespace, present, made)
 
     def answer() -> str:
         error = denial(lambda: plane.kubevirt_controller.create(PODS, rendered, namespace, dryRun="All"))
@@ -113,7 +113,7 @@ def test_what_is_said_of_quotas_is_what_the_api_server_does(
 
     def agreed() -> bool:
         # The quota controller replaces the usage that was written above, sooner or later.
-        said, denial = foretold(kube, namespace, present, made), answer()
+        said, denial = predicted(kube, namespace, present, made), answer()
         quotas = len(kube.list(QUOTAS, namespace))
         return bool(denial) == bool(said.problem) and (quotas > 1 or said.problem in denial)
 

@@ -179,12 +179,12 @@ def test_an_api_server_that_restarts_and_a_server_that_starts_before_it(
 
     plane.start_apiserver()
     restarted = time.monotonic()
-    eventually(lambda: before.choice() == "kubevirt", what="namespaces of before to be judged")
+    eventually(lambda: before.choice() == "kubevirt", what="namespaces of before to be evaluated")
     staleness = partial(server.metric, "kubevirt_webhook_staleness_seconds", watch="namespaces")
     eventually(lambda: staleness() < time.monotonic() - restarted, what="the watch to be up to date again")
     early.wait_called()
     assert early.ops("/readyz") == (200, "ok\n")
     # Of its configurations, the one for VMs may reach the API server a moment later than that for pods.
     tenants = [Tenant.new(each) for each in (server, early)]
-    eventually(lambda: {each.choice() for each in tenants} == {"kubevirt"}, what="new namespaces to be judged")
+    eventually(lambda: {each.choice() for each in tenants} == {"kubevirt"}, what="new namespaces to be evaluated")
     early.stop()

@@ -211,7 +211,7 @@ def cluster(module_plane: OwnPlane) -> TakenOver:
     access: Access = module_plane(controller_manager=True)
     admin = access.admin
     ensure_namespace(admin, NAMESPACE)
-    manifests.grant(admin, (*manifests.JUDGING, *manifests.CERTIFICATES))
+    manifests.grant(admin, (*manifests.EVALUATING, *manifests.CERTIFICATES))
     for made in configurations(default_settings()):
         theirs = copy.deepcopy({**made["webhooks"][0], "name": FOREIGN})
         theirs["clientConfig"]["caBundle"] = "eQ=="

@@ -86,7 +86,7 @@ def is_given_ours(pod: KubeObject) -> bool:
     return bool(mark)
 
 
-def test_a_vm_made_under_judgement_runs_by_the_declared_scheduler(tenant: Tenant) -> None:
+def test_a_vm_that_is_evaluated_runs_by_the_declared_scheduler(tenant: Tenant) -> None:
     vmi = tenant.start(tenant.create(vm()))
     shown = tenant.launch(vmi, dryRun="All")
     assert is_given_ours(shown)
@@ -244,9 +244,9 @@ def test_cluster_wide_means_all_that_say_nothing_else(everywhere: WebhookServer,
     assert modes == {None: ["enforce"], "enforce": ["enforce"], "warn": ["warn"], "audit": ["audit"], "off": []}
 
 
-def test_cluster_wide_never_judges_what_runs_the_cluster(everywhere: WebhookServer, plane: Access) -> None:
+def test_cluster_wide_never_evaluates_what_runs_the_cluster(everywhere: WebhookServer, plane: Access) -> None:
     with selected(plane.admin, everywhere, "kube-system", "kubevirt", "default") as (system, kubevirt, ordinary):
-        eventually(lambda: ordinary.choice() == "kubevirt", what="default to be judged")
+        eventually(lambda: ordinary.choice() == "kubevirt", what="default to be evaluated")
 
         assert (system.choice(), system.audit()) == (None, [])
         assert (kubevirt.choice(), kubevirt.audit()) == (None, [])

@@ -47,10 +47,10 @@ def crowd(guests: Guests) -> Guests:
     return guests
 
 
-def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
+def test_a_drain_moves_guests_as_predicted(crowd: Guests) -> None:
     guests = crowd
     plan = guests.explain("drain", NODE)
-    foretold = {vm["name"]: vm for vm in plan["steps"][0]["vms"] if vm["namespace"] == NAMESPACE}
+    predicted = {vm["name"]: vm for vm in plan["steps"][0]["vms"] if vm["namespace"] == NAMESPACE}
     for name in NAMES:
         guests.follow(name)
     before = {name: guests.count_on(name) for name in NAMES}
@@ -60,8 +60,8 @@ def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
         guests.kubectl("drain", NODE, *DRAIN, "--timeout=400s", timeout=420)
         lasted = time.monotonic() - began
         moved = {name: guests.node_of(name) for name in NAMES}
-        assert moved == {name: vm["to"] for name, vm in foretold.items()}
-        assert {vm["outcome"] for vm in foretold.values()} == {"moves"}
+        assert moved == {name: vm["to"] for name, vm in predicted.items()}
+        assert {vm["outcome"] for vm in predicted.values()} == {"moves"}
         for name in NAMES:
             after = guests.count_on(name)
             assert (gaps(after), after[: len(before[name])]) == ([], before[name])
@@ -74,8 +74,8 @@ def test_a_drain_moves_guests_as_foretold(crowd: Guests) -> None:
     assert plan["moves"] == len(made)
     assert most_at_once(made) == plan["limits"]["perNode"]
     assert lasted <= plan["atMostSeconds"]
-    print(f"foretold {plan['seconds']}s, lasted {lasted:.0f}s")
+    print(f"predicted {plan['seconds']}s, lasted {lasted:.0f}s")
     for each in made:
         name = each["spec"]["vmiName"]
         times, pause = times_of(guests.vmi(name), each), guests.longest_pause(name) - 1
-        print(f"{name}: turn {foretold[name]['turn']}, {times}, stood still for {pause:.1f}s")
+        print(f"{name}: turn {predicted[name]['turn']}, {times}, stood still for {pause:.1f}s")

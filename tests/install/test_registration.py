@@ -143,7 +143,7 @@ def test_the_account_is_exact_where_kubevirt_is_known() -> None:
     assert '"system:serviceaccount:cnv:kubevirt-controller"' in made_by
 
 
-def test_evictions_are_vetoed_before_kubevirt_hears_of_them() -> None:
+def test_evictions_are_denied_before_kubevirt_hears_of_them() -> None:
     mutating = configurations(changed(eviction=EvictionSettings(requesters=("a/b", "c"))))[1]
     found = next(each for each in mutating["webhooks"] if each["name"].startswith("pods.eviction.enforce."))
 

@@ -273,6 +273,6 @@ def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
 
 
 @given(vm=vmis)
-def test_what_a_vm_asks_for_itself_is_judged_too(vm: Vmi) -> None:
+def test_what_a_vm_asks_for_itself_is_evaluated_too(vm: Vmi) -> None:
     assert vm.spec
     assert all(str(each) for each in contradictions(tuple(own_requirements(vm.spec))))

@@ -106,7 +106,7 @@ def test_replay_reads_each_fact_once() -> None:
     verdict, _ = evaluate(review(launcher_pod()), cluster=cluster)
     assert verdict.label == "patched"
     asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt", "demo"), VmiKey("demo", "web01", VMI_UID)]
-    assert cluster.reads == asked * 2, "once for judge, once for review"
+    assert cluster.reads == asked * 2, "once for evaluate, once for review"
 
 
 _healths = st.sampled_from([AVAILABLE, UNAVAILABLE, builders.UNKNOWN, Unavailable("x")])
@@ -161,7 +161,7 @@ def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
     ],
     ids=["malformed, out of scope", "no object", "subresource"],
 )
-def test_what_is_not_judged(body: Json, mode: str | None, code: str) -> None:
+def test_what_is_not_evaluated(body: Json, mode: str | None, code: str) -> None:
     verdict, response = evaluate(body, known(vmi(), mode=mode))
     assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", code, True)
     assert not {"patch", "warnings"} & response.keys()
@@ -205,7 +205,7 @@ def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json)
     assert [record.dry_run for record in kept.records] == [False, False, True, True]
 
 
-def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
+def test_an_eviction_with_every_look_up_is_evaluated_within_the_rounds() -> None:
     cluster = evicting(found=eviction.vmi(None), strategy="LiveMigrate")
     key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
     assert key in cluster.facts

@@ -485,7 +485,7 @@ async def test_a_body_in_pieces_has_the_length_of_its_own_head(case: PieceCase) 
     assert [request.body for request in case.slow] == [BODY]
 
 
-async def test_the_same_head_is_not_judged_again(case: PieceCase) -> None:
+async def test_the_same_head_is_not_evaluated_again(case: PieceCase) -> None:
     """Go sends nearly every review in two pieces."""
     for _ in range(3):
         case.receive(REQUEST[:-1])

@@ -43,12 +43,12 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
     place.vm(name)
     place.running(name)
 
-    vetoed = place.evict(place.launcher(name), DESCHEDULER)
+    denial = place.evict(place.launcher(name), DESCHEDULER)
     with pytest.raises(KubeError, match=r"metadata\.labels: Invalid value"):
         place.migrate(name)
 
-    assert parse(vetoed.message).code == "name-too-long"
-    assert "64 characters" in vetoed.message
+    assert parse(denial.message).code == "name-too-long"
+    assert "64 characters" in denial.message
     assert "evacuationNodeName" not in place.get(VMIS, name)["status"]
 
 

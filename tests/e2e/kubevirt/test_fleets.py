@@ -1,4 +1,4 @@
-"""Random fleets beside a real KubeVirt do what `explain drain` and `explain migration` foretell of them.
+"""Random fleets beside a real KubeVirt do what `explain drain` and `explain migration` predict of them.
 
 A fleet has two groups of nodes, and on the nodes that are drained VMs of many kinds: handed to another controller, with
 dedicated CPUs, with hotplugged volumes, that cannot migrate, that shut down, for which there is no room, in a namespace
@@ -220,7 +220,7 @@ def _name(found: Mapping[str, Any]) -> str:
     return str(found["metadata"]["name"])
 
 
-def _foretell(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, MigrationExplanation]]:
+def _predict(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, MigrationExplanation]]:
     """What the commands say, of the VMs of this namespace."""
     kubeconfig = place.kubeconfig()
 
@@ -257,10 +257,10 @@ class Drain:
 
 
 @pytest.mark.parametrize("seed", _seeds())
-def test_a_fleet_does_what_is_foretold(fleet_place: Place, seed: int) -> None:
+def test_a_fleet_does_what_is_predicted(fleet_place: Place, seed: int) -> None:
     place, fleet = fleet_place, _fleet(seed)
     names = _populate(place, fleet)
-    found, answers = _foretell(place, fleet)
+    found, answers = _predict(place, fleet)
     (step,) = found.steps
     mine = [vm for vm in step.vms if vm.namespace == place.namespace]
     assert {vm.name for vm in mine} == names
@@ -275,7 +275,7 @@ def test_a_fleet_does_what_is_foretold(fleet_place: Place, seed: int) -> None:
         try:
             eventually(
                 happened,
-                what=f"the fleet {seed} to do what is foretold",
+                what=f"the fleet {seed} to do what is predicted",
                 timeout=float(os.environ.get("FLEET_PATIENCE", "300")),
             )
         except AssertionError as error:

@@ -107,9 +107,9 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
 
     with pytest.raises(KubeError, match=rf"0/4 nodes .*3 node\(s\) with insufficient allocatable {resource} "):
         place.migrate(**ANYWHERE)
-    vetoed = place.evict(place.launcher(), DESCHEDULER)
-    assert vetoed.status == 429
-    assert f"3 node(s) with insufficient allocatable {resource} " in vetoed.message
+    denial = place.evict(place.launcher(), DESCHEDULER)
+    assert denial.status == 429
+    assert f"3 node(s) with insufficient allocatable {resource} " in denial.message
 
     # The webhook predicts the outcome: it warns the user, and does not deny the migration.
     migration = place.migrate()

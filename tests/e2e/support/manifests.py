@@ -18,7 +18,7 @@ NAME = "kubevirt-webhook"
 IMAGE = f"registry.example/{NAME}:1"
 COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
 # The components that evaluate requests, and those that can be enabled beside them.
-JUDGING = (NAME, *(f"{NAME}-{component}" for component in COMPONENTS))
+EVALUATING = (NAME, *(f"{NAME}-{component}" for component in COMPONENTS))
 CERTIFICATES = ("kubevirt-webhook-certificates",)
 # Verb, group, resource, and a name where the permission is for that name only.
 Right = tuple[str, str, str, str]

@@ -45,7 +45,7 @@ TIMEOUT_SECONDS = 20
 def install(kube: Kube) -> None:
     """Makes the objects of ``webhook.yaml`` and grants the permissions; may run repeatedly and concurrently."""
     if not may_register(kube):
-        manifests.grant(kube, manifests.JUDGING)
+        manifests.grant(kube, manifests.EVALUATING)
         for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
             kube.apply(document)
         eventually(lambda: may_register(kube), what="the authorizer to know the last role")

@@ -501,7 +501,7 @@ class TestAllowList:
         said = reasons.not_allowed("VirtualMachineInstancetype/u1.small", "demo", allowed, other)
         assert refused(vm(instancetype=named), allowed=(allowed,)).message == said
 
-    def test_a_vm_too_large_to_be_judged_is_no_way_around(self) -> None:
+    def test_a_vm_too_large_to_be_evaluated_is_no_way_around(self) -> None:
         large = vm(instancetype=SMALL)
         large["spec"]["template"]["metadata"] = {"annotations": {str(number): "" for number in range(5001)}}
         codes = [evaluate(large, allowed=(name,)).code for name in ("u1.large", "u1.small")]

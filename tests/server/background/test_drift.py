@@ -115,11 +115,11 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
         (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VMS, True),
     ],
 )
-def test_what_can_be_judged(obj: Any, endpoint: Any, evaluated: bool) -> None:
+def test_what_can_be_evaluated(obj: Any, endpoint: Any, evaluated: bool) -> None:
     assert drift.is_evaluated(endpoint, whole(obj)) == evaluated
 
 
-def test_a_candidate_is_judged_by_those_who_can() -> None:
+def test_a_candidate_is_evaluated_by_those_who_can() -> None:
     look = next(look for look in drift.LOOKS if look.resource.plural == "virtualmachines")
     marked = stored(
         vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}

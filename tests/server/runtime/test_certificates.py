@@ -243,7 +243,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
 
 
-async def test_every_configuration_is_judged_by_its_own_bundles(golden: Golden) -> None:
+async def test_every_configuration_is_evaluated_by_its_own_bundles(golden: Golden) -> None:
     life = (datetime.now(UTC), timedelta(days=1))
     pair, other = Authority.new([HOST], *life).issue([HOST], *life), Authority.new([HOST], *life).pem
     bundles: dict[str, Any] = {

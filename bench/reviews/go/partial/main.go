@@ -84,13 +84,13 @@ type operation struct {
 
 func main() {
 	serve.Main(map[string]http.Handler{
-		names.PodPath:       handle(judgePod),
-		names.VMPath:        handle(judgeVM),
-		names.MigrationPath: handle(judgeMigration),
+		names.PodPath:       handle(evaluatePod),
+		names.VMPath:        handle(evaluateVM),
+		names.MigrationPath: handle(evaluateMigration),
 	})
 }
 
-func handle[T any](judge func(*T) (patch []operation, refusal string)) http.HandlerFunc {
+func handle[T any](evaluate func(*T) (patch []operation, refusal string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := serve.Body(w, r)
 		if !ok {
@@ -105,7 +105,7 @@ func handle[T any](judge func(*T) (patch []operation, refusal string)) http.Hand
 			http.Error(w, "an AdmissionReview without a request", http.StatusBadRequest)
 			return
 		}
-		patch, refusal := judge(&in.Request.Object)
+		patch, refusal := evaluate(&in.Request.Object)
 		out := answer{in.APIVersion, in.Kind, response{UID: in.Request.UID, Allowed: refusal == ""}}
 		if refusal != "" {
 			out.Response.Status = &status{http.StatusUnprocessableEntity, refusal}
@@ -127,7 +127,7 @@ func handle[T any](judge func(*T) (patch []operation, refusal string)) http.Hand
 	}
 }
 
-func judgePod(pod *pod) ([]operation, string) {
+func evaluatePod(pod *pod) ([]operation, string) {
 	chosen := pod.Spec.SchedulerName != "" && pod.Spec.SchedulerName != names.DefaultScheduler
 	if chosen || pod.Metadata.Labels[names.AppLabel] != names.Launcher || !pod.Metadata.ownedByVMI() {
 		return nil, ""
@@ -135,7 +135,7 @@ func judgePod(pod *pod) ([]operation, string) {
 	return append([]operation{{"add", "/spec/schedulerName", names.Scheduler}}, pod.Metadata.mark("/metadata")...), ""
 }
 
-func judgeVM(vm *virtualMachine) ([]operation, string) {
+func evaluateVM(vm *virtualMachine) ([]operation, string) {
 	template := vm.Spec.Template
 	if template == nil || template.Spec.SchedulerName != "" {
 		return nil, ""
@@ -145,7 +145,7 @@ func judgeVM(vm *virtualMachine) ([]operation, string) {
 	return append(patch, template.Metadata.mark("/spec/template/metadata")...), ""
 }
 
-func judgeMigration(migration *migration) ([]operation, string) {
+func evaluateMigration(migration *migration) ([]operation, string) {
 	return nil, kubevirt.SelectorError(migration.Spec.AddedNodeSelector)
 }
 

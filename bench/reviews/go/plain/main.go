@@ -35,7 +35,7 @@ func main() {
 	})
 }
 
-func review(judge policy) http.HandlerFunc {
+func review(evaluate policy) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := serve.Body(w, r)
 		if !ok {
@@ -50,7 +50,7 @@ func review(judge policy) http.HandlerFunc {
 			http.Error(w, "an AdmissionReview without a request", http.StatusBadRequest)
 			return
 		}
-		patch, refusal, err := judge(in.Request.Object.Raw)
+		patch, refusal, err := evaluate(in.Request.Object.Raw)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
