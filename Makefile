@@ -148,7 +148,7 @@ audit: $(READY) ## Look the locked dependencies up in a database of vulnerabilit
 
 .PHONY: mutants
 mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the tests notice
-	@$(BIN)/python -m tests.mutants $(MUTANTS)
+	@$(BIN)/python -m hack.mutants $(MUTANTS)
 
 .PHONY: bench
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages

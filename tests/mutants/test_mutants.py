@@ -1,4 +1,4 @@
-"""That every mutant still is one; whether it is noticed, ``python -m tests.mutants`` tells."""
+"""That every mutant still is one; whether it is noticed, ``python -m hack.mutants`` tells."""
 
 from __future__ import annotations
 

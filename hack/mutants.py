@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [WORD...]``: break KubeVirt's rules one by one, and name those that no test misses.
+"""``python -m hack.mutants [WORD...]``: break KubeVirt's rules one by one, and name those that no test misses.
 
 Words choose the mutants whose file or rule holds one of them. Each is applied in a temporary copy of the source. First
 the vectors are run over it, KubeVirt's own answers; where they notice nothing, the port's unit tests. The exit status
@@ -41,7 +41,7 @@ STAGES = {
 _COPIED = ("webhook", "certs", "tests")
 _WORKERS = 2
 _SECONDS = 300
-_WANTED = 0.9
+_EXPECTED_SHARE = 0.9
 
 
 class MutantCopy:
@@ -127,7 +127,7 @@ def main(words: Sequence[str]) -> int:
     killed = len(mutants) - counts[""]
     by = ", ".join(f"{counts[stage]} by the {stage}" for stage in STAGES)
     print(f"{killed} of {len(mutants)} killed: {by}; {counts['']} survived; {time.monotonic() - began:.0f} s")
-    return 0 if killed >= _WANTED * len(mutants) else 1
+    return 0 if killed >= _EXPECTED_SHARE * len(mutants) else 1
 
 
 if __name__ == "__main__":
