@@ -6,14 +6,7 @@ from hypothesis import strategies as st
 
 from webhook.kubevirt.releases import capabilities
 from webhook.kubevirt.releases import release as releases
-from webhook.kubevirt.releases.capabilities import (
-    CAPABILITIES,
-    NEWEST,
-    SUPPORTED_VERSIONS,
-    Version,
-    capability,
-    parse_version,
-)
+from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, capability, parse_version
 from webhook.kubevirt.releases.capabilities import releases as written
 from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
 from webhook.kubevirt.releases.release import Release, detect, is_open, release_of
@@ -43,7 +36,7 @@ def test_what_ends_and_what_single_releases_lack() -> None:
     assert not one.is_in(Version(1, 9, 0))
     # A capability that all releases have, or none, would be no difference.
     supported = [Version(1, minor, patch) for minor in range(6, 10) for patch in range(7)]
-    for name, each in CAPABILITIES.items():
+    for name, each in capabilities.CAPABILITIES.items():
         assert len({each.is_in(version) for version in supported}) == 2, name
 
 
@@ -90,7 +83,7 @@ def test_known_versions_are_in_their_order_and_each_field_is_known_from_one_of_t
     assert unknown_fields(SUPPORTED_VERSIONS[-1], MACHINE) == frozenset()
     assert "serviceAccountName" in unknown_fields(SUPPORTED_VERSIONS[-2], MACHINE)
     assert len({(field.kind, field.path) for field in FIELDS}) == len(FIELDS)
-    assert (list(SUPPORTED_VERSIONS), SUPPORTED_VERSIONS[-1]) == (sorted(SUPPORTED_VERSIONS), NEWEST)
+    assert (list(SUPPORTED_VERSIONS), SUPPORTED_VERSIONS[-1]) == (sorted(SUPPORTED_VERSIONS), capabilities.NEWEST)
     assert len({version.line for version in SUPPORTED_VERSIONS}) == len(SUPPORTED_VERSIONS)
 
 
