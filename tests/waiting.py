@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 # Only a broken test waits to the end.
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

@@ -47,6 +47,7 @@ from bench.reviews.rounds import ReviewsOutcome, ReviewsPlan, arrivals
 from bench.reviews.servers import OURS, PEER, Pythons, RunningServer, lineup, started
 from bench.start import measure
 from bench.start.__main__ import main as start
+from tests.waiting import PATIENCE
 from webhook.admission.step_budget import StepBudget
 from webhook.cli.explain import from_files
 from webhook.cli.inputs import PART_BYTES, batches, find
@@ -228,7 +229,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServ
 def _send(running: RunningServer, payload: Payload, method: str, body: str, content_type: str) -> tuple[int, bytes]:
     url = urlsplit(running.server.url(payload))
     tls = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=60, context=tls)
+    connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=PATIENCE, context=tls)
     with closing(connection):
         connection.request(method, f"{url.path}?timeout=30s", body, {"Content-Type": content_type})
         response = connection.getresponse()
@@ -258,7 +259,7 @@ def test_payloads_get_the_same_answers_and_counts(both: tuple[RunningServer, Run
 
 def _counts(running: RunningServer) -> dict[tuple[str, str], float]:
     """What was counted of reviews, by metric and labels."""
-    with urllib.request.urlopen(running.server.ready.replace("readyz", "metrics"), timeout=60) as response:
+    with urllib.request.urlopen(running.server.ready.replace("readyz", "metrics"), timeout=PATIENCE) as response:
         text = response.read().decode()
     samples = re.findall(r"^kubevirt_webhook_(\w+)\{(.*)\} (\S+)$", text, re.MULTILINE)
     counted = ("requests_total", "decisions_total", "latency_seconds_count")

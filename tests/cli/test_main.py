@@ -159,7 +159,7 @@ def test_ctrl_c_ends_a_wait_for_the_cluster(tmp_path: Path) -> None:
             connection, _ = silent.accept()
             assert connection.recv(1), "it waits for an answer now"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate()
             connection.close()
 
     assert (process.returncode, out, err) == (130, "", "")
@@ -173,7 +173,7 @@ def test_ctrl_c_before_a_command_runs_is_no_answer() -> None:
         "main.Lazy.make_context = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         "main.main(['version'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
@@ -185,7 +185,7 @@ def test_version() -> None:
 
 def shell(words: str, before: str = "") -> subprocess.CompletedProcess[str]:
     command = f"{before}{sys.executable} -m webhook {words}"
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
@@ -289,9 +289,7 @@ ASK = {
 def offered(shell: str, line: str, directory: Path) -> set[str]:
     (directory / "script").write_text(run("completion", shell).stdout)
     command = [shell, "-c", ASK[shell].format(line=line)]
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=120, env={**os.environ, "PATH": PATH}
-    )
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, env={**os.environ, "PATH": PATH})
     assert (done.returncode, done.stderr) == (0, "")
     return {line.split("\t")[0].split(":")[0] for line in done.stdout.splitlines() if line}
 
@@ -374,7 +372,7 @@ def test_kubectl_gets_what_cobra_reads(words: list[str], incomplete: str, answer
 
 def kubectl(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": PATH, "KUBECONFIG": "/dev/null"}
-    return subprocess.run(["kubectl", *words], capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(["kubectl", *words], capture_output=True, text=True, env=environment)
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl")

@@ -213,7 +213,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 def imported() -> list[str]:
     """The modules beside Python's own."""
-    said = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True, timeout=120)
+    said = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True)
     return [name for name in json.loads(said.stdout) if name.partition(".")[0] not in sys.stdlib_module_names]
 
 

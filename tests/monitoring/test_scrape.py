@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.runner import EXAMPLES
 from tests.cli.test_serve import FILES, serving
-from tests.e2e.support.kube import eventually
+from tests.e2e.support.kube import PATIENCE, eventually
 from tests.e2e.support.processes import free_port
 from tests.monitoring.test_rules import ALERTS, COMPONENTS, GROUPS, RECORDS, ROOT, metrics, rules_file
 
@@ -37,7 +37,7 @@ def queries() -> dict[str, list[str]]:
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 

@@ -84,11 +84,11 @@ def test_what_is_said_of_an_update_is_what_happens(apart: Place, number: int) ->
     def happened() -> bool:
         return {vm.name: _outcome(place, vm, tag) for vm in mine} == said
 
-    eventually(happened, timeout=120, what=f"{said} to happen")
+    eventually(happened, what=f"{said} to happen")
     # A pod that has no node now gets none: the scheduler has evaluated it.
     waiting = [vm.name for vm in mine if vm.code in report.PENDING]
     for name in waiting:
-        eventually(partial(place.unschedulable, name), timeout=60, what=f"a pod of {name} without a node")
+        eventually(partial(place.unschedulable, name), what=f"a pod of {name} without a node")
     assert happened()
     assert waiting, "migrations fail for lack of a node"
     assert len({vm.outcome for vm in mine}) == (2 if methods == 1 else 3)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.waiting import PATIENCE
 from webhook.images.registry import addresses
 from webhook.images.registry.addresses import CheckedResolver, OwnAddresses, is_allowed, is_literal_denied
 
@@ -71,12 +72,12 @@ class TestResolver:
     async def test_names_that_take_long_hold_up_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The threads of the event loop read the settings and long events of the API server, too."""
         answers = threading.Event()
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(30) and [])
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait() and [])
         resolver = CheckedResolver(())
         lookups = [asyncio.ensure_future(resolver.resolve("registry.example", 443)) for _ in range(100)]
         try:
             await asyncio.sleep(0)
-            assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), 10) == "read"
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "read"), PATIENCE) == "read"
         finally:
             answers.set()
             ends = {type(each) for each in await asyncio.gather(*lookups, return_exceptions=True)}

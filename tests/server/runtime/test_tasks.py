@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from tests.waiting import until
 from webhook.server.runtime import tasks
 
 
@@ -21,7 +22,7 @@ async def test_a_bug_is_logged_and_the_work_goes_on(
         raise ZeroDivisionError
 
     keeping = asyncio.create_task(tasks.keep(work, logging.getLogger(__name__), "internal error; retrying"))
-    await asyncio.wait_for(again.wait(), 10)
+    await until(again.is_set)
     await tasks.cancel(keeping)
     assert keeping.done()
     (first, *_) = caplog.records
