@@ -241,7 +241,7 @@ def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, SecretsWorld, Settings]:
 
 
 @hypothesis_settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(cases())
 def test_no_endpoint_in_no_mode_tells_a_secret(caplog: pytest.LogCaptureFixture, case: Any) -> None:

@@ -566,4 +566,4 @@ class RotationCluster(RuleBasedStateMachine):
 
 
 TestCluster = pytest.mark.repeats(RotationCluster.TestCase)
-TestCluster.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestCluster.settings = settings(max_examples=25, stateful_step_count=20)

@@ -56,7 +56,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_reports_are_indented_as_json_writes_them(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with patch("webhook.cli.console.redact", side_effect=lambda plain: plain):
         print_report(Found(value), "json", lambda _: ())

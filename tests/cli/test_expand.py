@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -351,7 +351,7 @@ def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Golden) -> None:
     golden(result.stderr)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=60)
 @given(st.data(), anything)
 def test_malformed_objects_never_end_in_a_traceback(data: st.DataObject, new: Any) -> None:
     objects = [WHOLE, instancetype(), preference(), KUBEVIRT]

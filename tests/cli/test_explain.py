@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import yaml
 from click.testing import Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.runner import EXAMPLES, Ended, Refused, in_thread, run
@@ -301,7 +301,7 @@ def test_bad_input_is_one_sentence(cluster: Path, command: str, refused: Refused
     refused(explain(name, cluster, *arguments))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(st.text(max_size=10), st.text(max_size=20), st.text(max_size=10), st.booleans())
 def test_whatever_is_asked_is_answered(name: str, selector: str, node: str, rolling: bool) -> None:
     migration = explain_migration(f"--to={selector}", f"--node={node}", "--", name)

@@ -273,7 +273,7 @@ async def test_faults_show_in_files_as_in_the_cluster(world: DoctorWorld, tmp_pa
     assert f"Plugin {NS}: unreadable" in codes(report.findings, "unknown")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
 def test_any_objects_in_files_lead_to_findings_of_the_cluster(
     tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]

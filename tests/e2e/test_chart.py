@@ -179,8 +179,7 @@ SETTINGS = section(
 @settings(
     max_examples=15,
     phases=[Phase.explicit, Phase.generate],
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any], namespace: str) -> None:
     webhooks = {**content.get("webhooks", {}), "service": {"namespace": namespace}}

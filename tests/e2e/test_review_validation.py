@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.forecast.validation import Schemas
@@ -125,9 +125,7 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     query = {"dryRun": "All", "fieldValidation": "Strict"}
     denied = []
 
-    @settings(
-        max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    @settings(max_examples=400, derandomize=True, database=None)
     @given(mutated())
     def both(obj: Json) -> None:
         try:

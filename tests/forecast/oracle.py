@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from tests.forecast.clusters import NAMES, REQUIRED, Json
 from webhook.forecast.report import VmPlan
@@ -127,7 +127,7 @@ def _request(pod: Json, resource: str) -> int:
     return sum(parse(str((one["resources"]["requests"] or {}).get(resource, "0"))).nanos for one in containers)
 
 
-thorough = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=150)
 
 
 def shuffled(world: ClusterObjects, order: Any) -> ClusterObjects:

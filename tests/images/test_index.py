@@ -48,7 +48,7 @@ class TestScores:
         assert scores(index, {"windows/amd64": {"L1": 10}}) == {}
 
     @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 12))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_scores_are_those_of_sets(self, dice: random.Random, nodes: int, layers: int) -> None:
         sizes = {f"L{number}": dice.choice([0, 1, 5, 1000, GIB]) for number in range(layers)}
         images = {

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 HOST = "kubernetes.io/hostname"
 FOO = "example.com/foo"
-thorough = settings(deadline=None, max_examples=300)
+thorough = settings(max_examples=300)
 
 
 def node(

@@ -165,7 +165,7 @@ class Updates(RuleBasedStateMachine):
 
 
 TestUpdates = Updates.TestCase
-TestUpdates.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
+TestUpdates.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def test_positions_are_used_again_and_removing_twice_is_no_mistake() -> None:

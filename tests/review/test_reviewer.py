@@ -15,7 +15,6 @@ import jsonpatch
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
@@ -115,7 +114,6 @@ _vmis: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
-@hypothesis_settings(deadline=None)
 @given(_healths, _vmis, st.sampled_from(["enforce", "warn", "audit", "off", None]), st.data())
 def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | None, data: Any) -> None:
     facts = known(found, health, mode)
@@ -125,7 +123,6 @@ def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | Non
     assert replayed == at_once
 
 
-@hypothesis_settings(deadline=None)
 @given(
     _healths,
     _vmis,

@@ -120,7 +120,7 @@ async def test_a_seat_returned_in_the_moment_of_giving_up_goes_on(given_before: 
 
 # The seat that c gives back goes to a, and there is still one left, which c may have.
 @example(3, [("t", "a", 0), ("t", "c", 0), ("t", "a", 0), ("t", "c", 1), ("g", "c", 0)])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 6),
     st.lists(st.tuples(st.sampled_from("tgc"), st.sampled_from("abcd"), st.integers(0, 9)), max_size=60),

@@ -763,7 +763,7 @@ STEPS: dict[str, Callable[[FakeApiServer], None]] = {
 CHANGES = st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["enforce", "audit", None]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(sorted(STEPS)) | CHANGES, max_size=40))
 def test_whatever_happens_it_ends_with_the_truth(steps: list[str | tuple[str, str | None]]) -> None:
     async def run(directory: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kubevirt.plain import build_vmi, create, mutate_vm, run_round, validate_vm
@@ -47,7 +47,7 @@ def everything(machine: Any, wanted: Any, preferred: Any) -> None:
             assert "\n" not in sentence.what
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=300)
 @given(st.data(), anything)
 def test_one_part_replaced_by_anything(data: st.DataObject, new: Any) -> None:
     objects = [WHOLE, instancetype(), PREFERRED]
@@ -56,7 +56,7 @@ def test_one_part_replaced_by_anything(data: st.DataObject, new: Any) -> None:
     everything(*objects)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(anything)
 def test_anything_at_all(value: Any) -> None:
     everything(value, value, value)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import ValidationError
 
@@ -186,7 +186,7 @@ def test_both_ways_write_what_kubevirt_was_given() -> None:
     assert shared > 500
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=300)
 @given(st.data(), anything)
 def test_both_ways_write_whatever_is_in_it(data: st.DataObject, new: Any) -> None:
     written(NEWEST.vm, replaced(WHOLE, data, new))

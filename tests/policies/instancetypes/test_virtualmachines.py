@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, config_of
@@ -591,7 +591,6 @@ def without_unknown(value: Any) -> Any:
     return {name: without_unknown(each) for name, each in value.items() if not name.startswith("brandNew")}
 
 
-@settings(deadline=None)
 @given(
     version=st.sampled_from(["1.10.0", "1.12.1", "2.0.0"]),
     gates=st.lists(st.text(max_size=8), max_size=3),
