@@ -24,7 +24,7 @@ def result(decision: str = "allowed", code: str = "scheduler-injected", text: st
         "changes": [],
     }
     known: dict[str, Any] = {"file": "apps/vm.yaml", "line": 7, "kind": "VirtualMachine", "namespace": "shop"}
-    known |= {"name": "web", "operation": "CREATE", "user": "alice", "decision": decision, "evaluations": [evaluation]}
+    known |= {"name": "web", "operation": "CREATE", "user": "alice", "decision": decision, "judgements": [evaluation]}
     return Result(**(known | fields))
 
 
@@ -36,7 +36,7 @@ def every() -> list[Result]:
         result("denied", "instancetype-denied", message="denied: because"),
         result("error", "namespace-unreadable"),
         result("skipped", "out-of-scope"),
-        result("skipped", message="not called", evaluations=[], matched=False),
+        result("skipped", message="not called", judgements=[], matched=False),
     ]
 
 

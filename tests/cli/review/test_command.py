@@ -100,13 +100,13 @@ def test_an_eviction_is_sent_to_the_subresource(review: Command) -> None:
     metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     answer = answer_of(review(eviction, "-o", "json"))
-    assert [one["endpoint"] for one in answer["evaluations"]] == ["/mutate/eviction/pods/enforce"]
+    assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
 
 
 def test_objects_that_nobody_asks_about(review: Command, golden: Golden) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
     answer = answer_of(review(service, "-o", "json"))
-    assert (answer["decision"], answer["evaluations"]) == ("skipped", [])
+    assert (answer["decision"], answer["judgements"]) == ("skipped", [])
     golden(answer["message"])
 
 

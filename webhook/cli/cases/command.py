@@ -303,7 +303,7 @@ def _expectation(result: Result) -> dict[str, Any]:
     expect: dict[str, Any] = {"decision": result.decision, "reasons": codes_of(result)}
     changes = {
         path_text(change["path"]): change["new"]
-        for evaluation in result.evaluations
+        for evaluation in result.judgements
         for change in (evaluation["changes"] if result.patch else ())
         if redact_at(change["path"], change["new"], bounded=False) is change["new"]
     }

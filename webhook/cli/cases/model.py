@@ -165,7 +165,7 @@ def differences(expected: Expectation, result: Result) -> list[str]:
 
 def codes_of(result: Result) -> list[str]:
     """The reason codes of all evaluations, in their order."""
-    return [reason["code"] for evaluation in result.evaluations for reason in evaluation["reasons"]]
+    return [reason["code"] for evaluation in result.judgements for reason in evaluation["reasons"]]
 
 
 def parse_path(path: str) -> list[str]:

@@ -136,7 +136,7 @@ class Evaluator:
                 raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
             evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
             evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
-            result.evaluations.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
+            result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
             result.warnings.extend(verdict.outcome.warnings)
             result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
             if verdict.outcome.denial:
@@ -149,7 +149,7 @@ class Evaluator:
                 # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
                 copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
                 request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
-        if not result.evaluations:
+        if not result.judgements:
             result.matched = False
             result.message = _not_called(result.operation, result.kind or "this")
         if self.objects:

@@ -93,7 +93,7 @@ class Text(OutputFormat):
         lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         answer = "\n".join([result.message or "", *result.warnings])
-        for evaluation in result.evaluations:
+        for evaluation in result.judgements:
             texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
             who = f"{evaluation['policy']} ({evaluation['mode']})"
             # A denial and a warning hold the text of the reason for them.

@@ -30,10 +30,10 @@ _DECISIONS: Final = {
     "error": "not evaluated",
     "invalid": "invalid",
 }
-# Of the JSON form, in its order.
+# Of the JSON form, in its order. Programs read these keys, so that they keep their names.
 _JSON: Final = (
     *("source", "uid", "operation", "kind", "namespace", "name", "user", "origin", "decision", "code", "message"),
-    *("evaluations", "findings", "warnings", "patch", "object", "redacted"),
+    *("judgements", "findings", "warnings", "patch", "object", "redacted"),
 )
 
 
@@ -73,7 +73,7 @@ class Result(msgspec.Struct, kw_only=True):
     origin: str | None = None
     decision: str = "skipped"
     message: str | None = None
-    evaluations: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    judgements: list[dict[str, Any]] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
     patch: list[dict[str, Any]] = msgspec.field(default_factory=list)
     object: Any = None
@@ -116,7 +116,7 @@ class Result(msgspec.Struct, kw_only=True):
             is_other, is_unwarned = not by_warning and decision != self.decision, code not in warned
             return code not in denial, is_other, is_unwarned or not would_deny, is_unwarned
 
-        reasons = [(each["decision"], reason) for each in self.evaluations for reason in each["reasons"]]
+        reasons = [(each["decision"], reason) for each in self.judgements for reason in each["reasons"]]
         return [reason for _, reason in sorted(reasons, key=rank)]
 
     @property
@@ -149,7 +149,7 @@ class Result(msgspec.Struct, kw_only=True):
         if "object" in shown and (_holds_secret((), self.object) or _holds_secret((), self.manifest)):
             self.object = self.manifest = None
             self.redacted.append("object")
-        for change in (each for evaluation in self.evaluations for each in evaluation["changes"] if "changes" in shown):
+        for change in (each for evaluation in self.judgements for each in evaluation["changes"] if "changes" in shown):
             for side in ("old", "new"):
                 change[side] = redact_at(change["path"], change[side], bounded=False)
         if "patch" in shown and any(_holds_secret(segments(each["path"]), each.get("value")) for each in self.patch):
