@@ -77,7 +77,7 @@ def default_settings(parse: Callable[[bytes, str], Settings] = parse) -> Setting
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """All settings of a file including defaults, as plain JSON; `InputErrors` as `load` raises."""
+    """All settings of a file with defaults, as plain JSON; `InputErrors`: its mistakes, or that it cannot be read."""
     from webhook.settings.validation import validate  # noqa: PLC0415 - a server does without it
 
     model = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))

@@ -281,7 +281,7 @@ async def test_a_proxy_of_the_environment_that_is_not_spoken_is_refused(
     error = await refusal(write(tmp_path, config(cluster={"server": "http://api.invalid"})))
     assert str(error) == (
         "the environment variable HTTP_PROXY: the proxy is not supported; "
-        "use a proxy whose URL begins with http:// or https://"
+        "use a proxy of the form http://HOST:PORT or https://HOST:PORT"
     )
 
 

@@ -179,7 +179,7 @@ class ServiceAccount(Credentials):
         return f"Bearer {token}"
 
 
-PROXY_FIX: Final = "use a proxy whose URL begins with http:// or https://"
+PROXY_FIX: Final = "use a proxy of the form http://HOST:PORT or https://HOST:PORT"
 
 
 def is_proxy(url: str) -> bool:

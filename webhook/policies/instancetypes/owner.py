@@ -57,21 +57,22 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
 
     What the owner declares in a manifest is the owner's, whatever an annotation says.
     """
-    value, injected_value = (vm.spec or {}).get(matcher.field), vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
-    if not injected_value or not isinstance(value, dict) or value.get("inferFromVolume"):
+    vm_matcher = (vm.spec or {}).get(matcher.field)
+    injected_value = vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+    if not injected_value or not isinstance(vm_matcher, dict) or vm_matcher.get("inferFromVolume"):
         return None
-    name = value.get("name")
-    if injected_value != f"{_kind(matcher, value)}/{name}":
+    name = vm_matcher.get("name")
+    if injected_value != f"{_kind(matcher, vm_matcher)}/{name}":
         return None
     return None if manifests.declare(("spec", matcher.field, "name"), name) else injected_value
 
 
-def _kind(matcher: Matcher, value: Json) -> object:
+def _kind(matcher: Matcher, vm_matcher: Json) -> object:
     """The full kind that a matcher names.
 
     KubeVirt 1.6 writes it in lower case where the injected default left it out.
     """
-    kind = value.get("kind") or ""
+    kind = vm_matcher.get("kind") or ""
     try:
         return matcher.kind_of(kind) if isinstance(kind, str) else kind
     except Rejection:
@@ -156,16 +157,16 @@ def _instancetypes(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference | 
 
     None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
     """
-    value = vm["spec"].get(INSTANCETYPE_MATCHER.field)
-    if not value:
+    vm_matcher = vm["spec"].get(INSTANCETYPE_MATCHER.field)
+    if not vm_matcher:
         return
-    if value.get("name"):
+    if vm_matcher.get("name"):
         # An unknown kind names nothing; a revision beside it counts all the same.
         with suppress(Rejection):
-            yield find.of_matcher(INSTANCETYPE_MATCHER, value)
-    if "revisionName" in value:
+            yield find.of_matcher(INSTANCETYPE_MATCHER, vm_matcher)
+    if "revisionName" in vm_matcher:
         # The list must hold: a revision can be replaced by another one of its name.
-        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, value["revisionName"])
+        stored = lookups.fresh().get("ControllerRevision", lookups.namespace, vm_matcher["revisionName"])
         if stored is None:
             yield None
             return

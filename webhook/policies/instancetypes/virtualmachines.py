@@ -122,10 +122,10 @@ def _injections(injected_values: tuple[tuple[Matcher, str], ...]) -> RepeatedCha
 def _named_references(spec: Json) -> Iterator[find.SpecReference]:
     """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
-        value = spec.get(matcher.field)
-        if value and value.get("name") and "revisionName" not in value:
+        vm_matcher = spec.get(matcher.field)
+        if vm_matcher and vm_matcher.get("name") and "revisionName" not in vm_matcher:
             with suppress(Rejection):
-                yield find.of_matcher(matcher, value)
+                yield find.of_matcher(matcher, vm_matcher)
 
 
 def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findings) -> find.SpecReference | None:
@@ -161,10 +161,10 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     defaults are kept: by them the defaults are put back where an overwrite removes all of it.
     """
     lookups, candidate = findings.lookups, owner.with_defaults(candidate, defaults)
-    values = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
-    if not any(values):
+    vm_matchers = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
+    if not any(vm_matchers):
         return None
-    if any(value.get("inferFromVolume") for value in values if value):
+    if any(vm_matcher.get("inferFromVolume") for vm_matcher in vm_matchers if vm_matcher):
         findings.note(instancetypes.not_expanded_inferred, warn=True)
         return None
     read = read_vm(candidate, lookups.rules)
@@ -185,8 +185,8 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
         findings.note(instancetypes.not_expanded(rejection.what), warn=True)
         return None
     before = encode(shape, candidate)
-    named = zip(MATCHERS, values, strict=True)
-    made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
+    named = zip(MATCHERS, vm_matchers, strict=True)
+    made = {matcher.field: _source(matcher, vm_matcher) for matcher, vm_matcher in named if vm_matcher}
     findings.reasons.insert(0, instancetypes.expanded(made))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], instancetypes.EXPANDED)
     injected_values = [default.annotation_change(instancetypes.EXPANDED) for default in defaults]
@@ -195,11 +195,11 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     )
 
 
-def _source(matcher: Matcher, value: Json) -> find.SpecReference:
+def _source(matcher: Matcher, vm_matcher: Json) -> find.SpecReference:
     """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
-    if value.get("revisionName"):
-        return find.SpecReference("ControllerRevision", value["revisionName"])
-    return find.of_matcher(matcher, value)
+    if vm_matcher.get("revisionName"):
+        return find.SpecReference("ControllerRevision", vm_matcher["revisionName"])
+    return find.of_matcher(matcher, vm_matcher)
 
 
 def validate_vm(
@@ -237,11 +237,11 @@ def _evaluate(
     # What has just been created has no revisions, whatever status its sender claims.
     status = vm.status if operation == "UPDATE" else None
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": lookups.namespace}, "status": status or {}}
-    value = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
-    if value is not None and INSTANCETYPE_MATCHER in changed:
+    vm_matcher = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
+    if vm_matcher is not None and INSTANCETYPE_MATCHER in changed:
         # Before the rest is read: a VM that is too large to be evaluated doesn't get past the list.
         try:
-            matcher = decode(MATCHER, value, "spec.instancetype")
+            matcher = decode(MATCHER, vm_matcher, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
@@ -264,10 +264,10 @@ def _evaluate(
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
-    value, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
-    if value is None or value.get("inferFromVolume"):
+    vm_matcher, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
+    if vm_matcher is None or vm_matcher.get("inferFromVolume"):
         return
-    if not value.keys() & {"name", "revisionName"}:
+    if not vm_matcher.keys() & {"name", "revisionName"}:
         # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and denies every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
         yield Cause("FieldValueInvalid", instancetypes.names_nothing(matcher.field, label), f"spec.{matcher.field}")
@@ -275,7 +275,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     try:
         matcher.find(vm, lookups.get, lookups.rules)
         # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it again.
-        if "revisionName" not in value and value.get("kind", captured.get("kind")) != captured.get("kind"):
+        if "revisionName" not in vm_matcher and vm_matcher.get("kind", captured.get("kind")) != captured.get("kind"):
             matcher.live(vm, lookups.get, lookups.rules)
     except Rejection as rejection:
         reason = "FieldValueNotFound" if isinstance(rejection, NotFound) else "FieldValueInvalid"
