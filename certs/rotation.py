@@ -50,8 +50,9 @@ class RotationEvent:
 BUSY_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 2.0
 QUIET_SECONDS: Final = 5.0
-# How long a replica must have known a retired CA before it removes it, and the time between two CAs that it creates, by
-# the monotonic clock: a jump of the wall clock must neither remove a CA nor create one every few seconds.
+# How long a replica must have known a retired CA before it removes it, and the time between two CAs that it creates
+# while it serves or the Secret exists, by the monotonic clock: a jump of the wall clock must neither remove a CA nor
+# create one every few seconds.
 GRACE_SECONDS: Final = 300.0
 # How long a CA must have been in every caBundle before it signs, because API servers receive changes by a watch.
 SPREAD_SECONDS: Final = 10.0
@@ -326,7 +327,8 @@ class Rotation:
             signer=self._signer,
             is_serving=is_serving,
             has_leaf=is_serving and now < self._renew,
-            may_create=self._made is None or clock - self._made >= self._grace,
+            # Where there is no Secret and nothing to serve with, to wait would protect nothing.
+            may_create=self._made is None or clock - self._made >= self._grace or (stored is None and not is_serving),
             promotable=published[0] if published and clock - published[1] >= SPREAD_SECONDS else b"",
             removable=frozenset(pem for pem, since in self._read_times.items() if clock - since >= self._grace),
         )

@@ -315,22 +315,32 @@ class TestRepairs:
         await world.settle()
         assert replica.leaf != serving
 
-    async def test_when_everything_is_gone_within_the_grace_it_waits_and_heals(self) -> None:
+    @pytest.mark.parametrize("steps", range(1, 6))
+    @pytest.mark.parametrize("days", [0, 30])
+    async def test_without_a_secret_and_a_leaf_there_is_a_ca_at_once(self, steps: int, days: int) -> None:
+        """As when an installation is removed and made again while a replica goes on, or a clock jumps then."""
         world = CertsWorld()
         replica = world.start()
-        await world.settle()
+        for _ in range(steps):
+            await replica.step()
         world.secret = None
         for name in NAMES:
             world.overwrite(name, {})
-        world.clock.unix += 30 * DAY
-        before = world.writes
-        await replica.step()
-        assert world.writes == before, "it made a CA a moment ago, and knows of none that is valid"
-        world.clock.advance(GRACE_SECONDS)
-        for _ in range(8):
+        world.clock.unix += days * DAY
+        for _ in range(10):
             await replica.step()
             world.clock.advance(5)
+        assert replica.leaf
         world.check()
+
+    async def test_while_it_serves_a_secret_that_is_deleted_again_gets_its_ca_after_the_grace(self) -> None:
+        world = await settled()
+        for _ in range(2):
+            world.secret = None
+            await world.settle()
+        assert world.state.issuer is None
+        world.clock.advance(GRACE_SECONDS)
+        await world.settle()
         assert world.issuer
 
     async def test_no_bundle_no_leaf_at_the_first_start(self) -> None:
