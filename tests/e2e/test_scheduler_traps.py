@@ -379,8 +379,10 @@ def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_pa
         written["clientConnection"] = {"kubeconfig": str(tmp_path / "kubeconfig")}
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
         # It validates the configuration and builds all plugins, writes what it has understood, and ends.
-        command = [f"{kube_scheduler}", f"--config={tmp_path}/config.yaml", f"--write-config-to={tmp_path}/out.yaml"]
-        done = subprocess.run(command, capture_output=True, text=True, env=GARBAGE | os.environ, check=False)
+        options = ("--secure-port=0", f"--config={tmp_path}/config.yaml", f"--write-config-to={tmp_path}/out.yaml")
+        done = subprocess.run(
+            [kube_scheduler, *options], capture_output=True, text=True, env=GARBAGE | os.environ, check=False
+        )
         problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
         found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
         strict = ("strict decoding error", "cannot unmarshal", "does not exist")
