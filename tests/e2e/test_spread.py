@@ -10,6 +10,7 @@ from typing import Any
 
 from click.testing import Result
 
+from tests.policies.scheduling.test_spread import OF_HOST
 from webhook import names
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
@@ -25,14 +26,6 @@ MACHINES = 3 * NODES
 # On these a small VM changes no whole-number score, so that the stock scheduler piles VMs up.
 LARGE = {"cpu": "64", "memory": "256Gi"}
 SPREADING: Mapping[str, Any] = {"schedulers": {}, "scheduling": {"spread": "hostname"}}
-CONSTRAINT = {
-    "maxSkew": 1,
-    "topologyKey": "kubernetes.io/hostname",
-    "whenUnsatisfiable": "ScheduleAnyway",
-    "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
-    "nodeAffinityPolicy": "Honor",
-    "nodeTaintsPolicy": "Honor",
-}
 OWN = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
 
 
@@ -92,7 +85,7 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     plane.admin.delete_all(PODS, without.namespace, gracePeriodSeconds="0")
     for number in range(MACHINES):
         pod = spread.launch(spread.start(vm(f"vm-{number}")))
-        assert (pod["spec"]["topologySpreadConstraints"], pod.warnings) == ([CONSTRAINT], ())
+        assert (pod["spec"]["topologySpreadConstraints"], pod.warnings) == ([OF_HOST], ())
         assert pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] == "hostname"
     assert estimate["cures"][1]["cure"] == "constraint"
     assert estimate["cures"][1]["vmsStandardDeviation"] == 0
@@ -100,7 +93,7 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
     assert doctor()["cure"]["verdict"] == "ok"
 
     explained = run("explain", "spread", f"{spread.namespace}/vm-0")
-    assert (explained.exit_code, json.loads(explained.stdout)["injected"]) == (0, [CONSTRAINT])
+    assert (explained.exit_code, json.loads(explained.stdout)["injected"]) == (0, [OF_HOST])
     assert run("explain", "spread", f"{without.namespace}/vm-0").exit_code == 1
 
 
@@ -113,10 +106,10 @@ def test_in_vms_they_give_way_to_what_the_owner_applies_later(new_webhook: NewWe
     def in_template(found: KubeObject) -> Any:
         return found["spec"]["template"]["spec"]["topologySpreadConstraints"]
 
-    assert in_template(tenant.overwrite(tenant.create(vm()), vm())) == [CONSTRAINT]
-    assert in_template(tenant.owner.apply(applied)) == [CONSTRAINT]
+    assert in_template(tenant.overwrite(tenant.create(vm()), vm())) == [OF_HOST]
+    assert in_template(tenant.owner.apply(applied)) == [OF_HOST]
 
-    wanted = {**CONSTRAINT, "maxSkew": 5, "labelSelector": {"matchLabels": {"app": "web"}}}
+    wanted = {**OF_HOST, "maxSkew": 5, "labelSelector": {"matchLabels": {"app": "web"}}}
     del wanted["nodeTaintsPolicy"]
     applied["spec"]["template"]["spec"]["topologySpreadConstraints"] = [wanted, OWN]
     result = tenant.owner.apply(applied)

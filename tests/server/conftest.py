@@ -178,7 +178,7 @@ class PieceCase(Application):
         self.release = asyncio.Event()
         self.slow: list[HttpRequest] = []
         self.at_once = True
-        self.refusals = 0
+        self.heads = 0
         self.server = Server(self, LIMITS)
         self.connection: Connection = Connection(self.server)
         self.transport = PieceTransport()
@@ -193,8 +193,8 @@ class PieceCase(Application):
             place[:count], data = data[:count], data[count:]
             one.buffer_updated(count)
 
-    def refuse(self, request: HttpRequest) -> Answer | None:
-        self.refusals += 1
+    def answer_from_head(self, request: HttpRequest) -> Answer | None:
+        self.heads += 1
         return Answer(403, b"{}") if request.head.path == "/refused" else None
 
     def patience(self, request: HttpRequest) -> float:

@@ -436,3 +436,12 @@ def test_what_the_beginning_of_a_review_says() -> None:
 )
 def test_what_is_not_the_beginning_of_a_review(begin: bytes) -> None:
     assert begun_request(begin) is None
+
+
+async def test_an_error_while_overload_is_answered(listed: ServedApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reviewer, "overloaded", lambda *_: 1 // 0)
+    reader, writer = await connect(listed)
+    writer.write(head(100_000, VMS) + forbidden(0)[:1000])
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.read()).startswith(b"HTTP/1.1 500 ")
+    writer.transport.abort()

@@ -490,10 +490,10 @@ async def test_the_same_head_is_not_evaluated_again(case: PieceCase) -> None:
     for _ in range(3):
         case.receive(REQUEST[:-1])
         case.receive(REQUEST[-1:])
-    assert (case.transport.answers, case.refusals) == (3, 1)
+    assert (case.transport.answers, case.heads) == (3, 1)
     case.receive(head(len(BODY), "/refused"))
     assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
-    assert case.refusals == 2
+    assert case.heads == 2
 
 
 async def test_of_requests_sent_ahead_one_at_a_time_is_taken(case: PieceCase) -> None:
@@ -544,6 +544,14 @@ async def test_chunks_that_are_none_end_their_request(case: PieceCase, at: int) 
     await asyncio.sleep(0)
     assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
     assert (case.transport.closed, case.server.taken_bytes, case.slow) == (True, 0, [])
+
+
+@pytest.mark.parametrize("behind", [REQUEST, REQUEST[:5]])
+async def test_what_is_behind_chunks_is_no_part_of_them(case: PieceCase, behind: bytes) -> None:
+    chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    case.receive(b"%s%x\r\n%s\r\n0\r\n\r\n%s" % (chunked, len(BODY), BODY, behind))
+    assert (case.transport.answers, case.transport.closed) == (1, True)
+    assert b"Connection: close\r\n" in case.transport.written
 
 
 async def test_the_end_of_a_server_waits_for_what_has_begun(case: PieceCase) -> None:

@@ -137,7 +137,7 @@ async def test_a_head_that_comes_on_another_connection_is_parsed_once(case: Piec
         assert transport.answers == 2
     assert heads == [head(len(BODY))]
     # What follows from the connection, such as a certificate that is none of those that are allowed, is asked again.
-    assert case.refusals == 3
+    assert case.heads == 3
 
 
 async def test_a_head_with_a_token_is_forgotten_with_its_connection(case: PieceCase) -> None:

@@ -44,12 +44,12 @@ def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, .
 
     A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
-    whose = LintTarget(profile, cluster_scheduler, plugins)
+    target = LintTarget(profile, cluster_scheduler, plugins)
     documents = list(parse_documents(inputs.standard_input(), "-") if file == "-" else read_documents(file))
     configurations = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
     if not configurations:
         raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
-    problems = [(document, problem) for document in configurations for problem in find_problems(document, whose)]
+    problems = [(document, problem) for document in configurations for problem in find_problems(document, target)]
     errors = sum(problem.severity == "error" for _, problem in problems)
     if output == "json":
         values = [{"where": each.where(problem.path), **msgspec.to_builtins(problem)} for each, problem in problems]

@@ -184,8 +184,8 @@ def _kind(document: Document) -> Kind:
         fix = f"did you mean {near[0]}?" if near else "leave it out"
         raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
     if not _has_version(kind, version):
-        number = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
-        fix = f"write {kind.group}/{number}" if kind.group else f"write {number}"
+        version_hint = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
+        fix = f"write {kind.group}/{version_hint}" if kind.group else f"write {version_hint}"
         raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)
     return kind
 

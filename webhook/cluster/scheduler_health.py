@@ -382,7 +382,7 @@ class SchedulerMonitor:
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
-        on_restore: OnRestore = lambda _copy, _why: None,
+        on_restore: OnRestore = lambda _informer, _why: None,
         on_doubt: Callable[[], None] = lambda: None,
         clock: Clock = REAL_TIME,
     ) -> None:

@@ -41,7 +41,7 @@ _LARGE_IN_FLIGHT: Final = 4
 DEFAULT_TIMEOUT: Final = 3.0
 # The part of the timeout that is kept for the way back.
 MARGIN: Final = 0.9
-# How much of the deadline a request may wait for its body and its turn, before it is not evaluated.
+# How much of the deadline a request may wait for its body and its seat, before it is not evaluated.
 PATIENCE: Final = 0.8
 # A large body takes longer at every step, and the API server's clock ran while it wrote it. An answer that comes too
 # late would be an error, and so what the entry's failurePolicy says.
@@ -55,7 +55,7 @@ class App(Application):
         reviewer: evaluates the reviews.
         endpoints: the endpoints by path.
         traffic: gets every request at an endpoint.
-        max_in_flight: reviews that are evaluated concurrently; more wait for their turn, and so do those of a namespace
+        max_in_flight: reviews that are evaluated concurrently; more wait for their seat, and so do those of a namespace
             that has its share.
         clients: names that a client's certificate may have; empty: no certificate is needed.
 
@@ -76,7 +76,7 @@ class App(Application):
         self._reviewer: Final = reviewer
         self._endpoints: Final = endpoints
         self._traffic: Final = traffic
-        self._turns: Final = FairQueue(max_in_flight)
+        self._seats: Final = FairQueue(max_in_flight)
         # A large body takes the processor for a tenth of a second: between two of them come others.
         self._large: Final = FairQueue(_LARGE_IN_FLIGHT)
         self._clients: Final = clients
@@ -94,7 +94,7 @@ class App(Application):
         """Memory that the requests in progress take, in bytes."""
         return self.listener.taken_bytes if self.listener else 0
 
-    def refuse(self, request: HttpRequest) -> Answer | None:
+    def answer_from_head(self, request: HttpRequest) -> Answer | None:
         """Why the head of a request cannot belong to a review; None: it can."""
         head = request.head
         path = head.path
@@ -128,9 +128,9 @@ class App(Application):
         is_usual = head.method == "POST" and head.content_type == "application/json" and not head.is_encoded
         if endpoint is None or connection.rejection or not is_usual or len(body) > EVERYDAY_BYTES:
             return None
-        # It takes no turn for good: no other request is evaluated before it is done. Where nothing is in flight, there
+        # It takes no seat for good: no other request is evaluated before it is done. Where nothing is in flight, there
         # are enough of them.
-        if self.in_flight and not self._turns.is_free(self._key(body)):
+        if self.in_flight and not self._seats.is_free(self._key(body)):
             return None
         try:
             verified = connection.verified or request.start < connection.verified_until
@@ -145,8 +145,8 @@ class App(Application):
 
     async def answer(self, request: HttpRequest) -> Answer:
         """The answer to any request; no exception but a cancellation leaves."""
-        if refusal := self.refuse(request):
-            return refusal
+        if answer := self.answer_from_head(request):
+            return answer
         path = request.head.path
         self.in_flight += 1
         try:
@@ -155,16 +155,16 @@ class App(Application):
             answer = Answer.text(*problem_of(error, path, self._traffic))
         finally:
             self.in_flight -= 1
-        return self._served(request, answer or self._denial(request, Overload.NO_TURN, request.body))
+        return self._served(request, answer or self._denial(request, Overload.NO_SEAT, request.body))
 
     def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        """The answer to a review that has no room or no turn, or whose body is late or too large.
+        """The answer to a review that has no room or no seat, or whose body is late or too large.
 
         It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
         switch a policy off. Only where the body's beginning has no uid it is an HTTP error. What is no review, but is
-        given up while it waits for its client to read, is answered as `refuse` says.
+        given up while it waits for its client to read, is answered from its head alone.
         """
-        return self.refuse(request) or self._served(request, self._denial(request, overload, prefix))
+        return self.answer_from_head(request) or self._served(request, self._denial(request, overload, prefix))
 
     def patience(self, request: HttpRequest) -> float:
         """The part of the timeout that a review may wait, however long the client says that it does."""
@@ -173,7 +173,7 @@ class App(Application):
         return min(timeout_of(request.head.query), DEFAULT_TIMEOUT) * MARGIN * share
 
     async def _answer_review(self, endpoint: Endpoint, request: HttpRequest) -> Answer | None:
-        """The answer to a review, once it has its turn, and look-ups have been made; None: it had no turn in time."""
+        """The answer to a review, once it has its seat, and look-ups have been made; None: it got no seat in time."""
         body = request.body
         key = self._key(body)
         until = request.start + self.patience(request)
@@ -182,7 +182,7 @@ class App(Application):
         if is_large and not await self._large.take(key, until):
             return None
         try:
-            if not await self._turns.take(key, until):
+            if not await self._seats.take(key, until):
                 return None
             try:
                 review = request.pending
@@ -197,18 +197,21 @@ class App(Application):
                     review = await self._reviewer.evaluate_pending(review, deadline)
                 return Answer(200, encode(review))
             finally:
-                self._turns.give(key)
+                self._seats.give(key)
         finally:
             if is_large:
                 self._large.give(key)
 
     def _denial(self, request: HttpRequest, overload: Overload, body: bytes) -> Answer:
         endpoint = self._endpoints[request.head.path]
-        review = self._reviewer.overloaded(endpoint, body[:PREFIX_BYTES], overload.clause, overload.denial)
+        try:
+            review = self._reviewer.overloaded(endpoint, body[:PREFIX_BYTES], overload.clause, overload.denial)
+        except Exception as error:  # noqa: BLE001 - the edge, too
+            return Answer.text(*problem_of(error, endpoint.path, self._traffic))
         return Answer(200, review) if review else overload.answer()
 
     def _key(self, body: bytes) -> str:
-        """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""
+        """Whose seat a review takes: namespaces that do not exist share theirs, since any client can invent names."""
         namespace = namespace_of(body)
         return namespace if self._reviewer.cluster.has_namespace(namespace) else ""
 

@@ -120,7 +120,7 @@ def problem_of(error: Exception, path: str, traffic: TrafficObserver) -> tuple[i
 class Application:
     """Answers the requests of one listener; what no listener says of its own is said here."""
 
-    def refuse(self, request: HttpRequest) -> Answer | None:
+    def answer_from_head(self, request: HttpRequest) -> Answer | None:
         """The answer that follows from the head alone; None: the body is wanted."""
 
     def answer_at_once(self, request: HttpRequest) -> Answer | None:
@@ -579,10 +579,10 @@ class Connection(asyncio.BufferedProtocol):
         self._missing = missing
         self._begin_time(request.start)
         if not self._takes_body:
-            refusal = self.server.application.refuse(request)
-            if refusal:
+            answer = self.server.application.answer_from_head(request)
+            if answer:
                 self._missing -= len(data)
-                self._answer_early(refusal, request)
+                self._answer_early(answer, request)
                 return
             if "expect" not in request.head.headers:
                 # It depends on nothing but the connection and the head, which is the same next time.

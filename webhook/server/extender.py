@@ -69,7 +69,7 @@ class Extender(Application):
         """The server; make it inside the running loop."""
         return Server(self, LIMITS, clients=self.clients)
 
-    def refuse(self, request: HttpRequest) -> Answer | None:
+    def answer_from_head(self, request: HttpRequest) -> Answer | None:
         """Why the head of a request cannot belong to one of kube-scheduler's; None: it can."""
         head = request.head
         if request.connection.rejection:
@@ -84,7 +84,7 @@ class Extender(Application):
 
     def answer_at_once(self, request: HttpRequest) -> Answer:
         """The answer to a request that has arrived whole, which is always at hand."""
-        if answer := self.refuse(request):
+        if answer := self.answer_from_head(request):
             return answer
         try:
             return Answer(200, self.prioritize(request.body))

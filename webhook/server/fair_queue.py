@@ -24,7 +24,7 @@ _Waiter = asyncio.Future[None]
 def namespace_of(body: bytes) -> str:
     """The namespace that an AdmissionReview is about, without decoding it; empty where it is not seen at once.
 
-    It decides only whose turn a review takes; policies evaluate the decoded review.
+    It decides only whose seat a review takes; policies evaluate the decoded review.
     """
     start = body.find(_MEMBER, 0, _HEAD_BYTES)
     if start < 0:

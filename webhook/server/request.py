@@ -96,7 +96,9 @@ class _Message:
         self.heads += 1
 
     def on_body(self, body: bytes) -> None:
-        self.pieces.append(body)
+        # Behind the end of a message is another one.
+        if not self.is_complete:
+            self.pieces.append(body)
 
     def on_message_complete(self) -> None:
         self.is_complete = True
@@ -242,7 +244,7 @@ class Overload(Enum):
     """
 
     NO_ROOM = 429, 429, "kubevirt-webhook has more bytes of requests than it has memory for", "try again"
-    NO_TURN = 429, 429, "kubevirt-webhook has more requests than it can evaluate", "try again"
+    NO_SEAT = 429, 429, "kubevirt-webhook has more requests than it can evaluate", "try again"
     LATE = 408, 429, "the request's body did not arrive in time", "send it whole"
     TOO_LARGE = 413, 413, "the request's body is too large", "send one review at a time"
 

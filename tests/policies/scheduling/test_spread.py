@@ -69,17 +69,20 @@ def annotated(annotation: str, value: str, **spec: Any) -> Json:
     return made
 
 
+OF_HOST = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
+    "nodeAffinityPolicy": "Honor",
+    "nodeTaintsPolicy": "Honor",
+}
+
+
 def test_constraints_are_soft_and_count_launcher_pods_on_usable_nodes() -> None:
     of_zone, of_host = constraints("both")
     assert (constraints("zone"), constraints("hostname")) == ([of_zone], [of_host])
-    assert of_host == {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
-        "nodeAffinityPolicy": "Honor",
-        "nodeTaintsPolicy": "Honor",
-    }
+    assert of_host == OF_HOST
     assert of_zone == of_host | {"topologyKey": "topology.kubernetes.io/zone"}
 
 

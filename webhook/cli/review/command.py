@@ -19,9 +19,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from webhook.cli import inputs as given
 from webhook.cli import write
-from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read
+from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read, standard_input
 from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
 from webhook.cli.review.evaluation import Evaluator, fetch_definitions, find_schemas
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
@@ -110,7 +109,7 @@ def _run(options: _ReviewOptions) -> None:
         raise InputError("files answer no dry run", "--server-dry-run", fix)
     written = Written()
     summary, mistakes = written.summary, written.mistakes
-    parts = list(find(options.files, given.standard_input() if "-" in options.files else None, mistakes))
+    parts = list(find(options.files, standard_input() if "-" in options.files else None, mistakes))
     settings = load(options.config_file)
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))

@@ -262,7 +262,7 @@ class Reflector(Generic[V]):
         store: Callable[[], ObjectStore[V]] = ObjectStore,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
-        on_restore: OnRestore = lambda _copy, _why: None,
+        on_restore: OnRestore = lambda _informer, _why: None,
         clock: Clock = REAL_TIME,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:

@@ -71,8 +71,8 @@ class PageHandler(GuardedApplication):
 
     async def open_answer(self, request: HttpRequest) -> Answer | None:
         """What every page needs, and says nothing."""
-        file = self._assets.get(request.head.path)
-        return Answer(200, file[0], header_lines(HEADERS | {"Content-Type": file[1]})) if file else None
+        body, kind = self._assets.get(request.head.path, (None, ""))
+        return None if body is None else Answer(200, body, header_lines(HEADERS | {"Content-Type": kind}))
 
     async def serve(self, request: HttpRequest, permission: str) -> Answer:
         """A page."""
