@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
@@ -253,6 +254,23 @@ async def test_creation_without_an_answer_is_taken_back_if_it_happened(
     api.then = lose
     golden(await denial(api))
     assert api.objects.keys() == ({LAST} if theirs else set())
+
+
+@pytest.mark.parametrize("is_executed", [False, True])
+async def test_a_creation_that_times_out_in_etcd_is_tried_again(
+    api: InstallMemory, is_executed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sleep(_: float) -> None:
+        api.answers.clear()
+        if is_executed:
+            api.put(LAST, next(one for one in configurations(builders.settings()) if one["metadata"]["name"][0] == "z"))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    api.answers["POST", LAST] = 500, {"message": "etcdserver: request timed out"}
+    made = await registered(api)
+    assert api.objects.keys() == {FIRST, LAST, CHECKING}
+    assert await made.unregister() == []
+    assert api.objects == {}
 
 
 async def test_what_a_failed_registration_leaves_behind_is_told(api: InstallMemory, golden: Golden) -> None:

@@ -264,6 +264,9 @@ def uncallable(desired: Manifest, live: Manifest | None) -> list[str]:
 Manifest = dict[str, Any]
 # The time limit of each call that deletes a configuration, which delays the end of the process.
 _DELETE_SECONDS: Final = 5.0
+# Seconds before a creation is tried again after an error of the API server, such as a timeout of etcd. What timed out
+# may have been executed.
+_CREATE_PAUSES: Final = (1, 2, 4, 8, 0)
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 
@@ -385,7 +388,7 @@ class Registration:
 
     def __init__(self, api: Requests) -> None:
         self._api: Final = api
-        # Path, and uid; where a POST had no answer, which may have been executed, what was sent.
+        # Path, and uid; where a POST had no answer or an error, and may have been executed, what was sent.
         self._created: list[tuple[str, str | Manifest]] = []
 
     async def register(self, manifests: Iterable[Manifest]) -> None:
@@ -413,16 +416,10 @@ class Registration:
     async def _delete(self, path: str, made: str | Manifest) -> str:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
-            if isinstance(made, str):
-                uid = made
-            else:
-                # It may be there, with the content that was sent.
-                status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
-                live = msgspec.json.decode(body) if status == 200 else {}
-                sent = [entry["clientConfig"] for entry in made.get("webhooks", ())]
-                if status != 200 or [entry.get("clientConfig") for entry in live.get("webhooks") or ()] != sent:
-                    return ""
-                uid = str(live["metadata"]["uid"])
+            # It may be there, with the content that was sent.
+            uid = made if isinstance(made, str) else await self._uid(path, made)
+            if not uid:
+                return ""
             options = {"preconditions": {"uid": uid}}
             status, body = await self._api.request("DELETE", path, body=options, seconds=_DELETE_SECONDS)
         except ApiConnectionError as error:
@@ -436,17 +433,32 @@ class Registration:
         name, where = manifest["metadata"]["name"], f"{manifest['kind']} {manifest['metadata']['name']}"
         collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
         path = f"{collection}/{quote(name)}"
-        try:
-            status, body = await self._api.request("POST", collection, body=manifest)
-        except ApiConnectionError as error:
-            self._created.append((path, manifest))
-            fix = "start the server again once the API server answers"
-            raise InputError(f"cannot be created: {error.why}", where, fix) from None
+        for seconds in _CREATE_PAUSES:
+            try:
+                status, body = await self._api.request("POST", collection, body=manifest)
+                if status == 409 and seconds != _CREATE_PAUSES[0] and (uid := await self._uid(path, manifest)):
+                    self._created.append((path, uid))
+                    return
+            except ApiConnectionError as error:
+                self._created.append((path, manifest))
+                fix = "start the server again once the API server answers"
+                raise InputError(f"cannot be created: {error.why}", where, fix) from None
+            if status < 500:
+                break
+            await asyncio.sleep(seconds)
         if status == 409:
             fix = "stop the server that registered it, delete it, or use another name with --register-as"
             raise InputError("already exists", where, fix)
         if status != 201:
+            self._created.append((path, manifest))
             answer = decode_status(body)
             fix = advise(status, answer, "create webhook configurations")
             raise InputError(f"the API server answered status {status}: {answer.text}", where, fix)
         self._created.append((path, msgspec.json.decode(body)["metadata"]["uid"]))
+
+    async def _uid(self, path: str, manifest: Manifest) -> str:
+        """The uid of a configuration with the content of a manifest; empty: there is none."""
+        status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
+        live = msgspec.json.decode(body) if status == 200 else {}
+        there, sent = ([one.get("clientConfig") for one in each.get("webhooks") or ()] for each in (live, manifest))
+        return str(live["metadata"]["uid"]) if status == 200 and there == sent else ""
