@@ -40,9 +40,9 @@ def unset(parent: str, field: str) -> str:
     return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
-def has_annotation(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
+def has_annotation(root: str, key: str = _INJECTED_ANNOTATION) -> str:
     """CEL: an object carries one of the server's annotations."""
-    return f"has({root}.metadata.annotations) && {injected_value} in {root}.metadata.annotations"
+    return f"has({root}.metadata.annotations) && {key} in {root}.metadata.annotations"
 
 
 def unspread(parent: str) -> str:
@@ -88,13 +88,13 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
     return {"scheduler-not-set": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
 
 
-def _has_annotation_anywhere(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
+def _has_annotation_anywhere(root: str, key: str = _INJECTED_ANNOTATION) -> str:
     """A VM or its template has the annotation."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
-    inner = f"{within} && {annotations} != null && {injected_value} in {annotations}"
-    return f"({has_annotation(root, injected_value)}) || ({inner})"
+    inner = f"{within} && {annotations} != null && {key} in {annotations}"
+    return f"({has_annotation(root, key)}) || ({inner})"
 
 
 def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
