@@ -48,11 +48,11 @@ light:
 setup: $(READY) ## Make the environment that all other targets use
 
 .PHONY: run
-run: $(RUNS) ## Start the real server over an example cluster, ask it, show the answers
+run: $(RUNS) ## Start the real server with an example cluster, ask it, show the answers
 	@$(BIN)/kubevirt-webhook demo
 
 .PHONY: serve
-serve: $(RUNS) ## Keep the server running over the example cluster
+serve: $(RUNS) ## Keep the server running with the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
 	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
 

@@ -24,9 +24,10 @@ The same code is in the audit lines, in the API server's audit annotations and i
 codes, and so does `kubevirt-webhook explain reason CODE`. Codes are stable; the sentences around them are for people
 and may change.
 
-The column *effect* says what the policy does in mode `enforce`: it *changed* the object, *denied* or *allowed* the
-request, *skipped* it, or *failed* to evaluate it, in which case the [failure behavior](operations.md) of the endpoint
-applies.
+The column *effect* says what the policy does in mode `enforce`: it *patched* the object, *denied* or *allowed* the
+request, *left* it *alone* (the audit line has the decision `allowed`, or `skipped` if the policy was not run), or could
+not evaluate it (*error*), in which case the [failure behavior](operations.md#when-a-request-cannot-be-evaluated) of the
+endpoint applies.
 
 This page is made from the code by `make messages`.
 """
@@ -36,6 +37,8 @@ _TITLES: Final = {
     MIGRATION: "Migration",
     EVICTION: "Eviction",
 }
+# By kind, where the kind is not the audit line's word.
+_EFFECTS: Final = {"changed": "patched", "skipped": "left alone", "failed": "error"}
 
 
 def render() -> str:
@@ -51,7 +54,7 @@ def render() -> str:
 def _section(title: str, codes: dict[str, Meaning]) -> str:
     rows = [f"## {title}\n", "| code | effect | meaning | what to do |", "|---|---|---|---|"]
     rows += [
-        f"| `{code}` | {meaning.kind} | {meaning.meaning} | {meaning.remedy} |"
+        f"| `{code}` | {_EFFECTS.get(meaning.kind, meaning.kind)} | {meaning.meaning} | {meaning.remedy} |"
         for code, meaning in sorted(codes.items())
     ]
     return "\n".join(rows) + "\n"

@@ -21,7 +21,7 @@ _HEADER: Final = """\
 # Metrics
 
 Every metric of a server, at `/metrics` on the listener for operations.
-[Operations](../monitoring.md#health-and-metrics) lists the values of the labels and explains which metrics matter;
+[Monitoring](../monitoring.md#health-and-metrics) lists the values of the labels and explains which metrics matter;
 [runbooks](../runbooks.md) explains the alerts.
 
 This page is made from the code by `make docs`.

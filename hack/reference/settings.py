@@ -13,8 +13,8 @@ _HEADER: Final = """\
 
 Every key of the settings file, `serve --config FILE`. A key that is absent or null has its default; an unknown key is
 an error. `kubevirt-webhook config schema` prints the same as JSON Schema, `config check FILE` lists every mistake in a
-file, and `config show` prints all settings in force. [Operations](../operations.md#settings) explains how changes take
-effect.
+file, and `config show --config FILE` prints a file's settings with all defaults.
+[Operations](../operations.md#settings) explains how changes take effect.
 
 This page is made from the code by `make docs`.
 """

@@ -39,7 +39,7 @@ _Changes = Annotated[
     Sequence[Change],
     Meta(description="Made by enforce, or that enforce would have made; secrets in them are redacted."),
 ]
-_Message = Annotated[str | None, Meta(description="Of the denial, as the user reads it; null without one.")]
+_Message = Annotated[str | None, Meta(description="The denial, as the user reads it; null without one.")]
 _Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
 
 
@@ -56,18 +56,19 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was decided; RFC 3339 in UTC with microseconds.")]
-    uid: Annotated[str, Meta(description="Of the admission request.")]
+    uid: Annotated[str, Meta(description="UID of the admission request.")]
     endpoint: _Endpoint
     operation: Annotated[str, Meta(description="CREATE or UPDATE, as the API server calls it.")]
     object: Annotated[AuditedObject, Meta(description="The object of the request.")]
     user: Annotated[str, Meta(description="Who sent the request: the user name.")]
     dry_run: Annotated[bool, Meta(description="Nothing came of it but the answer.")]
-    mode: Annotated[Mode, Meta(description="Of the policy in the namespace: only enforce patches and denies.")]
+    mode: Annotated[Mode, Meta(description="Mode of the policy in the namespace; only enforce patches and denies.")]
     decision: Annotated[
         Label,
         Meta(
-            description="What was done; would-patch and would-deny: what enforce would have done; skipped: the "
-            "namespace has not opted in; error: the request could not be evaluated."
+            description="What was decided; would-patch and would-deny: what enforce would have decided; skipped: the "
+            "policy was not run, for example because the namespace has not opted in; error: the request could not be "
+            "evaluated."
         ),
     ]
     reasons: _Reasons
@@ -101,10 +102,10 @@ class FidelityRecord(msgspec.Struct, frozen=True, rename="camel", tag="fidelity"
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was compared; RFC 3339 in UTC with microseconds.")]
-    uid: Annotated[str, Meta(description="Of the VMI.")]
+    uid: Annotated[str, Meta(description="UID of the VMI.")]
     object: Annotated[AuditedObject, Meta(description="The VM.")]
     differences: Annotated[Sequence[DifferingField], Meta(description="The first ones by path.")]
-    count: Annotated[int, Meta(description="Of all of them.", ge=1)]
+    count: Annotated[int, Meta(description="Number of all differences.", ge=1)]
 
 
 class DriftRecord(msgspec.Struct, frozen=True, rename="camel", tag="drift", tag_field="kind"):
@@ -112,7 +113,7 @@ class DriftRecord(msgspec.Struct, frozen=True, rename="camel", tag="drift", tag_
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was found; RFC 3339 in UTC with microseconds.")]
-    uid: Annotated[str, Meta(description="Of the object.")]
+    uid: Annotated[str, Meta(description="UID of the object.")]
     endpoint: Annotated[str, Meta(description="Whose policy says so: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
     object: Annotated[AuditedObject, Meta(description="The object that was found.")]
     created: Annotated[str, Meta(description="When the object was created, as its metadata says.")]

@@ -62,14 +62,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One intended difference of the object.
-
-    Attributes:
-        path: JSON names from the object's root, unescaped, for example ``("spec", "schedulerName")``.
-        old: the value now; None where there is none.
-        new: the value to be; None: none, for what has an old one.
-        reason: the code of the reason that led to it.
-    """
+    """One change of the object."""
 
     path: Annotated[tuple[str, ...], Meta(description="JSON names from the object's root, unescaped.")]
     old: Annotated[object, Meta(description="The value before; null where there was none.")]

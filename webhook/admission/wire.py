@@ -237,8 +237,8 @@ _FIX: Final = "send an AdmissionReview as the API server does"
 def _parse_request(review: Review[V]) -> tuple[str, Request[V]]:
     """The API version and the request of a review."""
     if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
-        got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
-        raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)} but {got}", _BODY, _FIX)
+        got = f"its apiVersion is {review.api_version or 'missing'}, and its kind is {review.kind or 'missing'}"
+        raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)}: {got}", _BODY, _FIX)
     if review.request is None:
         raise InputError("the AdmissionReview has no request", _BODY, _FIX)
     if not review.request.uid:

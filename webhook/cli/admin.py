@@ -95,7 +95,7 @@ def config() -> None:
 @config.command()
 @_CONFIG
 def show(config_file: Path | None) -> None:
-    """Print the settings in effect, including all defaults."""
+    """Print the settings of a file, with all defaults."""
     from webhook.settings.file import effective
 
     write.data(write.dump([effective(config_file)]))

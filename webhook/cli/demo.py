@@ -131,7 +131,7 @@ class _Demo:
 @click.command()
 @click.option("--against", "url", default="", metavar="URL", help=_AGAINST)
 def demo(url: str) -> None:
-    """Start the server over the example cluster, send it the example reviews over TLS, and show its answers.
+    """Start the server with the example cluster, send it the example reviews over TLS, and show its answers.
 
     With --against, a server that runs already gets them, so that its page and its metrics show something. Its
     certificate is not verified: the examples hold nothing secret.

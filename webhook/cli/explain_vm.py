@@ -65,7 +65,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
     elif not answer.injected:
         will = "get no constraints"
     elif answer.mode != names.ENFORCE:
-        will = f"would get constraints, but the mode of the namespace is {answer.mode}"
+        will = f"get no constraints, because the mode of the namespace is {answer.mode}; with enforce"
     summary = f"the next launcher pods of {answer.namespace}/{answer.name} {will}"
     yield Paragraph(f"{summary}: {answer.reason} [{answer.code}]", "bold green" if answer.is_spread else "bold yellow")
     for constraint in answer.injected or answer.present:
@@ -162,7 +162,7 @@ def _field_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         yield from (Paragraph(), Paragraph(f"From {label}: {pluralize(len(fields), 'value')} of its VMI", "bold"))
         for field in fields[:_MOST_FIELDS]:
             value = field.value if isinstance(field.value, str) else json.dumps(field.value, ensure_ascii=False)
-            note = " (another one each time)" if field.random else ""
+            note = " (random in KubeVirt; here derived from the name)" if field.random else ""
             yield Paragraph(f"{field.path} = {shorten(value, _LONGEST)}{note}", "", "  ", 4)
         if len(fields) > _MOST_FIELDS:
             yield Paragraph(f"and {len(fields) - _MOST_FIELDS} more; -o json shows all", "dim", "  ")

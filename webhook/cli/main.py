@@ -27,7 +27,7 @@ _COMMANDS: Final = {
     "test": ("webhook.cli.cases.command:test", "Run declarative tests of decisions."),
     "explain": ("webhook.cli.explain:explain", "Explain a code, a VM, a migration, a drain, or how pods are spread."),
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would create for a VM, and why."),
-    "demo": ("webhook.cli.demo:demo", "Run the server over an example cluster."),
+    "demo": ("webhook.cli.demo:demo", "Run the server with an example cluster."),
     "scheduler": ("webhook.cli.scheduler:scheduler", "Check a kube-scheduler configuration for VMs, or print one."),
     "install": ("webhook.cli.installation:install", "Install or upgrade kubevirt-webhook in a cluster."),
     "hand-over": ("webhook.cli.installation:hand_over", "Pass an installation from one tool to another."),
@@ -165,7 +165,8 @@ def _check_packages() -> None:
 def main() -> None:
     """Admission webhooks that control where KubeVirt virtual machines run, and record the reason for each decision.
 
-    Exit status 2 means invalid input or a cluster that cannot be reached, 130 that Ctrl-C ended the command.
+    Exit status 2 means invalid input or a cluster that cannot be reached, unless the command's help says otherwise; 130
+    that Ctrl-C ended the command.
     """
 
 

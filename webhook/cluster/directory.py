@@ -169,7 +169,7 @@ def add_object(index: Index, document: Document) -> None:
     if entry.value is not value:
         title = f"{kind.name} {quote(name)}"
         place = f"{title} of namespace {namespace}" if namespace else title
-        raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {entry.where}")
+        raise InputError(f"{place} is a duplicate of {entry.where}", document.where(), "remove one")
 
 
 def _kind(document: Document) -> Kind:

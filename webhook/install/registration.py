@@ -234,7 +234,7 @@ def object_in(body: bytes, where: str) -> Manifest:
 def advise(status: int, error: ApiStatus, action: str) -> str:
     """What would help against a denial of ``action``, such as ``get and patch it``; empty: it does not show that."""
     if error.is_of_admission:
-        return "change what denies it, or let it through there, and run the command again"
+        return "change what denies it so that it allows the request, and run the command again"
     return f"use an account that is permitted to {action}" if status in (401, 403) else ""
 
 

@@ -205,7 +205,7 @@ class Uncordoned(Requirement, frozen=True, gc=False):
 class Staying(Requirement, frozen=True, gc=False):
     """A node that VMs do not leave now. kube-scheduler does not require it."""
 
-    clause: ClassVar[str] = "the VM would have to leave nodes that are being emptied again"
+    clause: ClassVar[str] = "the VM would soon have to leave nodes that are being emptied"
     lacking: ClassVar[str] = "being emptied"
 
     def _unmet(self, node: Node) -> Iterable[str]:

@@ -49,15 +49,15 @@ unknown_mode: Final = about_two(
 DISABLED: Final = _skipped(
     "disabled",
     "The settings switch off this part of the policy, for example for VirtualMachines or for spread constraints.",
-    "`kubevirt-webhook config show` prints the settings.",
+    "`kubevirt-webhook config show --config FILE` prints the settings of FILE with their defaults.",
     by=(SCHEDULING, INSTANCETYPES),
 )
 disabled: Final = about(DISABLED, "skipped: %s is off in the settings")
 INVALID_OBJECT: Final = _failed(
     "invalid-object",
-    "The object, or one that it refers to, cannot be read: a field has the wrong type or is nested too deeply. A"
-    " mutating policy leaves it alone, a validating one denies it. In `review` and `test`: the API server would deny"
-    " it.",
+    "The object, or one that it refers to, cannot be read: a field has the wrong type or is nested too deeply. An"
+    " endpoint that validates denies it; any other leaves it unchanged. In `review` and `test`: the API server would"
+    " deny it.",
     "Correct the field that the message names, and apply the object again.",
 )
 DRY_RUN_DENIED: Final = define(
@@ -75,8 +75,8 @@ BUG: Final = _failed(
 internal_error: Final = about(BUG, "internal error; see the kubevirt-webhook log for request UID %s")
 TOO_COMPLEX: Final = _failed(
     "too-complex",
-    "The object has more labels, terms or resources than kubevirt-webhook evaluates in one request. A mutating policy"
-    " leaves it alone, a validating one denies it.",
+    "The object has more labels, terms or resources than kubevirt-webhook evaluates in one request. An endpoint that"
+    " validates denies it; any other leaves it unchanged.",
     "Remove what the object does not need; the message names what there is too much of.",
 )
 OVERLOADED: Final = _failed(

@@ -193,7 +193,8 @@ def parse(matcher: Matcher, text: str, where: str) -> SpecReference:
     """
     kind, slash, name = text.rpartition("/")
     if not name or max(len(kind), len(name)) > _LONGEST or (slash and not kind) or text.split() != [text]:
-        raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, f"name a {matcher.namespaced} so")
+        fix = f"write {matcher.namespaced}/NAME for an object of the namespace, or NAME for a cluster-wide one"
+        raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, fix)
     try:
         return SpecReference(matcher.kind_of(kind), name)
     except Rejection as rejection:

@@ -459,7 +459,7 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
     matches, why = dict[str, bool](), list[str]()
     evaluated: dict[bytes, str] = {}
     for name, entries in bundles.items():
-        problems: dict[str, None] = {} if entries is not None else {"it doesn't exist": None}
+        problems: dict[str, None] = {} if entries is not None else {"it does not exist": None}
         for pem in (entries or {}).values():
             if pem not in evaluated:
                 evaluated[pem] = await _rejection(address, host, pem)
