@@ -42,7 +42,7 @@ def whole(obj: Any) -> Unstructured:
 
 
 def test_every_policy_of_pods_and_vms_at_create_is_asked_but_those_of_migrations_themselves() -> None:
-    asked = {endpoint.path for look in drift.LOOKS for endpoint in look.endpoints}
+    asked = {endpoint.path for kind in drift.SCANNED_KINDS for endpoint in kind.endpoints}
     others = {e.path for e in ENDPOINTS if e.stage == "enforce" and e.path not in asked}
     assert all("/pods/" in path or "/virtualmachine" in path for path in asked)
     assert {path.split("/")[3] for path in others} <= {"virtualmachineinstancemigrations", "pods"}
@@ -91,10 +91,10 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
         instancetypes=InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False),
     )
     policies: Any = [names.SCHEDULING, names.INSTANCETYPES]
-    assert [look.resource.plural for look in drift.looks(policies, off)] == ["pods"]
+    assert [kind.resource.plural for kind in drift.scanned_kinds(policies, off)] == ["pods"]
     everything = ["pods", "virtualmachines", "virtualmachineinstances"]
-    assert [look.resource.plural for look in drift.looks(policies, settings())] == everything
-    (pods,) = drift.looks(["migration"], settings(migration=MigrationSettings()))
+    assert [kind.resource.plural for kind in drift.scanned_kinds(policies, settings())] == everything
+    (pods,) = drift.scanned_kinds(["migration"], settings(migration=MigrationSettings()))
     assert [endpoint.policy for endpoint in pods.endpoints] == ["migration"]
 
 
@@ -120,14 +120,14 @@ def test_what_can_be_evaluated(obj: Any, endpoint: Any, evaluated: bool) -> None
 
 
 def test_a_candidate_is_evaluated_by_those_who_can() -> None:
-    look = next(look for look in drift.LOOKS if look.resource.plural == "virtualmachines")
+    kind = next(kind for kind in drift.SCANNED_KINDS if kind.resource.plural == "virtualmachines")
     marked = stored(
         vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}
     )
-    found = drift.make_candidate(look, whole(marked), "")
+    found = drift.make_candidate(kind, whole(marked), "")
     assert found
     assert (found.endpoints, found.namespace, found.name, found.uid) == ((VMS,), "demo", "web01", "uid-web01")
-    assert drift.make_candidate(look, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
+    assert drift.make_candidate(kind, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
 
 
 def test_the_review_is_that_of_a_creation() -> None:
@@ -258,7 +258,7 @@ def case(api: ServedApi) -> ScannerCase:
 
 async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: ScannerCase) -> None:
     case.pod(nodeName="node-a")
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.drift_scan.counts[DRIFTED_PODS] == 1
     (record,) = case.records
     assert (record.object.kind, record.object.name) == ("Pod", "virt-launcher-web01-abcde")
@@ -279,7 +279,7 @@ async def test_reviews_get_their_turn_after_each_object(case: ScannerCase, monke
             return candidate(*arguments)
 
         monkeypatch.setattr(drift, "make_candidate", make)
-        await case.drift_scan.look()
+        await case.drift_scan.scan()
     assert len(made) == len(set(made)) == 30
     # So that neither the answer nor its decoding is one long turn.
     assert {asked.query["limit"] for asked in case.server.requests(UNSTRUCTURED_PODS.path("demo"))} == {"20"}
@@ -301,7 +301,7 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
     case.pod(schedulerName="kubevirt")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
     case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
     assert case.drift_scan.counts[DRIFTED_PODS] == case.drift_scan.counts[DRIFTED_VMS] == 0
     assert case.records == []
@@ -309,21 +309,21 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
 
 async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) -> None:
     case.pod()
-    await case.drift_scan.look()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
+    await case.drift_scan.scan()
     assert len(case.records) == 1
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.drift_scan.counts[DRIFTED_PODS] == 0
     case.pod()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert len(case.records) == 2
 
 
 async def test_vms_without_the_scheduler_and_without_the_defaults(case: ScannerCase) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.drift_scan.counts[DRIFTED_VMS] == case.drift_scan.counts["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
@@ -340,22 +340,22 @@ async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: ScannerCase) -
     owners["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
     case.server.put(UNSTRUCTURED_VMS, "ours", "demo", **stored(filled, "ours", annotations=marks))
     case.server.put(UNSTRUCTURED_VMS, "owners", "demo", **stored(owners, "owners"))
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.records == []
 
 
 async def test_reports_follow(case: ScannerCase) -> None:
     case.server.serve(POLICY_REPORTS)
     case.pod()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
     looked = DriftSettings(every_minutes=10, policy_reports=False)
     case.settings = msgspec.structs.replace(case.settings, drift_scan=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS), "switched off, they stay as they are"
     case.settings = settings()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.server.held(POLICY_REPORTS) == {}
 
 
@@ -387,7 +387,7 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
 ) -> None:
     case.server.serve(UNSTRUCTURED_VMS)
     case.pod()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     case.server.fail(path, code)
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["failed"])
@@ -424,7 +424,7 @@ async def test_a_bug_ends_a_round_and_one_in_a_policy_is_no_finding(
     del case.cluster.facts[NamespaceKey("demo")]
     case.cluster.peeked.discard(NamespaceKey("demo"))
     case.pod()
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert case.records == []
     assert any("internal error" in message for message in caplog.messages)
 
@@ -435,7 +435,7 @@ async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case
     case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
     obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **obj)
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     assert (case.records, case.drift_scan.rounds["failed"]) == ([], 0)
 
 
@@ -459,6 +459,6 @@ async def test_one_object_of_any_depth_hides_no_other(case: ScannerCase, levels:
     deep["spec"]["template"]["metadata"] = "@deep@"
     case.server.put(UNSTRUCTURED_VMS, "deep", "demo", **stored(deep, "deep"))
     case.server.put(UNSTRUCTURED_VMS, "plain", "demo", **stored(sizes.vm(instancetype=sizes.SMALL), "plain"))
-    await case.drift_scan.look()
+    await case.drift_scan.scan()
     found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
     assert found == {"deep": "invalid-object", "plain": "instancetype-not-allowed"}

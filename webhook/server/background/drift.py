@@ -60,7 +60,7 @@ _ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-class Look(msgspec.Struct, frozen=True):
+class ScannedKind(msgspec.Struct, frozen=True):
     """A kind of objects to list, with the parameters of the query, and the endpoints whose policies evaluate them."""
 
     resource: Resource[Unstructured]
@@ -68,28 +68,28 @@ class Look(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
 
 
-def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
+def _scanned_kind(resource: Resource[Unstructured], query: Mapping[str, str]) -> ScannedKind:
     target = (resource.group, resource.plural, "", names.ENFORCE)
     evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == target)
-    return Look(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
+    return ScannedKind(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
 
 
-LOOKS: Final = (
-    _look(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
-    _look(UNSTRUCTURED_VMS, {}),
-    _look(UNSTRUCTURED_VMIS, {}),
+SCANNED_KINDS: Final = (
+    _scanned_kind(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
+    _scanned_kind(UNSTRUCTURED_VMS, {}),
+    _scanned_kind(UNSTRUCTURED_VMIS, {}),
 )
 
 
-def looks(policies: Collection[Policy], settings: Settings) -> list[Look]:
+def scanned_kinds(policies: Collection[Policy], settings: Settings) -> list[ScannedKind]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
     chosen = (
         replace(
-            look, endpoints=tuple(each for each in look.endpoints if each.policy in policies and each.is_on(settings))
+            kind, endpoints=tuple(each for each in kind.endpoints if each.policy in policies and each.is_on(settings))
         )
-        for look in LOOKS
+        for kind in SCANNED_KINDS
     )
-    return [look for look in chosen if look.endpoints]
+    return [kind for kind in chosen if kind.endpoints]
 
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
@@ -106,7 +106,7 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
         default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
         return labels.get(names.policy_label(policy), default) == names.ENFORCE
 
-    return frozenset(filter(is_enforced, {endpoint.policy for look in LOOKS for endpoint in look.endpoints}))
+    return frozenset(filter(is_enforced, {endpoint.policy for kind in SCANNED_KINDS for endpoint in kind.endpoints}))
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -126,9 +126,9 @@ class Candidate(msgspec.Struct, frozen=True):
     review: bytes
 
 
-def make_candidate(look: Look, stored: Unstructured, user: str) -> Candidate | None:
+def make_candidate(kind: ScannedKind, stored: Unstructured, user: str) -> Candidate | None:
     """An object of a list, as if the user had created it; None where no policy can evaluate it."""
-    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, stored))
+    endpoints = tuple(endpoint for endpoint in kind.endpoints if is_evaluated(endpoint, stored))
     if not endpoints:
         return None
     meta, body = stored.meta, review(endpoints[0], stored, user)
@@ -141,7 +141,7 @@ def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
     status = stored.status or {}
     if stored.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
         return False
-    if any(stored.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
+    if any(stored.meta.annotation(key) for key in _ANNOTATIONS.get(endpoint.policy, ())):
         return False
     spec = stored.spec or {}
     # A VM whose instancetype or preference KubeVirt has captured.
@@ -345,7 +345,7 @@ class DriftScanner:
 
     async def _round(self) -> None:
         try:
-            await self.look()
+            await self.scan()
         except _ScanGivenUp as why:
             logger.warning("background scan: round skipped: %s", why)
         except Exception:
@@ -355,7 +355,7 @@ class DriftScanner:
             return
         self.rounds["failed"] += 1
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """One round; it raises whatever ends it early."""
         settings, maker = self.settings(), self._maker()
         recorded_keys: set[tuple[str, str]] = set()
@@ -367,15 +367,15 @@ class DriftScanner:
             if namespace.meta.name and (policies := enforced_policies(namespace, settings))
         ]
         for namespace, policies in opted:
-            for look in looks(policies, settings):
-                for endpoint in look.endpoints:
+            for kind in scanned_kinds(policies, settings):
+                for endpoint in kind.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
-                listed = self._all(look.resource, namespace, look.query)
-                made = [make_candidate(look, stored, maker) async for stored in listed]
+                listed = self._all(kind.resource, namespace, kind.query)
+                made = [make_candidate(kind, stored, maker) async for stored in listed]
                 # A whole list, then its objects: a continued list that waits too long expires.
                 for candidate in filter(None, made):
                     hit = await self._evaluate(candidate)
-                    # Two policies of a policy that find the same object have found one object.
+                    # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
                     recorded_keys.update(self._record(finding) for finding in hit)
                     if hit:
