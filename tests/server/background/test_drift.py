@@ -28,7 +28,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift
-from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports, report
+from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports
 from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings, WebhookSettings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
@@ -143,6 +143,16 @@ def test_the_review_is_that_of_a_creation() -> None:
 
 WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))
 FOUND = DriftedObject(PODS, Candidate("demo", "pod-1", "u1", "2026-11-21T15:00:00Z", (PODS,), b""), WHY)
+
+
+def report_of(*drifted: DriftedObject, namespace: str = "demo") -> Any:
+    report = drift.empty_report(namespace)
+    for finding in drifted:
+        drift.add_result(report, finding)
+    return json.loads(msgspec.json.encode(report))
+
+
+REPORTED = {"demo": report_of(FOUND)}
 COLLECTION = POLICY_REPORTS.path()
 DEMO = POLICY_REPORTS.path("demo", NAME)
 
@@ -150,7 +160,7 @@ DEMO = POLICY_REPORTS.path("demo", NAME)
 def test_a_report() -> None:
     denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
     second = DriftedObject(PODS, Candidate("demo", "pod-2", "u2", "", (PODS,), b""), denied)
-    made = report("demo", [FOUND, second])
+    made = report_of(FOUND, second)
 
     labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
     assert made["metadata"] == {"name": NAME, "namespace": "demo", "labels": labels}
@@ -168,7 +178,7 @@ def test_a_report() -> None:
     }
     assert other["message"] == "created now, enforce would deny it: it can't be"
 
-    bounded = report("demo", [FOUND] * (MAX_RESULTS + 1))
+    bounded = report_of(*[FOUND] * (MAX_RESULTS + 1))
     assert (len(bounded["results"]), bounded["summary"]["fail"]) == (MAX_RESULTS, MAX_RESULTS + 1)
     assert len(json.dumps(bounded)) < 1_000_000
 
@@ -176,13 +186,13 @@ def test_a_report() -> None:
 async def test_they_come_and_go(api: ServedApi) -> None:
     server, reports = api[0], Reports(api[1])
     # In a cluster that does not have the kind, nothing is written.
-    await reports.write({"demo": [FOUND]})
+    await reports.write(REPORTED)
     assert [asked.verb for asked in server.asked] == ["get"]
     server.serve(POLICY_REPORTS)
-    await reports.write({"demo": [FOUND]})
+    await reports.write(REPORTED)
     (held,) = server.held(POLICY_REPORTS).values()
     assert (held["summary"]["fail"], server.asked[-1].query["fieldManager"]) == (1, NAME)
-    await reports.write({"other": [FOUND]})
+    await reports.write({"other": report_of(FOUND, namespace="other")})
     assert set(server.held(POLICY_REPORTS)) == {("other", NAME)}
     await reports.write({})
     assert server.held(POLICY_REPORTS) == {}
@@ -194,7 +204,7 @@ async def test_reports_of_others_are_left_alone(api: ServedApi, caplog: pytest.L
     labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
     server.put(POLICY_REPORTS, "mine", "demo", metadata={"labels": labels})
     server.fail(DEMO, 409, verb="patch")
-    await reports.write({"demo": [FOUND]})
+    await reports.write(REPORTED)
     await reports.write({})
     assert set(server.held(POLICY_REPORTS)) == {("demo", NAME), ("demo", "mine")}
     assert "another program" in caplog.messages[0]
@@ -209,14 +219,14 @@ async def test_a_missing_right_is_said_once(
     server, reports = api[0], Reports(api[1])
     server.serve(POLICY_REPORTS)
     if verb == "delete":
-        await reports.write({"demo": [FOUND]})
+        await reports.write(REPORTED)
     server.fail(path, 403, verb=verb, times=2)
     for _ in range(2):
-        await reports.write({} if verb == "delete" else {"demo": [FOUND]})
+        await reports.write({} if verb == "delete" else REPORTED)
     (said,) = caplog.messages
     assert f"grant {right} on policyreports.wgpolicyk8s.io" in said
     await api[1].close()
-    await reports.write({"demo": [FOUND]})
+    await reports.write(REPORTED)
     assert "closed" in caplog.messages[1]
 
 
@@ -283,6 +293,28 @@ async def test_reviews_get_their_turn_after_each_object(case: ScannerCase, monke
     assert len(made) == len(set(made)) == 30
     # So that neither the answer nor its decoding is one long turn.
     assert {asked.query["limit"] for asked in case.server.requests(UNSTRUCTURED_PODS.path("demo"))} == {"20"}
+
+
+@pytest.mark.parametrize("reports", [True, False])
+async def test_of_many_objects_one_at_a_time_is_in_memory(
+    case: ScannerCase, monkeypatch: pytest.MonkeyPatch, reports: bool
+) -> None:
+    """A tenant decides how many they are and how large each is."""
+    review, held = drift.review, [0]
+
+    class Held(bytes):
+        def __init__(self, *_: object) -> None:
+            held.append(held[-1] + 1)
+
+        def __del__(self) -> None:
+            held.append(held[-1] - 1)
+
+    monkeypatch.setattr(drift, "review", lambda *arguments: Held(review(*arguments)))
+    case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(10, reports))
+    for number in range(30):
+        case.pod(f"virt-launcher-{number}-abcde")
+    await case.drift_scan.scan()
+    assert (case.drift_scan.counts[DRIFTED_PODS], max(held) <= 2) == (30, True)
 
 
 async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -110,7 +110,7 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An object to be evaluated, in little memory: a whole list of them is kept.
+    """An object to be evaluated.
 
     Attributes:
         created: its ``creationTimestamp``.
@@ -177,7 +177,7 @@ def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
 NAME: Final = "kubevirt-webhook"
 _MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
 
-# A result takes some 400 bytes; an object may have 1.5 MiB.
+# Of a namespace. A result takes some 400 bytes; an object may have 1.5 MiB.
 MAX_RESULTS: Final = 500
 _SECONDS: Final = 10.0
 _REPORTS_PAGE_LIMIT: Final = 500
@@ -204,13 +204,13 @@ class Reports:
         self._api: Final = api
         self._trouble = ""
 
-    async def write(self, findings: Mapping[str, Sequence[DriftedObject]]) -> None:
-        """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log."""
+    async def write(self, reports: Mapping[str, dict[str, Any]]) -> None:
+        """Make these, by namespace, the cluster's reports, and no others; what goes wrong is a line in the log."""
         try:
             own = await self._own_reports()
-            for namespace, drifted in findings.items():
-                await self._apply(namespace, drifted)
-            for namespace in own.keys() - findings.keys():
+            for namespace, report in reports.items():
+                await self._apply(namespace, report)
+            for namespace in own.keys() - reports.keys():
                 body = {"preconditions": {"uid": own[namespace]}}
                 path = POLICY_REPORTS.path(namespace, NAME)
                 status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
@@ -233,8 +233,8 @@ class Reports:
             metas = [report.meta async for page in listed for report in page.items or ()]
         return {meta.namespace or "": meta.uid or "" for meta in metas if meta.name == NAME}
 
-    async def _apply(self, namespace: str, drifted: Sequence[DriftedObject]) -> None:
-        target = (POLICY_REPORTS.path(namespace, NAME), {"fieldManager": NAME}, report(namespace, drifted))
+    async def _apply(self, namespace: str, report: dict[str, Any]) -> None:
+        target = (POLICY_REPORTS.path(namespace, NAME), {"fieldManager": NAME}, report)
         status, body = await self._api.request("PATCH", *target, "application/apply-patch+yaml", seconds=_SECONDS)
         if status == 409:
             self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
@@ -247,22 +247,30 @@ class Reports:
         self._trouble = why
 
 
-def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
-    """The report of a namespace; of very many findings the first ones, and the number of all."""
+def empty_report(namespace: str) -> dict[str, Any]:
+    """The report of a namespace without findings."""
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
         "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
-        "summary": {"fail": len(drifted), "pass": 0, "warn": 0, "error": 0, "skip": 0},
-        "results": [_result(finding) for finding in drifted[:MAX_RESULTS]],
+        "summary": {"fail": 0, "pass": 0, "warn": 0, "error": 0, "skip": 0},
+        "results": [],
     }
 
 
-def _result(finding: DriftedObject) -> dict[str, Any]:
+def add_result(report: dict[str, Any], finding: DriftedObject) -> None:
+    """Count a finding in the report of its namespace; the first `MAX_RESULTS` are results, too."""
+    report["summary"]["fail"] += 1
+    if len(report["results"]) < MAX_RESULTS:
+        report["results"].append(_result(finding))
+
+
+def _result(finding: DriftedObject) -> msgspec.Raw:
+    """A finding as a report holds it, encoded, because those of all namespaces are kept until the round ends."""
     endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
     identity = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
-    return {
+    result = {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),
         "rule": reason.code,
@@ -272,6 +280,7 @@ def _result(finding: DriftedObject) -> dict[str, Any]:
         "message": f"created now, enforce would {would} it: {reason.text}",
         "resources": [{"apiVersion": endpoint.api_version, "kind": endpoint.kind, **identity}],
     }
+    return msgspec.Raw(msgspec.json.encode(result))
 
 
 V = TypeVar("V", bound=Object)
@@ -360,7 +369,7 @@ class DriftScanner:
         settings, maker = self.settings(), self._maker()
         recorded_keys: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
-        findings: dict[str, list[DriftedObject]] = {}
+        reports: dict[str, dict[str, Any]] = {}
         opted = [
             (namespace.meta.name, policies)
             async for namespace in self._all(NAMESPACES, "", {})
@@ -370,19 +379,18 @@ class DriftScanner:
             for kind in scanned_kinds(policies, settings):
                 for endpoint in kind.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
-                listed = self._all(kind.resource, namespace, kind.query)
-                made = [make_candidate(kind, stored, maker) async for stored in listed]
-                # A whole list, then its objects: a continued list that waits too long expires.
-                for candidate in filter(None, made):
-                    hit = await self._evaluate(candidate)
+                async for stored in self._all(kind.resource, namespace, kind.query):
+                    candidate = make_candidate(kind, stored, maker)
+                    hit = await self._evaluate(candidate) if candidate else []
                     # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
-                    recorded_keys.update(self._record(finding) for finding in hit)
-                    if hit:
-                        findings.setdefault(namespace, []).extend(hit)
+                    for finding in hit:
+                        recorded_keys.add(self._record(finding))
+                        if settings.drift_scan.policy_reports:
+                            add_result(reports.setdefault(namespace, empty_report(namespace)), finding)
         self._recorded_keys, self.counts = frozenset(recorded_keys), counts
         if settings.drift_scan.policy_reports:
-            await self.reports.write(findings)
+            await self.reports.write(reports)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
         """All objects of a namespace, or of all; those that the list's view cannot hold end the round."""
@@ -392,7 +400,7 @@ class DriftScanner:
                 async for page in listed:
                     for item in page.items or ():
                         yield item
-                        # A candidate has been made of it.
+                        # Also after those that are not evaluated.
                         await asyncio.sleep(0)
                     await self.clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
