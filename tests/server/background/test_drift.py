@@ -317,14 +317,24 @@ async def test_of_many_objects_one_at_a_time_is_in_memory(
     assert (case.drift_scan.counts[DRIFTED_PODS], max(held) <= 2) == (30, True)
 
 
-async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase) -> None:
+@pytest.mark.parametrize("when", ["during a round", "between rounds"])
+async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: ScannerCase, when: str) -> None:
+    def restore() -> None:
+        for act in case.cluster.restored:
+            act("namespaces were at resourceVersion 9, which etcd has not reached")
+
+    def audit(record: DriftRecord) -> None:
+        case.records.append(record)
+        if when == "during a round" and len(case.records) == 1:
+            restore()
+
+    case.drift_scan.audit = audit
     case.pod(nodeName="node-a")
     case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(every_minutes=1e9))
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["finished"] == 1)
-        assert len(case.records) == 1
-        for act in case.cluster.restored:
-            act("namespaces were at resourceVersion 9, which etcd has not reached")
+        if when == "between rounds":
+            restore()
         await until(lambda: case.drift_scan.rounds["finished"] == 2)
     assert len(case.records) == 2
 
@@ -341,9 +351,11 @@ async def test_what_is_as_it_should_be(case: ScannerCase) -> None:
 
 async def test_a_round_after_round_tells_of_an_object_once(case: ScannerCase) -> None:
     case.pod()
-    await case.drift_scan.scan()
-    await case.drift_scan.scan()
-    assert len(case.records) == 1
+    for code in (403, 410, None, 403, None):
+        if code:
+            case.server.fail(UNSTRUCTURED_VMS.path("demo"), code)
+        await case.drift_scan._round()
+    assert (len(case.records), case.drift_scan.rounds["failed"]) == (1, 3)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.scan()
     assert case.drift_scan.counts[DRIFTED_PODS] == 0

@@ -333,7 +333,8 @@ class DriftScanner:
 
     def __post_init__(self) -> None:
         self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
-        self._recorded_keys: frozenset[tuple[str, str]] = frozenset()
+        # By namespace, the endpoint and uid of each finding that has an audit line.
+        self._recorded_keys: dict[str, set[tuple[str, str]]] = {}
         self._began: float | None = None
         self.cluster.on_restore(self._start_over)
         self.rounds = Counter(dict.fromkeys(RESULTS, 0))
@@ -350,7 +351,7 @@ class DriftScanner:
 
     def _start_over(self, _why: str) -> None:
         """The findings are of an etcd that is gone: the next round begins at once, and reports everything again."""
-        self._recorded_keys, self._began = frozenset(), None
+        self._recorded_keys, self._began = {}, None
 
     async def _round(self) -> None:
         try:
@@ -366,8 +367,8 @@ class DriftScanner:
 
     async def scan(self) -> None:
         """One round; it raises whatever ends it early."""
-        settings, maker = self.settings(), self._maker()
-        recorded_keys: set[tuple[str, str]] = set()
+        # After a restore, the keys of this round do not count for the next one.
+        settings, maker, recorded_keys = self.settings(), self._maker(), self._recorded_keys
         counts: Counter[tuple[str, ...]] = Counter()
         reports: dict[str, dict[str, Any]] = {}
         opted = [
@@ -376,6 +377,8 @@ class DriftScanner:
             if namespace.meta.name and (policies := enforced_policies(namespace, settings))
         ]
         for namespace, policies in opted:
+            found: set[tuple[str, str]] = set()
+            recorded = recorded_keys.setdefault(namespace, set())
             for kind in scanned_kinds(policies, settings):
                 for endpoint in kind.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
@@ -385,10 +388,13 @@ class DriftScanner:
                     # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
                     for finding in hit:
-                        recorded_keys.add(self._record(finding))
+                        found.add(self._record(finding, recorded))
                         if settings.drift_scan.policy_reports:
                             add_result(reports.setdefault(namespace, empty_report(namespace)), finding)
-        self._recorded_keys, self.counts = frozenset(recorded_keys), counts
+            recorded &= found
+        for namespace in recorded_keys.keys() - dict(opted):
+            del recorded_keys[namespace]
+        self.counts = counts
         if settings.drift_scan.policy_reports:
             await self.reports.write(reports)
 
@@ -427,10 +433,10 @@ class DriftScanner:
         place = self.settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
-    def _record(self, finding: DriftedObject) -> tuple[str, str]:
+    def _record(self, finding: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:
         endpoint, candidate = finding.endpoint, finding.candidate
         key = (endpoint.path, candidate.uid)
-        if key not in self._recorded_keys:
+        if key not in recorded:
             denial, when = finding.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
                 *(SCHEMA, when, candidate.uid, endpoint.path),
@@ -442,4 +448,5 @@ class DriftScanner:
                 denial.message if denial else None,
             )
             self.audit(record)
+            recorded.add(key)
         return key
