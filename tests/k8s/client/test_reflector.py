@@ -627,6 +627,23 @@ class TestRestoredEtcd:
         await until(lambda: store.is_current)
         assert store.names == ["a"]
 
+    async def test_a_busy_watch_ends_too(self, transport: KubernetesTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The next chunk is there already when the store stops counting, so that nothing waits for the watch's end."""
+        taken: list[int] = []
+
+        async def watch(*_: object) -> AsyncIterator[bytes]:
+            for number in range(9):
+                taken.append(number)
+                yield b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"900"}}}\n'
+                if number == 3:
+                    reflector.distrust()
+
+        monkeypatch.setattr(transport, "watch", watch)
+        reflector = Reflector(transport, NAMESPACES)
+        reflector._version = "100"
+        await reflector._watch()
+        assert taken == [0, 1, 2, 3, 4]
+
     async def test_a_list_that_is_older_than_what_was_seen_says_it_too(self, store: ReflectedStore) -> None:
         store.server.restore(await store.bring_future())
         store.server.send(EXPIRED)

@@ -439,6 +439,8 @@ class Reflector(Generic[V]):
                 aclosing(self._transport.watch(self.resource.path(), query)) as chunks,
             ):
                 async for chunk in chunks:
+                    if self._version is None:
+                        return  # because of `distrust`, whose timeout the next lines would put off
                     self._record_recovery()
                     if chunk:
                         self._heard_at = self._clock.now()
