@@ -28,7 +28,7 @@ from webhook.k8s.types.meta import Namespace, ObjectMeta, Unstructured
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift
-from webhook.server.background.drift import MAX_RESULTS, NAME, Candidate, DriftedObject, DriftScanner, Reports
+from webhook.server.background.drift import MAX_RESULTS, NAME, DriftedObject, DriftScanner, Reports
 from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings, WebhookSettings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
@@ -119,17 +119,6 @@ def test_what_can_be_evaluated(obj: Any, endpoint: Any, evaluated: bool) -> None
     assert drift.is_evaluated(endpoint, whole(obj)) == evaluated
 
 
-def test_a_candidate_is_evaluated_by_those_who_can() -> None:
-    kind = next(kind for kind in drift.SCANNED_KINDS if kind.resource.plural == "virtualmachines")
-    marked = stored(
-        vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}
-    )
-    found = drift.make_candidate(kind, whole(marked), "")
-    assert found
-    assert (found.endpoints, found.namespace, found.name, found.uid) == ((VMS,), "demo", "web01", "uid-web01")
-    assert drift.make_candidate(kind, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
-
-
 def test_the_review_is_that_of_a_creation() -> None:
     obj = stored(launcher_pod(nodeName="node-a")) | {"status": {"phase": "Running"}}
     body = drift.review(PODS, whole(obj), "controller")
@@ -142,7 +131,7 @@ def test_the_review_is_that_of_a_creation() -> None:
 
 
 WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))
-FOUND = DriftedObject(PODS, Candidate("demo", "pod-1", "u1", "2026-11-21T15:00:00Z", (PODS,), b""), WHY)
+FOUND = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-1", uid="u1"), WHY)
 
 
 def report_of(*drifted: DriftedObject, namespace: str = "demo") -> Any:
@@ -159,7 +148,7 @@ DEMO = POLICY_REPORTS.path("demo", NAME)
 
 def test_a_report() -> None:
     denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
-    second = DriftedObject(PODS, Candidate("demo", "pod-2", "u2", "", (PODS,), b""), denied)
+    second = DriftedObject(PODS, ObjectMeta(namespace="demo", name="pod-2", uid="u2"), denied)
     made = report_of(FOUND, second)
 
     labels = {"app.kubernetes.io/managed-by": "kubevirt-webhook"}
@@ -277,33 +266,16 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Scanner
     assert ("spec", "schedulerName") in [change.path for change in record.changes]
 
 
-async def test_reviews_get_their_turn_after_each_object(case: ScannerCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    candidate = drift.make_candidate
-    for number in range(30):
-        case.pod(f"virt-launcher-{number}-abcde")
-    async with other_turns() as turns:
-
-        def make(*arguments: Any) -> Any:
-            made.append(turns[-1])
-            return candidate(*arguments)
-
-        monkeypatch.setattr(drift, "make_candidate", make)
-        await case.drift_scan.scan()
-    assert len(made) == len(set(made)) == 30
-    # So that neither the answer nor its decoding is one long turn.
-    assert {asked.query["limit"] for asked in case.server.requests(UNSTRUCTURED_PODS.path("demo"))} == {"20"}
-
-
 @pytest.mark.parametrize("reports", [True, False])
-async def test_of_many_objects_one_at_a_time_is_in_memory(
+async def test_of_many_objects_one_at_a_time_is_in_memory_and_reviews_get_their_turn_after_each(
     case: ScannerCase, monkeypatch: pytest.MonkeyPatch, reports: bool
 ) -> None:
-    """A tenant decides how many they are and how large each is."""
-    review, held = drift.review, [0]
+    """A tenant decides how many they are, and how large each is."""
+    review, held, made = drift.review, [0], []
 
     class Held(bytes):
         def __init__(self, *_: object) -> None:
+            made.append(turns[-1])
             held.append(held[-1] + 1)
 
         def __del__(self) -> None:
@@ -313,8 +285,12 @@ async def test_of_many_objects_one_at_a_time_is_in_memory(
     case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(10, reports))
     for number in range(30):
         case.pod(f"virt-launcher-{number}-abcde")
-    await case.drift_scan.scan()
+    async with other_turns() as turns:
+        await case.drift_scan.scan()
     assert (case.drift_scan.counts[DRIFTED_PODS], max(held) <= 2) == (30, True)
+    assert len(made) == len(set(made)) == 30
+    # So that neither the answer nor its decoding is one long turn.
+    assert {asked.query["limit"] for asked in case.server.requests(UNSTRUCTURED_PODS.path("demo"))} == {"20"}
 
 
 @pytest.mark.parametrize("when", ["during a round", "between rounds"])

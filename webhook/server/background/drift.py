@@ -43,7 +43,7 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
-from webhook.k8s.types.meta import Object, Unstructured
+from webhook.k8s.types.meta import Object, ObjectMeta, Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
@@ -109,33 +109,6 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
     return frozenset(filter(is_enforced, {endpoint.policy for kind in SCANNED_KINDS for endpoint in kind.endpoints}))
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """An object to be evaluated.
-
-    Attributes:
-        created: its ``creationTimestamp``.
-        endpoints: the endpoints whose policies evaluate it.
-        review: the AdmissionReview of creating it again, encoded.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    created: str
-    endpoints: tuple[Endpoint, ...]
-    review: bytes
-
-
-def make_candidate(kind: ScannedKind, stored: Unstructured, user: str) -> Candidate | None:
-    """An object of a list, as if the user had created it; None where no policy can evaluate it."""
-    endpoints = tuple(endpoint for endpoint in kind.endpoints if is_evaluated(endpoint, stored))
-    if not endpoints:
-        return None
-    meta, body = stored.meta, review(endpoints[0], stored, user)
-    place = (meta.namespace or "", meta.name or "", meta.uid or "")
-    return Candidate(*place, meta.creation_timestamp or "", endpoints, body)
-
-
 def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
     """Whether a policy can say of an object that exists what it would say at its CREATE."""
     status = stored.status or {}
@@ -189,7 +162,7 @@ class DriftedObject(msgspec.Struct, frozen=True):
     """An object that is not as enforce would make it, as the policy of an endpoint decides."""
 
     endpoint: Endpoint
-    candidate: Candidate
+    meta: ObjectMeta
     decision: Decision
 
 
@@ -267,9 +240,9 @@ def add_result(report: dict[str, Any], finding: DriftedObject) -> None:
 
 def _result(finding: DriftedObject) -> msgspec.Raw:
     """A finding as a report holds it, encoded, because those of all namespaces are kept until the round ends."""
-    endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
+    endpoint, meta, reason = finding.endpoint, finding.meta, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
-    identity = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
+    identity = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
     result = {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),
@@ -383,8 +356,7 @@ class DriftScanner:
                 for endpoint in kind.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
                 async for stored in self._all(kind.resource, namespace, kind.query):
-                    candidate = make_candidate(kind, stored, maker)
-                    hit = await self._evaluate(candidate) if candidate else []
+                    hit = await self._evaluate(kind, stored, maker)
                     # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
                     for finding in hit:
@@ -406,24 +378,25 @@ class DriftScanner:
                 async for page in listed:
                     for item in page.items or ():
                         yield item
-                        # Also after those that are not evaluated.
+                        # Also after one that is not evaluated.
                         await asyncio.sleep(0)
                     await self.clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
             if not (isinstance(error, ApiError) and error.status == 404):
                 raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
 
-    async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
-        """What enforce would do to an object if it were created now."""
-        drifted = []
-        for endpoint in candidate.endpoints:
+    async def _evaluate(self, kind: ScannedKind, stored: Unstructured, user: str) -> list[DriftedObject]:
+        """What enforce would do to an object if the user created it now."""
+        endpoints = [endpoint for endpoint in kind.endpoints if is_evaluated(endpoint, stored)]
+        body, drifted = review(endpoints[0], stored, user) if endpoints else b"", []
+        for endpoint in endpoints:
             await self.clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
-            verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
+            verdict = await self._reviewer.evaluate(endpoint, body, deadline)
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
             # object.
             if verdict.label in ("patched", "denied") and verdict.decision.code != common.LOOKUP_FAILED:
-                drifted.append(DriftedObject(endpoint, candidate, verdict.decision))
+                drifted.append(DriftedObject(endpoint, stored.meta, verdict.decision))
         return drifted
 
     def _maker(self) -> str:
@@ -434,14 +407,14 @@ class DriftScanner:
         return controller_account(place) if place else ""
 
     def _record(self, finding: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:
-        endpoint, candidate = finding.endpoint, finding.candidate
-        key = (endpoint.path, candidate.uid)
+        endpoint, meta, uid = finding.endpoint, finding.meta, finding.meta.uid or ""
+        key = (endpoint.path, uid)
         if key not in recorded:
             denial, when = finding.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
-                *(SCHEMA, when, candidate.uid, endpoint.path),
-                AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
-                candidate.created,
+                *(SCHEMA, when, uid, endpoint.path),
+                AuditedObject(endpoint.kind, meta.namespace or "", meta.name or ""),
+                meta.creation_timestamp or "",
                 "would-deny" if denial else "would-patch",
                 finding.decision.reasons,
                 [change.redact() for change in finding.decision.changes],
