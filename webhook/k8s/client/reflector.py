@@ -45,10 +45,10 @@ from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError, Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
+from webhook.k8s.client.list_pages import decode_items, raw_pages
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object, View, decode_status
+from webhook.k8s.types.meta import ListMeta, Object, View, decode_status
 
 V = TypeVar("V", bound=Object)
 

@@ -38,12 +38,12 @@ from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
-from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Transport, explain, list_failure
+from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, explain, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
-from webhook.k8s.types.meta import Object, ObjectMeta, Unstructured
+from webhook.k8s.types.meta import Object, ObjectMeta, Unstructured, decode_status
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
@@ -189,14 +189,10 @@ class Reports:
                 status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
                 if status not in (200, 202, 404, 409):
                     self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
-        except ApiError as refused:
+        except READ_ERRORS as error:
             # Where lists are not found, the cluster has no such kind.
-            if refused.status != 404:
-                self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
-        except ApiConnectionError as error:
-            self._log_failure(error.why)
-        except TimeoutError:
-            self._log_failure("the API server did not answer in time")
+            if not (isinstance(error, ApiError) and error.status == 404):
+                self._log_failure(list_failure(error, POLICY_REPORTS, "", _SECONDS).why)
 
     async def _own_reports(self) -> dict[str, str]:
         """The uids of this server's reports by namespace."""
@@ -382,8 +378,15 @@ class DriftScanner:
                         await asyncio.sleep(0)
                     await self.clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
-            if not (isinstance(error, ApiError) and error.status == 404):
+            if isinstance(error, ApiError) and error.status == 404:
+                return
+            meta = decode_status(error.body).metadata if isinstance(error, ApiError) else None
+            token = meta and meta.continue_
+            # Evaluating the objects of a long list may take longer than etcd keeps its moment.
+            if not token or token == query.get("continue"):
                 raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
+            async for item in self._all(resource, namespace, {**query, "continue": token}):
+                yield item
 
     async def _evaluate(self, kind: ScannedKind, stored: Unstructured, user: str) -> list[DriftedObject]:
         """What enforce would do to an object if the user created it now."""
