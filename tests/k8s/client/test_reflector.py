@@ -218,7 +218,7 @@ class TestList:
         names = [f"n-{number}" for number in range(23)]
         for name in names:
             server.put(NAMESPACES, name)
-        reported = []
+        reported: list[str | None] = []
         turns: dict[str, list[int]] = {"decoded": [], "reduced": [], "reported": []}
 
         def decode(item: Any) -> Namespace:

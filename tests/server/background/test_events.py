@@ -107,7 +107,6 @@ async def test_one_namespace_leaves_room_for_others(case: RecorderCase, monkeypa
     for number in range(20):
         await case.write(name=f"vm-{number}")
         await case.write(name=f"vm-{number}")
-    assert case.writer.results["dropped"] == 0, "what is written waits no more"
     # The first ones have got their counts before their time, so that memory is bounded.
     assert [event["series"]["count"] for event in case.events if "series" in event] == [2] * 12
     for number in range(9):
