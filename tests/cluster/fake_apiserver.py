@@ -371,9 +371,9 @@ class FakeApiServer:
         limit = int(request.query.get("limit", "0")) or len(objects) + 1
         at, start = (int(part) for part in request.query.get("continue", f"{now}.0").split("."))
         if at < self.compacted:
-            return web.json_response(status(410, "Expired"), status=410)
+            return web.json_response(status(410, "Expired") | {"metadata": {"continue": f"{now}.{start}"}}, status=410)
         # All pages show the moment of the first.
-        if start == 0:
+        if (at, request.path) not in self._snapshots or start == 0:
             self._snapshots[at, request.path] = [item for _, item in sorted(objects.items())]
         items = self._snapshots[at, request.path]
         if selector:

@@ -97,9 +97,22 @@ async def test_others_are_events_of_their_own(case: RecorderCase, field: str) ->
 
 async def test_a_flood_is_dropped_and_counted_and_written_with_pauses(case: RecorderCase) -> None:
     for number in range(CAPACITY + 7):
-        case.writer.add(msgspec.structs.replace(REFUSED, name=f"vm-{number}"))
+        case.writer.add(msgspec.structs.replace(REFUSED, namespace=f"tenant-{number % 8}", name=f"vm-{number}"))
     await case.writer.write()
     assert (case.writer.results["dropped"], len(case.events)) == (7, 10)
+
+
+async def test_one_namespace_leaves_room_for_others(case: RecorderCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.server.background.events.CAPACITY", 8)
+    for number in range(20):
+        await case.write(name=f"vm-{number}")
+        await case.write(name=f"vm-{number}")
+    # The first ones have got their counts before their time, so that memory is bounded.
+    assert [event["series"]["count"] for event in case.events if "series" in event] == [2] * 12
+    for number in range(9):
+        case.writer.add(msgspec.structs.replace(REFUSED, name=f"more-{number}"))
+    case.writer.add(msgspec.structs.replace(REFUSED, namespace="other"))
+    assert case.writer.results["dropped"] == 7
 
 
 async def test_long_notes_are_cut_to_bytes(case: RecorderCase) -> None:
@@ -233,8 +246,8 @@ def test_only_what_users_should_know_is_announced_and_only_while_that_is_on(case
     endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
     verdict = evaluate(review(vm()), known(), endpoint)[0]
     announcer.on_evaluated(endpoint, verdict, 0.1)
-    assert len(announcer._series) == 1
+    assert len(announcer._waiting) == 1
     announcer.on_evaluated(PODS, evaluate(review(launcher_pod()))[0], 0.1)
     on[0] = False
     announcer.on_evaluated(endpoint, verdict, 0.1)
-    assert (len(announcer._series), announcer.results["repeated"]) == (1, 0)
+    assert (len(announcer._waiting), announcer.results["repeated"]) == (1, 0)

@@ -19,7 +19,7 @@ from webhook.k8s.client import api
 from webhook.k8s.client.api import NO_QUERY, ApiError, TooLargeError, Transport
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object, View
+from webhook.k8s.types.meta import ListMeta, Object, View
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -34,14 +34,6 @@ _SHRINK: Final = 4
 _FILL: Final = 0.5
 # Of a list: one more in an object than are read, so that it still counts as too deep.
 _LEVELS: Final = MAX_LEVELS + 3
-
-
-class ListMeta(View, frozen=True):
-    """``metadata`` of a list (metav1.ListMeta): the version of its content, and the token of its next page."""
-
-    resource_version: str | None = None
-    # ``continue`` is a keyword of Python.
-    continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class _RawPage(View, frozen=True):  # a part of a list as it is sent, its objects not yet decoded

@@ -45,10 +45,10 @@ from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError, Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.list_pages import ListMeta, decode_items, raw_pages
+from webhook.k8s.client.list_pages import decode_items, raw_pages
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Object, View, decode_status
+from webhook.k8s.types.meta import ListMeta, Object, View, decode_status
 
 V = TypeVar("V", bound=Object)
 
@@ -439,6 +439,8 @@ class Reflector(Generic[V]):
                 aclosing(self._transport.watch(self.resource.path(), query)) as chunks,
             ):
                 async for chunk in chunks:
+                    if self._version is None:
+                        return  # because of `distrust`, whose timeout the next lines would put off
                     self._record_recovery()
                     if chunk:
                         self._heard_at = self._clock.now()

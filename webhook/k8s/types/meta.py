@@ -149,6 +149,17 @@ _ADMISSION: Final = re.compile(
 )
 
 
+class ListMeta(View, frozen=True):
+    """``metadata`` of a list, or of a Status (metav1.ListMeta): a list's version, and the token of its next page.
+
+    That of a list that has expired continues it with the objects of now (API concepts, "410 Gone responses").
+    """
+
+    resource_version: str | None = None
+    # ``continue`` is a keyword of Python.
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
 class StatusCause(View, frozen=True):
     """One of the ``details.causes`` of a Status."""
 
@@ -170,6 +181,7 @@ class ApiStatus(View, frozen=True):
     reason: str | None = None
     message: str | None = None
     details: StatusDetails | None = None
+    metadata: ListMeta | None = None
 
     @property
     def text(self) -> str:

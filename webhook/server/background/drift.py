@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -38,12 +38,12 @@ from webhook.admission.decision import Decision
 from webhook.admission.reasons import common
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
-from webhook.k8s.client.api import READ_ERRORS, ApiConnectionError, ApiError, Transport, explain, list_failure
+from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, explain, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.json_tree import MAX_LEVELS, cut, is_too_deep
 from webhook.k8s.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURED_PODS, Resource
-from webhook.k8s.types.meta import Object, Unstructured
+from webhook.k8s.types.meta import Object, ObjectMeta, Unstructured, decode_status
 from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
@@ -60,7 +60,7 @@ _ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 _ENDED: Final = ("Succeeded", "Failed")
 
 
-class Look(msgspec.Struct, frozen=True):
+class ScannedKind(msgspec.Struct, frozen=True):
     """A kind of objects to list, with the parameters of the query, and the endpoints whose policies evaluate them."""
 
     resource: Resource[Unstructured]
@@ -68,28 +68,28 @@ class Look(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
 
 
-def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
+def _scanned_kind(resource: Resource[Unstructured], query: Mapping[str, str]) -> ScannedKind:
     target = (resource.group, resource.plural, "", names.ENFORCE)
     evaluates = (e for e in ENDPOINTS if (e.group, e.resource, e.sub_resource, e.stage) == target)
-    return Look(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
+    return ScannedKind(resource, query, tuple(e for e in evaluates if "CREATE" in e.operations))
 
 
-LOOKS: Final = (
-    _look(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
-    _look(UNSTRUCTURED_VMS, {}),
-    _look(UNSTRUCTURED_VMIS, {}),
+SCANNED_KINDS: Final = (
+    _scanned_kind(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
+    _scanned_kind(UNSTRUCTURED_VMS, {}),
+    _scanned_kind(UNSTRUCTURED_VMIS, {}),
 )
 
 
-def looks(policies: Collection[Policy], settings: Settings) -> list[Look]:
+def scanned_kinds(policies: Collection[Policy], settings: Settings) -> list[ScannedKind]:
     """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
     chosen = (
         replace(
-            look, endpoints=tuple(each for each in look.endpoints if each.policy in policies and each.is_on(settings))
+            kind, endpoints=tuple(each for each in kind.endpoints if each.policy in policies and each.is_on(settings))
         )
-        for look in LOOKS
+        for kind in SCANNED_KINDS
     )
-    return [look for look in chosen if look.endpoints]
+    return [kind for kind in chosen if kind.endpoints]
 
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
@@ -106,34 +106,7 @@ def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy
         default = names.ENFORCE if settings.policy(policy).cluster_wide else ""
         return labels.get(names.policy_label(policy), default) == names.ENFORCE
 
-    return frozenset(filter(is_enforced, {endpoint.policy for look in LOOKS for endpoint in look.endpoints}))
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """An object to be evaluated, in little memory: a whole list of them is kept.
-
-    Attributes:
-        created: its ``creationTimestamp``.
-        endpoints: the endpoints whose policies evaluate it.
-        review: the AdmissionReview of creating it again, encoded.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    created: str
-    endpoints: tuple[Endpoint, ...]
-    review: bytes
-
-
-def make_candidate(look: Look, stored: Unstructured, user: str) -> Candidate | None:
-    """An object of a list, as if the user had created it; None where no policy can evaluate it."""
-    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, stored))
-    if not endpoints:
-        return None
-    meta, body = stored.meta, review(endpoints[0], stored, user)
-    place = (meta.namespace or "", meta.name or "", meta.uid or "")
-    return Candidate(*place, meta.creation_timestamp or "", endpoints, body)
+    return frozenset(filter(is_enforced, {endpoint.policy for kind in SCANNED_KINDS for endpoint in kind.endpoints}))
 
 
 def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
@@ -141,7 +114,7 @@ def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
     status = stored.status or {}
     if stored.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
         return False
-    if any(stored.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
+    if any(stored.meta.annotation(key) for key in _ANNOTATIONS.get(endpoint.policy, ())):
         return False
     spec = stored.spec or {}
     # A VM whose instancetype or preference KubeVirt has captured.
@@ -177,7 +150,7 @@ def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
 NAME: Final = "kubevirt-webhook"
 _MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
 
-# A result takes some 400 bytes; an object may have 1.5 MiB.
+# Of a namespace. A result takes some 400 bytes; an object may have 1.5 MiB.
 MAX_RESULTS: Final = 500
 _SECONDS: Final = 10.0
 _REPORTS_PAGE_LIMIT: Final = 500
@@ -189,7 +162,7 @@ class DriftedObject(msgspec.Struct, frozen=True):
     """An object that is not as enforce would make it, as the policy of an endpoint decides."""
 
     endpoint: Endpoint
-    candidate: Candidate
+    meta: ObjectMeta
     decision: Decision
 
 
@@ -204,26 +177,22 @@ class Reports:
         self._api: Final = api
         self._trouble = ""
 
-    async def write(self, findings: Mapping[str, Sequence[DriftedObject]]) -> None:
-        """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log."""
+    async def write(self, reports: Mapping[str, dict[str, Any]]) -> None:
+        """Make these, by namespace, the cluster's reports, and no others; what goes wrong is a line in the log."""
         try:
             own = await self._own_reports()
-            for namespace, drifted in findings.items():
-                await self._apply(namespace, drifted)
-            for namespace in own.keys() - findings.keys():
+            for namespace, report in reports.items():
+                await self._apply(namespace, report)
+            for namespace in own.keys() - reports.keys():
                 body = {"preconditions": {"uid": own[namespace]}}
                 path = POLICY_REPORTS.path(namespace, NAME)
                 status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
                 if status not in (200, 202, 404, 409):
                     self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
-        except ApiError as refused:
+        except READ_ERRORS as error:
             # Where lists are not found, the cluster has no such kind.
-            if refused.status != 404:
-                self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
-        except ApiConnectionError as error:
-            self._log_failure(error.why)
-        except TimeoutError:
-            self._log_failure("the API server did not answer in time")
+            if not (isinstance(error, ApiError) and error.status == 404):
+                self._log_failure(list_failure(error, POLICY_REPORTS, "", _SECONDS).why)
 
     async def _own_reports(self) -> dict[str, str]:
         """The uids of this server's reports by namespace."""
@@ -233,8 +202,8 @@ class Reports:
             metas = [report.meta async for page in listed for report in page.items or ()]
         return {meta.namespace or "": meta.uid or "" for meta in metas if meta.name == NAME}
 
-    async def _apply(self, namespace: str, drifted: Sequence[DriftedObject]) -> None:
-        target = (POLICY_REPORTS.path(namespace, NAME), {"fieldManager": NAME}, report(namespace, drifted))
+    async def _apply(self, namespace: str, report: dict[str, Any]) -> None:
+        target = (POLICY_REPORTS.path(namespace, NAME), {"fieldManager": NAME}, report)
         status, body = await self._api.request("PATCH", *target, "application/apply-patch+yaml", seconds=_SECONDS)
         if status == 409:
             self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
@@ -247,22 +216,30 @@ class Reports:
         self._trouble = why
 
 
-def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
-    """The report of a namespace; of very many findings the first ones, and the number of all."""
+def empty_report(namespace: str) -> dict[str, Any]:
+    """The report of a namespace without findings."""
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
         "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
-        "summary": {"fail": len(drifted), "pass": 0, "warn": 0, "error": 0, "skip": 0},
-        "results": [_result(finding) for finding in drifted[:MAX_RESULTS]],
+        "summary": {"fail": 0, "pass": 0, "warn": 0, "error": 0, "skip": 0},
+        "results": [],
     }
 
 
-def _result(finding: DriftedObject) -> dict[str, Any]:
-    endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
+def add_result(report: dict[str, Any], finding: DriftedObject) -> None:
+    """Count a finding in the report of its namespace; the first `MAX_RESULTS` are results, too."""
+    report["summary"]["fail"] += 1
+    if len(report["results"]) < MAX_RESULTS:
+        report["results"].append(_result(finding))
+
+
+def _result(finding: DriftedObject) -> msgspec.Raw:
+    """A finding as a report holds it, encoded, because those of all namespaces are kept until the round ends."""
+    endpoint, meta, reason = finding.endpoint, finding.meta, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
-    identity = {"namespace": candidate.namespace, "name": candidate.name, "uid": candidate.uid}
-    return {
+    identity = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+    result = {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),
         "rule": reason.code,
@@ -272,6 +249,7 @@ def _result(finding: DriftedObject) -> dict[str, Any]:
         "message": f"created now, enforce would {would} it: {reason.text}",
         "resources": [{"apiVersion": endpoint.api_version, "kind": endpoint.kind, **identity}],
     }
+    return msgspec.Raw(msgspec.json.encode(result))
 
 
 V = TypeVar("V", bound=Object)
@@ -324,7 +302,8 @@ class DriftScanner:
 
     def __post_init__(self) -> None:
         self._reviewer = Reviewer(self.cluster, self.settings, NoAudit(), _Bugs(), wall=self.clock.wall)
-        self._recorded_keys: frozenset[tuple[str, str]] = frozenset()
+        # By namespace, the endpoint and uid of each finding that has an audit line.
+        self._recorded_keys: dict[str, set[tuple[str, str]]] = {}
         self._began: float | None = None
         self.cluster.on_restore(self._start_over)
         self.rounds = Counter(dict.fromkeys(RESULTS, 0))
@@ -341,11 +320,11 @@ class DriftScanner:
 
     def _start_over(self, _why: str) -> None:
         """The findings are of an etcd that is gone: the next round begins at once, and reports everything again."""
-        self._recorded_keys, self._began = frozenset(), None
+        self._recorded_keys, self._began = {}, None
 
     async def _round(self) -> None:
         try:
-            await self.look()
+            await self.scan()
         except _ScanGivenUp as why:
             logger.warning("background scan: round skipped: %s", why)
         except Exception:
@@ -355,34 +334,37 @@ class DriftScanner:
             return
         self.rounds["failed"] += 1
 
-    async def look(self) -> None:
+    async def scan(self) -> None:
         """One round; it raises whatever ends it early."""
-        settings, maker = self.settings(), self._maker()
-        recorded_keys: set[tuple[str, str]] = set()
+        # After a restore, the keys of this round do not count for the next one.
+        settings, maker, recorded_keys = self.settings(), self._maker(), self._recorded_keys
         counts: Counter[tuple[str, ...]] = Counter()
-        findings: dict[str, list[DriftedObject]] = {}
+        reports: dict[str, dict[str, Any]] = {}
         opted = [
             (namespace.meta.name, policies)
             async for namespace in self._all(NAMESPACES, "", {})
             if namespace.meta.name and (policies := enforced_policies(namespace, settings))
         ]
         for namespace, policies in opted:
-            for look in looks(policies, settings):
-                for endpoint in look.endpoints:
+            found: set[tuple[str, str]] = set()
+            recorded = recorded_keys.setdefault(namespace, set())
+            for kind in scanned_kinds(policies, settings):
+                for endpoint in kind.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
-                listed = self._all(look.resource, namespace, look.query)
-                made = [make_candidate(look, stored, maker) async for stored in listed]
-                # A whole list, then its objects: a continued list that waits too long expires.
-                for candidate in filter(None, made):
-                    hit = await self._evaluate(candidate)
-                    # Two policies of a policy that find the same object have found one object.
+                async for stored in self._all(kind.resource, namespace, kind.query):
+                    hit = await self._evaluate(kind, stored, maker)
+                    # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
-                    recorded_keys.update(self._record(finding) for finding in hit)
-                    if hit:
-                        findings.setdefault(namespace, []).extend(hit)
-        self._recorded_keys, self.counts = frozenset(recorded_keys), counts
+                    for finding in hit:
+                        found.add(self._record(finding, recorded))
+                        if settings.drift_scan.policy_reports:
+                            add_result(reports.setdefault(namespace, empty_report(namespace)), finding)
+            recorded &= found
+        for namespace in recorded_keys.keys() - dict(opted):
+            del recorded_keys[namespace]
+        self.counts = counts
         if settings.drift_scan.policy_reports:
-            await self.reports.write(findings)
+            await self.reports.write(reports)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
         """All objects of a namespace, or of all; those that the list's view cannot hold end the round."""
@@ -392,24 +374,32 @@ class DriftScanner:
                 async for page in listed:
                     for item in page.items or ():
                         yield item
-                        # A candidate has been made of it.
+                        # Also after one that is not evaluated.
                         await asyncio.sleep(0)
                     await self.clock.sleep(_PAUSE_SECONDS)
         except READ_ERRORS as error:
-            if not (isinstance(error, ApiError) and error.status == 404):
+            if isinstance(error, ApiError) and error.status == 404:
+                return
+            meta = decode_status(error.body).metadata if isinstance(error, ApiError) else None
+            token = meta and meta.continue_
+            # Evaluating the objects of a long list may take longer than etcd keeps its moment.
+            if not token or token == query.get("continue"):
                 raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
+            async for item in self._all(resource, namespace, {**query, "continue": token}):
+                yield item
 
-    async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
-        """What enforce would do to an object if it were created now."""
-        drifted = []
-        for endpoint in candidate.endpoints:
+    async def _evaluate(self, kind: ScannedKind, stored: Unstructured, user: str) -> list[DriftedObject]:
+        """What enforce would do to an object if the user created it now."""
+        endpoints = [endpoint for endpoint in kind.endpoints if is_evaluated(endpoint, stored)]
+        body, drifted = review(endpoints[0], stored, user) if endpoints else b"", []
+        for endpoint in endpoints:
             await self.clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
-            verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
+            verdict = await self._reviewer.evaluate(endpoint, body, deadline)
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
             # object.
             if verdict.label in ("patched", "denied") and verdict.decision.code != common.LOOKUP_FAILED:
-                drifted.append(DriftedObject(endpoint, candidate, verdict.decision))
+                drifted.append(DriftedObject(endpoint, stored.meta, verdict.decision))
         return drifted
 
     def _maker(self) -> str:
@@ -419,19 +409,20 @@ class DriftScanner:
         place = self.settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
-    def _record(self, finding: DriftedObject) -> tuple[str, str]:
-        endpoint, candidate = finding.endpoint, finding.candidate
-        key = (endpoint.path, candidate.uid)
-        if key not in self._recorded_keys:
+    def _record(self, finding: DriftedObject, recorded: set[tuple[str, str]]) -> tuple[str, str]:
+        endpoint, meta, uid = finding.endpoint, finding.meta, finding.meta.uid or ""
+        key = (endpoint.path, uid)
+        if key not in recorded:
             denial, when = finding.decision.denial, timestamp(self.clock.wall())
             record = DriftRecord(
-                *(SCHEMA, when, candidate.uid, endpoint.path),
-                AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
-                candidate.created,
+                *(SCHEMA, when, uid, endpoint.path),
+                AuditedObject(endpoint.kind, meta.namespace or "", meta.name or ""),
+                meta.creation_timestamp or "",
                 "would-deny" if denial else "would-patch",
                 finding.decision.reasons,
                 [change.redact() for change in finding.decision.changes],
                 denial.message if denial else None,
             )
             self.audit(record)
+            recorded.add(key)
         return key

@@ -32,6 +32,8 @@ REPORTER: Final = f"{names.DOMAIN}/admission"
 
 # Within this time, counted from the first, the same happening is a repeat.
 WINDOW_SECONDS: Final = 300.0
+# Of series that wait, and of written ones. A namespace has a quarter of those that wait: a tenant whose requests are
+# denied in a loop must not silence the Events of others.
 CAPACITY: Final = 1000
 
 _TICK_SECONDS: Final = 0.5
@@ -84,7 +86,6 @@ class _Series(msgspec.Struct):
     began: float
     count: int = 1
     last: float = 0.0
-    written: bool = False
 
 
 class EventWriter(Observer):
@@ -105,7 +106,8 @@ class EventWriter(Observer):
         self._is_on: Final = is_on
         self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
         self._clock: Final = clock
-        self._series: Final[dict[tuple[str, ...], _Series]] = {}
+        self._waiting: Final[dict[tuple[str, ...], _Series]] = {}
+        self._written: Final[dict[tuple[str, ...], _Series]] = {}
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
@@ -117,16 +119,16 @@ class EventWriter(Observer):
     def add(self, event: Event) -> None:
         """Queue an Event; neither waits nor raises."""
         key = (event.namespace, event.kind, event.name, event.reason, event.code)
-        series = self._series.get(key)
+        series = self._waiting.get(key) or self._written.get(key)
         if series is not None:
             series.count += 1
             series.last = self._clock.wall()
             self.results["repeated"] += 1
-        elif len(self._series) >= CAPACITY:
+        elif len(self._waiting) >= CAPACITY or sum(key[0] == each[0] for each in self._waiting) >= CAPACITY // 4:
             self.results["dropped"] += 1
         else:
             name = f"kubevirt-webhook.{secrets.token_hex(8)}"
-            self._series[key] = _Series(event, name, self._clock.now(), last=self._clock.wall())
+            self._waiting[key] = _Series(event, name, self._clock.now(), last=self._clock.wall())
 
     async def run(self) -> None:
         """Write Events indefinitely; ends when it is cancelled."""
@@ -139,18 +141,18 @@ class EventWriter(Observer):
 
     async def write(self) -> None:
         """Write some of what is new, and the counts of what has had its time."""
-        for key in [key for key, entry in self._series.items() if not entry.written][:_PER_TICK]:
-            series = self._series[key]
+        for key, series in list(self._waiting.items())[:_PER_TICK]:
             try:
-                series.written = await self._send("create", series)
+                if await self._send("create", series):
+                    self._written[key] = series
             finally:
                 # The next one of its kind is a new try; what cannot be sent must not hold up the others.
-                if not series.written:
-                    del self._series[key]
-        now = self._clock.now()
-        ended = [key for key, entry in self._series.items() if entry.written and now - entry.began >= WINDOW_SECONDS]
-        for key in ended[:_PER_TICK]:
-            series = self._series.pop(key)
+                del self._waiting[key]
+        for key, series in list(self._written.items())[:_PER_TICK]:
+            # The oldest ones come first.
+            if len(self._written) <= CAPACITY and self._clock.now() - series.began < WINDOW_SECONDS:
+                break
+            del self._written[key]
             if series.count > 1:
                 await self._send("patch", series)
 
