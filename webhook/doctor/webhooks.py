@@ -199,10 +199,7 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
     A malformed one counts as a match: the API server does not accept it, and a false alarm is better than a missed one.
     """
-    expressions = selector.expressions() if selector else ()
-    return any(expression.problems() for expression in expressions) or all(
-        expression.accepts(labels.get(expression.key)) for expression in expressions
-    )
+    return selector is None or selector.matches(labels, malformed=True)
 
 
 @check("order")
