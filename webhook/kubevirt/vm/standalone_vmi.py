@@ -1,7 +1,7 @@
 """Filling a VMI that no VM stands behind, which KubeVirt itself never does.
 
-The steps are virt-controller's for the VMIs of VMs, in its order (see `vmi`), without those that are about the VM. What
-KubeVirt's VM webhook checks before, divisible spreads and requirements, is checked here too.
+The steps are virt-controller's for the VMIs of VMs, in its order (see `webhook.kubevirt.vm.controller`), without those
+about the VM. What KubeVirt's VM webhook checks before, divisible spreads and requirements, is checked here too.
 """
 
 from __future__ import annotations

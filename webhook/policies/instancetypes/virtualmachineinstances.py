@@ -66,7 +66,7 @@ def fill_vmi(
     if not settings.virtual_machine_instances:
         return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a VMI", request.operation))
+        return skip(common.other_operation(request.operation))
     controller = vmi.meta.controller_owner()
     if controller and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP):
         return skip(instancetypes.owned_by_a_vm)

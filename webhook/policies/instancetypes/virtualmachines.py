@@ -1,4 +1,7 @@
-"""Defaults for new VMs, as matchers. Each injected one has an annotation with its ``KIND/NAME``."""
+"""VMs: the defaults of new ones, as matchers or expanded, and the validation of what VMs name.
+
+Each injected default has an annotation with its ``KIND/NAME``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of an explanation: what `explain migration -o json` prints and ``/v1/explain/migration`` answers.
+"""Where a VM can migrate to and why not elsewhere: the explanation, its JSON shape, and the matrix that the page shows.
 
 Field names are camelCase; a field is never removed or given another meaning under the same `SCHEMA`, but more may come.
 """
@@ -50,7 +50,7 @@ class Why(View, frozen=True):
     Attributes:
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
             ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
-            ``runtime class``, ``namespace`` or ``volumes``.
+            ``runtime class``, ``namespace``, ``reservation`` or ``volumes``.
         text: the requirement with its origin, a clause.
     """
 
@@ -512,7 +512,7 @@ class MatrixColumn(msgspec.Struct, frozen=True):
     """One requirement that some nodes do not meet.
 
     Attributes:
-        origin: where it comes from, as in `requirement`.
+        origin: where it comes from, as in `Why`.
         text: the requirement as a clause; of a taint, which one.
         count: the nodes that do not meet it.
     """

@@ -44,7 +44,7 @@ Json = dict[str, Any]
 def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a pod's node affinity", request.operation))
+        return skip(common.other_operation(request.operation))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         return skip(owner)

@@ -100,9 +100,9 @@ def _required_by(pod: SchedulingPod) -> Requirements:
 
 
 def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
-    """Whether every node that meets requirements has a zone, and there are at least two; no: it is not known.
+    """Whether every node that meets the requirements has a zone, and there are at least two zones.
 
-    The default requirements are those of all VMs' pods, which leave never too few nodes.
+    False also where the nodes cannot be read. The default requirements are those of every VM's pod.
 
     Raises:
         NotRead: the nodes have not been read yet; for the Reviewer.
