@@ -252,8 +252,8 @@ def _name(configuration: InstalledWebhookConfiguration) -> str:
 
 def _matches(entry: WebhookEntry, group: str, resources: tuple[str, ...]) -> bool:
     """Whether the API server can call it for a CREATE of these resources."""
-    expected = (entry.object_selector.match_labels or {}) if entry.object_selector else {}
-    if group == "" and expected.get(names.APP_LABEL, names.LAUNCHER_APP) != names.LAUNCHER_APP:
+    match_labels = (entry.object_selector.match_labels or {}) if entry.object_selector else {}
+    if group == "" and match_labels.get(names.APP_LABEL, names.LAUNCHER_APP) != names.LAUNCHER_APP:
         return False
     return any(
         {group, "*"} & set(rule.api_groups or ())

@@ -88,8 +88,8 @@ class _Chain:
         # An empty name is a name: KubeVirt stores the empty matcher and denies the VM's next update.
         if self._label not in labels:
             raise Ignorable(f"unable to find required {self._label} label on the volume")
-        matcher = {"name": labels[self._label], "kind": labels.get(f"{self._label}-kind", "")}
-        return {key: value for key, value in matcher.items() if value}
+        vm_matcher = {"name": labels[self._label], "kind": labels.get(f"{self._label}-kind", "")}
+        return {key: value for key, value in vm_matcher.items() if value}
 
     def _from_data_volume(self, name: str) -> Json:
         for template in self._spec.get("dataVolumeTemplates", ()):
