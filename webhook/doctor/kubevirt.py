@@ -214,8 +214,8 @@ class Pool(Object, frozen=True):
     @property
     def is_sized(self) -> bool:
         """Whether its template sets a size of its VMs."""
-        machine = self.spec.virtual_machine_template if self.spec else None
-        value = machine.spec if machine else None
+        template = self.spec.virtual_machine_template if self.spec else None
+        value = template.spec if template else None
         return bool(member(value, "instancetype")) or has_memory(member(value, "template.spec.domain"))
 
 
