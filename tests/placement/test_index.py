@@ -157,10 +157,10 @@ class Updates(RuleBasedStateMachine):
         assert (len(self.index), {each.name: each for each in self.index}) == (len(self.nodes), self.nodes)
         assert all(self.index.get(name) == self.nodes.get(name) for name in NAMES)
         fresh = NodeIndex(self.nodes.values())
-        for kept, new in ((self.index._taints, fresh._taints), (self.index._levels, fresh._levels)):
+        for kept, new in ((self.index._taints, fresh._taints), (self.index._resource_indexes, fresh._resource_indexes)):
             assert kept.keys() == new.keys()
         values, others = self.index._values, fresh._values
-        assert self.index._labelled == {key: bitset_union(values[key].values()) for key in self.index._labelled}
+        assert self.index._labeled == {key: bitset_union(values[key].values()) for key in self.index._labeled}
         assert {key: values[key].keys() for key in values} == {key: others[key].keys() for key in others}
 
 

@@ -181,12 +181,12 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
         what = f"VirtualMachineInstance {'/'.join(vm_name)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
     print_report(answer, output, _migration_lines)
-    if not answer.favourable:
+    if not answer.favorable:
         raise SystemExit(1)
 
 
 def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    style, node = "bold green" if answer.favourable else "bold red", answer.node
+    style, node = "bold green" if answer.favorable else "bold red", answer.node
     headline = f"{node.name} is {'eligible' if node.eligible else 'not eligible'}" if node else answer.summary
     yield Paragraph(headline, style)
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
