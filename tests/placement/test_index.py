@@ -17,7 +17,7 @@ from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import Migration, Vmi
-from webhook.placement.nodes import Node, bitset_union
+from webhook.placement.nodes import ZONE, Node, bitset_union
 from webhook.placement.requirements import OneOf, Origin, Requirement, Requirements, Staying
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
@@ -253,9 +253,6 @@ def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
         tracemalloc.stop()
     assert above == ["n4999"]
     assert taken < 750_000
-
-
-ZONE = "topology.kubernetes.io/zone"
 
 
 def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:

@@ -33,7 +33,7 @@ from webhook.k8s.types.selectors import (
     integer,
 )
 from webhook.placement.eligibility import Eligibility, Failure
-from webhook.placement.nodes import HOSTNAME, Node, Tolerated, bitset_union, plain_labels
+from webhook.placement.nodes import HOSTNAME, ZONE, Node, Tolerated, bitset_union, plain_labels
 from webhook.placement.requirements import (
     Allocatable,
     Elsewhere,
@@ -117,7 +117,7 @@ _MAX_THRESHOLDS: Final = 32
 
 # What people choose nodes by comes first.
 _FIRST: Final = (
-    "topology.kubernetes.io/zone",
+    ZONE,
     "topology.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
     "kubernetes.io/arch",

@@ -12,7 +12,7 @@ from webhook.admission.decision import Decision, Denial, FieldCause, Reason, ski
 from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
 from webhook.admission.wire import Request, UserInfo
-from webhook.facts import Facts, ListKey
+from webhook.facts import AccessKey, Facts, ListKey
 from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
@@ -20,7 +20,7 @@ from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
-from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
@@ -132,7 +132,7 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
             return None
         reason = reasons.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
-    key = access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+    key = AccessKey.of(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's permission to choose nodes"):
         return None
     reason = reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
@@ -190,7 +190,7 @@ def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, fac
     # Who may not list nodes shall not learn their names and labels by trial. A caller that has not proved to be the API
     # server could claim any user, so it learns no names either.
     may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
-    if may_list and facts.get(access(user, "list", "", "nodes")) is True:
+    if may_list and facts.get(AccessKey.of(user, "list", "", "nodes")) is True:
         lacking = Lacking(eligibility)
         groups = ((group, lacking.first(group.failures, _NAMED_FAILURES)) for group in eligibility.groups())
         listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)
