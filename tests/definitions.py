@@ -15,7 +15,7 @@ Json = dict[str, Any]
 ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
 SHAPES: Mapping[str, Struct] = {
     fields.VIRTUAL_MACHINE: core.VM,
-    fields.MACHINE: core.VMI,
+    fields.VMI: core.VMI,
     fields.INSTANCETYPE: core.INSTANCETYPE,
     fields.CLUSTER_INSTANCETYPE: core.INSTANCETYPE,
     fields.PREFERENCE: core.PREFERENCE,

@@ -1,4 +1,4 @@
-"""The texts for users, held in one place: ``tests/golden/``, one file for each screen or catalogue of texts.
+"""The texts for users, held in one place: ``tests/golden/``, one file for each screen or catalog of texts.
 
 Tests assert codes, fields, patches and statuses; a text stands in a golden file alone, so that rewording is one
 command, ``make golden``, and one diff to read.
@@ -19,7 +19,7 @@ _REWRITE: Final = "REWRITE_GOLDEN"
 _HEAD: Final = "=== "
 _PARAMETERS: Final = re.compile(r"(?P<test>\w+)\[.*\](?P<number> \(\d+\))?", re.DOTALL)
 
-# Files of sections and catalogues that this run has begun to rewrite: the first part replaces what was there.
+# Files of sections and catalogs that this run has begun to rewrite: the first part replaces what was there.
 _begun: Final[set[str]] = set()
 
 
@@ -80,14 +80,14 @@ def check_section(name: str, section: str, text: str) -> None:
 
 
 def check_entry(name: str, entry: str) -> None:
-    """As `check`, of an entry in a catalogue, which has each text once, sorted.
+    """As `check`, of an entry in a catalog, which has each text once, sorted.
 
     Args:
         name: the file's, below ``tests/golden/``.
         entry: lines, none of them empty.
 
     Raises:
-        AssertionError: the catalogue has no such entry.
+        AssertionError: the catalog has no such entry.
     """
     path = GOLDEN / name
     entries = set(path.read_text().rstrip("\n").split("\n\n")) if path.exists() else set()

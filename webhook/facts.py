@@ -107,6 +107,17 @@ class AccessKey(Key[bool], frozen=True):
     name: str = ""
     path: str = ""
 
+    @classmethod
+    def of(cls, user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:
+        """The key for the user of a request; arguments as the attributes."""
+        extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
+        return cls(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace, name)
+
+    @classmethod
+    def of_path(cls, user: UserInfo, verb: str, path: str) -> AccessKey:
+        """The key for a verb on an absolute path of no resource, such as ``/metrics``."""
+        return msgspec.structs.replace(cls.of(user, verb, "", ""), path=path)
+
     def __str__(self) -> str:
         of = f".{self.group}" if self.group else ""
         where = f" in {self.namespace}" if self.namespace else ""

@@ -203,7 +203,7 @@ MIGRATION: Final[Examples] = {
     "too_many": ((3, 2, "shop"), (1, 1, "shop")),
     "not_a_target": NOTHING,
     "migration_not_found": (("m1",),),
-    "guards_unknown": ((NO_ANSWER,),),
+    "requirements_unknown": ((NO_ANSWER,),),
     "constrained": (("zone=b and disk=ssd", "m1"),),
     "already_constrained": (("zone=b and disk=ssd",), ("",)),
 }

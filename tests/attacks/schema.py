@@ -65,6 +65,7 @@ _OPEN: Final[dict[str, Node]] = {
     "managedFields": Items(Fields({"manager": TEXT, "operation": TEXT, "fieldsV1": SchemaEntries(TEXT)})),
     "topologySpreadConstraints": Fields({"whenUnsatisfiable": TEXT, "topologyKey": TEXT}),
     "requiredDuringSchedulingIgnoredDuringExecution": Fields({"topologyKey": TEXT}),
+    "preferredDuringSchedulingIgnoredDuringExecution": Fields({"podAffinityTerm": Fields({"topologyKey": TEXT})}),
 }
 
 

@@ -23,6 +23,7 @@ from webhook.admission.lines import line
 from webhook.admission.patch import operations
 from webhook.admission.wire import UserInfo
 from webhook.facts import (
+    AccessKey,
     Facts,
     Key,
     KubeVirtKey,
@@ -43,7 +44,6 @@ from webhook.kubevirt.types.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS
-from webhook.policies.common.required_facts import access
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.settings.model import Settings
@@ -120,7 +120,8 @@ class AttackWorld:
         known = dict(self.facts) | {each.key: decoded(each.view, objects[name]) for name, each in subjects if each.key}
         cached = (key for key in known if isinstance(key, NamespaceKey | ObjectKey | ListKey))
         user = msgspec.convert(objects[USER], UserInfo)
-        return known | {uncached_key(key): known[key] for key in cached} | {access(user, "list", "", "nodes"): True}
+        may_list = {AccessKey.of(user, "list", "", "nodes"): True}
+        return known | {uncached_key(key): known[key] for key in cached} | may_list
 
     def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:
         """The whole review of these objects, from bytes to bytes, to be called any number of times."""

@@ -126,7 +126,7 @@ async def test_without_kubevirt_nothing_is_read(tmp_path: Path) -> None:
         await until(lambda: not knows_video(case))
 
 
-MALFORMED = partial(FakeApiServer.put, resource=DEFINITIONS, name=NAMES[fields.MACHINE], spec={"versions": 7})
+MALFORMED = partial(FakeApiServer.put, resource=DEFINITIONS, name=NAMES[fields.VMI], spec={"versions": 7})
 
 
 @pytest.mark.parametrize("prepare", [put_kubevirt, partial(installed, more=MALFORMED)], ids=["none", "malformed"])

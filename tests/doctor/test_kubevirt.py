@@ -126,7 +126,7 @@ class TestFields:
         assert finding.found.endswith("lack preferredSubdomain")
 
     async def test_without_the_permission_the_tables_count(self, world: DoctorWorld) -> None:
-        world.server.fail(DEFINITIONS.path(name=NAMES[fields.MACHINE]), 403, "Forbidden")
+        world.server.fail(DEFINITIONS.path(name=NAMES[fields.VMI]), 403, "Forbidden")
         assert await world.problems(check_kubevirt, runs("v1.8.4")) == [f"warning {SUBJECT}: fields-unreadable"]
 
 

@@ -96,7 +96,7 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     said = eventually(explained, what="the authorizer to know of the roles")
 
     assert " eligible: " in said.splitlines()[0]
-    assert "Not taken into account" not in said
+    assert "Not evaluated:" not in said
     status, _, error = explain("nothing")
     assert (status, error.count("\n")) == (2, 1)
     assert f" VirtualMachine {moving.namespace}/nothing" in error

@@ -18,7 +18,7 @@ from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.releases.capabilities import Version
-from webhook.kubevirt.releases.fields import FIELDS, MACHINE, DefinedFields, Definitions, unknown_fields
+from webhook.kubevirt.releases.fields import FIELDS, VMI, DefinedFields, Definitions, unknown_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.types.views import KubeVirt
 
@@ -172,7 +172,7 @@ def test_it_is_read_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> Non
 class TestDefinitions:
     """What the cluster's definitions say counts from when they were read for the version that the object names."""
 
-    SAID = Definitions(((MACHINE, DefinedFields(frozenset(), frozenset({"utilityVolumes"}))),))
+    SAID = Definitions(((VMI, DefinedFields(frozenset(), frozenset({"utilityVolumes"}))),))
 
     @staticmethod
     def release(install: KubeVirtInstall | None) -> Release:
@@ -217,9 +217,9 @@ class TestDefinitions:
         assert self.release(install).definitions == replace(self.SAID, is_settled=is_settled)
 
     def test_where_nothing_names_a_version_they_show_the_release(self) -> None:
-        table = unknown_fields(Version(1, 7, 4), MACHINE)
-        all_of_them = frozenset(field.path for field in FIELDS if field.kind == MACHINE)
-        said = Definitions(((MACHINE, DefinedFields(all_of_them - table, table)),))
+        table = unknown_fields(Version(1, 7, 4), VMI)
+        all_of_them = frozenset(field.path for field in FIELDS if field.kind == VMI)
+        said = Definitions(((VMI, DefinedFields(all_of_them - table, table)),))
         assert str(self.release(InstallReader("", said).read([self.at("devel")]))) == "1.7.4"
         assert str(self.release(InstallReader("", self.SAID).read([self.at("devel")]))) == "1.9.0"
         # Without an object they count for the declared version.
@@ -269,7 +269,7 @@ def test_fields_in_its_own_words(version: str, path: str, field: str) -> None:
 
 # -- which MigrationPolicy applies, as migrationpolicy_test.go of KubeVirt 1.9 has it, and what it sets ----------------
 
-VMI, SPACE = {"app": "web", "size": "l"}, {"team": "shop", "stage": "live"}
+LABELS, SPACE = {"app": "web", "size": "l"}, {"team": "shop", "stage": "live"}
 
 
 def policy(name: str, vmi: dict[str, str] | None = None, space: dict[str, str] | None = None, **spec: Any) -> Any:
@@ -292,7 +292,7 @@ def policy(name: str, vmi: dict[str, str] | None = None, space: dict[str, str] |
     ],
 )
 def test_the_most_detailed_policy_applies(policies: list[MigrationPolicy], wanted: str | None) -> None:
-    found = match_policy(policies, VMI, SPACE)
+    found = match_policy(policies, LABELS, SPACE)
     assert (found.meta.name if found else None) == wanted
 
 

@@ -59,8 +59,8 @@ def test_definitions_of_a_release_say_what_its_table_says(version: Version, kind
     table = unknown_fields(version, kind)
     said = without(kind, *table)
     assert release_of(version, said).unknown_fields(kind) == table
-    of_machines = table if kind == fields.MACHINE else frozenset()
-    assert release_of(version, said).unknown_fields(fields.MACHINE) == of_machines
+    of_machines = table if kind == fields.VMI else frozenset()
+    assert release_of(version, said).unknown_fields(fields.VMI) == of_machines
 
 
 def test_a_field_is_known_where_the_definitions_have_it_whatever_the_release_has() -> None:
@@ -73,9 +73,9 @@ def test_a_field_is_known_where_the_definitions_have_it_whatever_the_release_has
 
 
 def test_during_an_update_a_field_must_be_known_to_both() -> None:
-    said, older = without(fields.MACHINE, "utilityVolumes"), Version(1, 8, 4)
-    assert release_of(older, replace(said, is_settled=False)).unknown_fields(fields.MACHINE) == {
-        *unknown_fields(older, fields.MACHINE),
+    said, older = without(fields.VMI, "utilityVolumes"), Version(1, 8, 4)
+    assert release_of(older, replace(said, is_settled=False)).unknown_fields(fields.VMI) == {
+        *unknown_fields(older, fields.VMI),
         "utilityVolumes",
     }
 
@@ -105,7 +105,7 @@ def test_definitions_between_two_releases_are_of_the_older_one() -> None:
     said = said_by(*definitions(lacking))
     assert said
     assert said.version == Version(1, 8, 4)
-    assert without(fields.MACHINE, "domain.rebootPolicy").version == Version(1, 7, 4)
+    assert without(fields.VMI, "domain.rebootPolicy").version == Version(1, 7, 4)
 
 
 SPECS = {
@@ -129,19 +129,19 @@ SPECS = {
 
 @given(st.data())
 def test_whatever_the_definitions_lack_the_rules_work_and_write_none_of_it(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from([*SPECS, fields.VIRTUAL_MACHINE, fields.MACHINE]))
+    kind = data.draw(st.sampled_from([*SPECS, fields.VIRTUAL_MACHINE, fields.VMI]))
     path = data.draw(st.sampled_from(paths(SHAPES[kind].fields["spec"])))
     configuration = ClusterConfig.of(None, rules=rules_of(release_of(NEWEST.version, without(kind, path))))
 
     def get(asked: str, _namespace: str, name: str) -> dict[str, Any] | None:
         return {"kind": asked, "metadata": {"name": name}, "spec": SPECS[asked]} if asked in SPECS else None
 
-    bare = {"kind": fields.MACHINE, "metadata": WHOLE["metadata"], "spec": WHOLE["spec"]["template"]["spec"]}
+    bare = {"kind": fields.VMI, "metadata": WHOLE["metadata"], "spec": WHOLE["spec"]["template"]["spec"]}
     try:
         made = [from_vm(WHOLE, get, lambda: "uuid", configuration), from_vmi(bare, lambda: "uuid", configuration)]
     except (InputError, CreationDenied):
         return
-    if kind == fields.MACHINE:
+    if kind == fields.VMI:
         assert not [vmi for vmi in made if holds(vmi.obj["spec"], path.split("."))]
 
 

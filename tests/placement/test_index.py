@@ -17,7 +17,7 @@ from webhook.admission.step_budget import MAX_STEPS, StepBudget, TooComplex
 from webhook.k8s.types.selectors import Expression, Term
 from webhook.placement.index import NodeIndex, NumberIndex
 from webhook.placement.machines import Migration, Vmi
-from webhook.placement.nodes import Node, bitset_union
+from webhook.placement.nodes import ZONE, Node, bitset_union
 from webhook.placement.requirements import OneOf, Origin, Requirement, Requirements, Staying
 from webhook.placement.target_pods import own_requirements, target_pod_requirements
 
@@ -157,10 +157,10 @@ class Updates(RuleBasedStateMachine):
         assert (len(self.index), {each.name: each for each in self.index}) == (len(self.nodes), self.nodes)
         assert all(self.index.get(name) == self.nodes.get(name) for name in NAMES)
         fresh = NodeIndex(self.nodes.values())
-        for kept, new in ((self.index._taints, fresh._taints), (self.index._levels, fresh._levels)):
+        for kept, new in ((self.index._taints, fresh._taints), (self.index._resource_indexes, fresh._resource_indexes)):
             assert kept.keys() == new.keys()
         values, others = self.index._values, fresh._values
-        assert self.index._labelled == {key: bitset_union(values[key].values()) for key in self.index._labelled}
+        assert self.index._labeled == {key: bitset_union(values[key].values()) for key in self.index._labeled}
         assert {key: values[key].keys() for key in values} == {key: others[key].keys() for key in others}
 
 
@@ -253,9 +253,6 @@ def test_a_label_that_is_kept_sorted_shares_the_sets_of_its_values() -> None:
         tracemalloc.stop()
     assert above == ["n4999"]
     assert taken < 750_000
-
-
-ZONE = "topology.kubernetes.io/zone"
 
 
 def suggested(nodes: NodeIndex, eligible: int) -> list[tuple[str, str, int]]:

@@ -70,7 +70,10 @@ def priority(operator: str, *values: str) -> dict[str, Any]:
 
 HIGH = {"priorityClassName": "high"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ELSEWHERE = {"podAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelector": {}}]}}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+CROSSING = {"scopes": ["CrossNamespacePodAffinity"]}
+ELSEWHERE = {"topologyKey": "zone", "namespaceSelector": {}}
+MAYBE_ELSEWHERE = {PREFERRED: [None, {"weight": 1, "podAffinityTerm": ELSEWHERE}]}
 
 
 @pytest.mark.parametrize(
@@ -80,8 +83,11 @@ ELSEWHERE = {"podAffinity": {REQUIRED: [{"topologyKey": "zone", "namespaceSelect
         ({"scopes": ["Terminating"]}, HIGH, False),
         ({"scopes": ["BestEffort"]}, HIGH, False),
         ({"scopes": ["PriorityClass"]}, HIGH, True),
-        ({"scopes": ["CrossNamespacePodAffinity"]}, HIGH, False),
-        ({"scopes": ["CrossNamespacePodAffinity"]}, {"affinity": ELSEWHERE}, True),
+        (CROSSING, HIGH, False),
+        (CROSSING, {"affinity": {"podAffinity": {REQUIRED: [ELSEWHERE]}}}, True),
+        (CROSSING, {"affinity": {"podAffinity": MAYBE_ELSEWHERE}}, True),
+        (CROSSING, {"affinity": {"podAntiAffinity": MAYBE_ELSEWHERE}}, True),
+        (CROSSING, {"affinity": {"podAffinity": {PREFERRED: [{"podAffinityTerm": {"topologyKey": "zone"}}]}}}, False),
         (priority("Exists"), HIGH, True),
         (priority("DoesNotExist"), HIGH, False),
         (priority("In", "high"), HIGH, True),

@@ -24,7 +24,6 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, Key, NodesKey, ObjectKey, TokenKey, VmiKey
 from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.placement.machines import CLAIMS, VOLUMES
-from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
 from webhook.server import explain
 from webhook.server.explain import MAX_QUERY, PATH, Explainer, parse_question
@@ -37,11 +36,11 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 ALICE = UserInfo("alice", "7", ["devs", "ops"], {"scopes": ["x"]})
 RIGHTS = {
     "VMIs": [
-        access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", name) for name in ("web01", "nope")
+        AccessKey.of(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", name) for name in ("web01", "nope")
     ],
-    "nodes": [access(ALICE, "list", "", "nodes")],
-    "claims": [access(ALICE, "get", "", "persistentvolumeclaims", "demo")],
-    "volumes": [access(ALICE, "get", "", "persistentvolumes")],
+    "nodes": [AccessKey.of(ALICE, "list", "", "nodes")],
+    "claims": [AccessKey.of(ALICE, "get", "", "persistentvolumeclaims", "demo")],
+    "volumes": [AccessKey.of(ALICE, "get", "", "persistentvolumes")],
 }
 # An address that others may reach.
 GUARDED = "0.0.0.0:0"
@@ -262,7 +261,7 @@ async def test_the_token_shows_nowhere(listening: Open, monkeypatch: pytest.Monk
 
     asking = await listening(signed_in(*RIGHTS), GUARDED)
     answers = [await asking.get(**BEARER), await asking.get("/x", **BEARER)]
-    monkeypatch.setattr(explain, "access", broken)
+    monkeypatch.setattr(explain, "authorize", broken)
     answers.append(await asking.get(**BEARER))
 
     assert [status for status, _ in answers] == [200, 404, 500]

@@ -23,7 +23,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
-from webhook.policies.common.required_facts import Unreadable, access_to_path
+from webhook.policies.common.required_facts import Unreadable
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import authorizer, edge
@@ -302,7 +302,7 @@ async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:
 
 
 PROMETHEUS = UserInfo("system:serviceaccount:monitoring:prometheus", "u1", ["system:serviceaccounts"], {"k": ["v"]})
-MAY = access_to_path(PROMETHEUS, "get", "/metrics")
+MAY = AccessKey.of_path(PROMETHEUS, "get", "/metrics")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])

@@ -55,7 +55,7 @@ def compose(policy: str, text: str, code: str, mode: Mode = names.ENFORCE, *, mo
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why: a code of the catalogue of reasons for machines and a sentence for people."""
+    """Why: a code of the catalog of reasons for machines and a sentence for people."""
 
     code: Annotated[str, Meta(description="For machines: a word of a closed, growing set.", pattern="^[a-z-]+$")]
     text: Annotated[str, Meta(description="The same for people, with names.")]

@@ -162,7 +162,7 @@ async def read_answer(
 @click.option("--node", metavar="NAME", help="Explain the result for one node.")
 @source_option()
 @output_option("text", "json", "yaml")
-def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
+def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, source: Source, output: str) -> None:
     """Show the nodes to which a running VM can migrate, and the reasons against the others.
 
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
@@ -171,22 +171,22 @@ def migration(*, machine: VmName, selector: tuple[str, ...], node: str | None, s
     added = parse_selector(selector, "--to")
 
     def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
-        answer = explain_migration(Question(*machine, added, node or ""), facts)
-        vmi = facts.get(ObjectKey(VMIS, *machine))
+        answer = explain_migration(Question(*vm_name, added, node or ""), facts)
+        vmi = facts.get(ObjectKey(VMIS, *vm_name))
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
     answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", *source))
     if not can_migrate:
-        what = f"VirtualMachineInstance {'/'.join(machine)} is not on a node yet, so it cannot migrate"
+        what = f"VirtualMachineInstance {'/'.join(vm_name)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
     print_report(answer, output, _migration_lines)
-    if not answer.favourable:
+    if not answer.favorable:
         raise SystemExit(1)
 
 
 def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
-    style, node = "bold green" if answer.favourable else "bold red", answer.node
+    style, node = "bold green" if answer.favorable else "bold red", answer.node
     headline = f"{node.name} is {'eligible' if node.eligible else 'not eligible'}" if node else answer.summary
     yield Paragraph(headline, style)
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())

@@ -44,14 +44,14 @@ _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster sett
 @source_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
-def spread(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:
+def spread(vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
 
     Running pods do not change; the result applies from the VM's next start or migration.
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
-    explainer = partial(explain_spread, *machine, load(config_file))
+    explainer = partial(explain_spread, *vm_name, load(config_file))
     answer = asyncio.run(read_answer(explainer, "explain spread", *source))
     print_report(answer, output, _spread_lines)
     if not answer.is_spread:
@@ -78,7 +78,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
 @source_option()
 @config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
-def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -> None:
+def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
 
     The policies are run on the requests of the VM's life as if they were sent now; nothing is sent or changed.
@@ -95,7 +95,7 @@ def vm(machine: VmName, config_file: Path | None, source: Source, output: str) -
             nullcontext(cluster) if source.cluster_from else open_cluster(*source) as other,
         ):
             deadline = asyncio.get_running_loop().time() + SECONDS
-            return await explain_vm(Sources(cluster, other), settings, *machine, deadline)
+            return await explain_vm(Sources(cluster, other), settings, *vm_name, deadline)
 
     try:
         explanation = asyncio.run(explained())

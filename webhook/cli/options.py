@@ -129,7 +129,7 @@ def image_option(text: str, *, required: bool = False) -> _Decorator:
     return click.option("--image", metavar="IMAGE", callback=_IMAGE, required=required, help=text)
 
 
-def _machine(vm: str, namespace: str | None) -> VmName:
+def _vm_name(vm: str, namespace: str | None) -> VmName:
     """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
     from webhook.errors import InputError, quote
     from webhook.k8s.types.selectors import is_name
@@ -146,8 +146,8 @@ def _machine(vm: str, namespace: str | None) -> VmName:
 
 
 _OF_VM: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]")
-# ``[NAMESPACE/]VM`` and ``-n``, passed together as ``machine``, a `VmName`.
-vm_argument: Final = _passed_as("machine", _machine, click.argument("vm", metavar="[NAMESPACE/]VM"), _OF_VM)
+# ``[NAMESPACE/]VM`` and ``-n``, passed together as ``vm_name``, a `VmName`.
+vm_argument: Final = _passed_as("vm_name", _vm_name, click.argument("vm", metavar="[NAMESPACE/]VM"), _OF_VM)
 CLUSTER_FROM: Final = click.option(
     "--cluster-from", type=PATH, metavar="DIR", help="Read cluster objects from YAML files instead of a cluster."
 )

@@ -25,9 +25,11 @@ from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.nodes import (
     CPU,
+    HOSTNAME,
     KVM_DEVICE,
     MEMORY,
     SCHEDULABLE,
+    ZONE,
     Departure,
     parse_allocatable,
     to_scheduler_units,
@@ -44,8 +46,6 @@ _MAX_IMAGE_BYTES: Final = 1000 * _MIB
 _SPREAD_WEIGHT: Final = 2
 # What a kubelet reports unless its nodeStatusMaxImages says otherwise.
 MAX_IMAGES: Final = 50
-HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
 _DEFAULT_PODS: Final = 110
 # What NodeResourcesFit counts for a container that requests nothing (pkg/scheduler/util, GetNonzeroRequests).
 _ASSUMED: Final = {CPU: 100 * 10**6, MEMORY: 200 * 2**20 * 10**9}

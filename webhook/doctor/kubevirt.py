@@ -9,6 +9,7 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
+from webhook.doctor.estimate import MAX_IMAGES
 from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
@@ -30,7 +31,6 @@ FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplat
 _DEFAULTED: Final = "whose VMs have their size from a default instancetype"
 _POOL_KIND: Final = "VirtualMachinePool"
 VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
-_MAX_IMAGES: Final = 50
 _GATE: Final = "Plugins"
 
 
@@ -214,8 +214,8 @@ class Pool(Object, frozen=True):
     @property
     def is_sized(self) -> bool:
         """Whether its template sets a size of its VMs."""
-        machine = self.spec.virtual_machine_template if self.spec else None
-        value = machine.spec if machine else None
+        template = self.spec.virtual_machine_template if self.spec else None
+        value = template.spec if template else None
         return bool(member(value, "instancetype")) or has_memory(member(value, "template.spec.domain"))
 
 
@@ -269,8 +269,8 @@ async def pools_of_defaults(reader: ObjectReader) -> list[Pool] | Unavailable:
 async def check_nodes(installation: Installation) -> list[Finding]:
     """Count the nodes that report as many images as a kubelet does at most."""
     nodes = readable("images", await installation.reader.all(NODES_WITH_IMAGES))
-    full = sum(len(node.images) >= _MAX_IMAGES for node in nodes)
-    what = f"{full}/{pluralize(len(nodes), 'node')} report {_MAX_IMAGES} or more images"
+    full = sum(len(node.images) >= MAX_IMAGES for node in nodes)
+    what = f"{full}/{pluralize(len(nodes), 'node')} report {MAX_IMAGES} or more images"
     if not full:
         return [ok("all-reported", "images", what)]
     what += ", so ImageLocality may score the launcher image as missing there"

@@ -17,7 +17,6 @@ from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
 from webhook.doctor.installation import NAME, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
-from webhook.doctor.webhooks import selects
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
@@ -223,7 +222,8 @@ def _rules(roles: Sequence[Role]) -> _Rules:
         parts = [role] + [
             other
             for other in roles
-            if not other.meta.namespace and any(selects(each, other.meta.labels or {}) for each in selectors)
+            if not other.meta.namespace
+            and any(each.matches(other.meta.labels or {}, malformed=True) for each in selectors)
         ]
         rules[role.meta.namespace or "", role.meta.name or ""] = [rule for part in parts for rule in part.rules or ()]
     return rules

@@ -21,7 +21,7 @@ from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
 from webhook.kubevirt.config import find_in_use
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import KUBEVIRTS
-from webhook.placement.nodes import CPU, MEMORY, format_amount
+from webhook.placement.nodes import CPU, MEMORY, ZONE, format_amount
 from webhook.text import pluralize
 
 # KubeVirt's example VM, for clusters without VMs.
@@ -61,7 +61,7 @@ async def check_spread(installation: Installation) -> list[Finding]:
     # A pod's soft constraints do not apply to nodes that lack a topology key.
     if inventory.unzoned and not {"zone", "both"}.isdisjoint(spreads.values()):
         what = f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label"
-        what += f' {estimate.ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
+        what += f' {ZONE}, so spread "both" sets a constraint on nodes alone, and "zone" sets none'
         todo = "label all nodes with their zones, or set spread to hostname"
         findings.append(warning("zones-missing", "zones", what, todo))
     version = await installation.kubernetes_version()

@@ -5,7 +5,8 @@ The API server calls mutating webhooks in the order of their configurations' nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -183,8 +184,9 @@ def _check_namespace_selectors(
     for entry in configuration.own_entries:
         # The API server sets the label on every namespace.
         labels = {each.meta.name or "": each.meta.labels or {} for each in excluded}
-        selector = entry.namespace_selector
-        if matched := tuple(name for name in labels if selects(selector, labels[name] | {_NAMESPACE_NAME: name})):
+        # The API server accepts no malformed selector; a false alarm is better than a missed one.
+        matches = partial((entry.namespace_selector or LabelSelector()).matches, malformed=True)
+        if matched := tuple(name for name in labels if matches(labels[name] | {_NAMESPACE_NAME: name})):
             entries_by_match.setdefault(matched, []).append(entry.name)
     for matched, entries in entries_by_match.items():
         number = pluralize(len(matched), "namespace")
@@ -192,17 +194,6 @@ def _check_namespace_selectors(
         unknown = [name for name in matched if name not in installation.settings.excluded_namespaces]
         todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
         yield failure("excluded-matched", f"{kind} {configuration.meta.name}", f"{what}: {abbreviate(matched)}", todo)
-
-
-def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches an object with these labels. An empty or absent selector matches all.
-
-    A malformed one counts as a match: the API server does not accept it, and a false alarm is better than a missed one.
-    """
-    expressions = selector.expressions() if selector else ()
-    return any(expression.problems() for expression in expressions) or all(
-        expression.accepts(labels.get(expression.key)) for expression in expressions
-    )
 
 
 @check("order")
@@ -255,8 +246,8 @@ def _name(configuration: InstalledWebhookConfiguration) -> str:
 
 def _matches(entry: WebhookEntry, group: str, resources: tuple[str, ...]) -> bool:
     """Whether the API server can call it for a CREATE of these resources."""
-    expected = (entry.object_selector.match_labels or {}) if entry.object_selector else {}
-    if group == "" and expected.get(names.APP_LABEL, names.LAUNCHER_APP) != names.LAUNCHER_APP:
+    match_labels = (entry.object_selector.match_labels or {}) if entry.object_selector else {}
+    if group == "" and match_labels.get(names.APP_LABEL, names.LAUNCHER_APP) != names.LAUNCHER_APP:
         return False
     return any(
         {group, "*"} & set(rule.api_groups or ())

@@ -47,12 +47,9 @@ class PodSelector(msgspec.Struct, frozen=True):
         return tuple((equal.key, value) for value in equal.values) if equal else ()
 
 
-def expressions_of(selector: LabelSelector | None, more: tuple[Expression, ...] = ()) -> tuple[Expression, ...] | None:
+def expressions_of(selector: LabelSelector | None, *more: Expression) -> tuple[Expression, ...] | None:
     """The expressions of a label selector, and more; None where it matches nothing: an absent or a malformed one."""
-    if selector is None:
-        return None
-    expressions = (*selector.expressions(), *more)
-    return None if any(one.problems() for one in expressions) else expressions
+    return selector.expressions(*more) if selector else None
 
 
 def of_labels(keys: list[str] | None, labels: Labels, operator: str = IN) -> Iterator[Expression]:
@@ -147,7 +144,7 @@ def _selectors(
     for written in (affinity.required if affinity else None) or ():
         term = _term(written)
         more = (*of_labels(term.match_label_keys, labels), *of_labels(term.mismatch_label_keys, labels, NOT_IN))
-        selector = PodSelector(_namespaces(term, namespace, namespaces), expressions_of(term.label_selector, more))
+        selector = PodSelector(_namespaces(term, namespace, namespaces), expressions_of(term.label_selector, *more))
         yield term.topology_key or "", selector
 
 
@@ -171,7 +168,7 @@ def _namespaces(term: PodAffinityTerm, own: str, namespaces: Mapping[str, Labels
 
 
 def _spread(term: TopologySpreadConstraint, namespace: str, labels: Labels) -> SpreadRule:
-    expressions = expressions_of(term.label_selector, tuple(of_labels(term.match_label_keys, labels)))
+    expressions = expressions_of(term.label_selector, *of_labels(term.match_label_keys, labels))
     selector = PodSelector(frozenset((namespace,)), expressions)
     near, max_skew = AffinityTerm(term.topology_key or "", (selector,)), 1 if term.max_skew is None else term.max_skew
     by_affinity, by_taints = term.node_affinity_policy != "Ignore", term.node_taints_policy == "Honor"

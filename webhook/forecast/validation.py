@@ -356,7 +356,7 @@ def schemas_of(release: Release) -> Schemas:
     vm, vmi = _schema_of(rules.vm), _schema_of(rules.vmi)
     schemas = {
         (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
-        (names.KUBEVIRT_GROUP, fields.MACHINE): vmi,
+        (names.KUBEVIRT_GROUP, fields.VMI): vmi,
         (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", vmi),
         ("pool.kubevirt.io", "VirtualMachinePool"): _holder("virtualMachineTemplate", vm),
         **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in rules.by_kind.items()},

@@ -17,14 +17,14 @@ from webhook.kubevirt.types import core
 
 _SHAPES: Final = {
     fields.VIRTUAL_MACHINE: core.VM,
-    fields.MACHINE: core.VMI,
+    fields.VMI: core.VMI,
     fields.INSTANCETYPE: core.INSTANCETYPE,
     fields.CLUSTER_INSTANCETYPE: core.INSTANCETYPE,
     fields.PREFERENCE: core.PREFERENCE,
     fields.CLUSTER_PREFERENCE: core.PREFERENCE,
 }
 _GROUPS: Final = {
-    kind: names.KUBEVIRT_GROUP if kind in (fields.VIRTUAL_MACHINE, fields.MACHINE) else names.INSTANCETYPE_GROUP
+    kind: names.KUBEVIRT_GROUP if kind in (fields.VIRTUAL_MACHINE, fields.VMI) else names.INSTANCETYPE_GROUP
     for kind in _SHAPES
 }
 # By the kinds that they define, the names of the definitions that are read.

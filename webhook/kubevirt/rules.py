@@ -50,7 +50,7 @@ class Rules:
             for devices in ("gpus", "hostDevices", "domain.devices.gpus", "domain.devices.hostDevices"):
                 formats |= members(STRING_POINTER, f"{devices}.claimName {devices}.requestName")
         of_template = {f"template.spec.{path}": shape for path, shape in formats.items()}
-        self.vmi: Final = _type_in(release, core.VMI, formats, fields.MACHINE)
+        self.vmi: Final = _type_in(release, core.VMI, formats, fields.VMI)
         self.vm: Final = _type_in(release, core.VM, of_template, fields.VIRTUAL_MACHINE)
         instancetypes = (fields.INSTANCETYPE, fields.CLUSTER_INSTANCETYPE)
         preferences = (fields.PREFERENCE, fields.CLUSTER_PREFERENCE)

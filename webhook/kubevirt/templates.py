@@ -172,13 +172,13 @@ def vm_of_template(template: Json, values: Mapping[str, str]) -> Json:
         InputError: there is no VM in the template, a parameter is not valid, or one is used that is not declared.
         MissingParametersError: a required parameter has no value.
     """
-    machine = copy_json(mapping(template, "spec", "virtualMachine", required=True))
-    metadata = mapping(machine, "metadata", where="spec.virtualMachine")
+    vm = copy_json(mapping(template, "spec", "virtualMachine", required=True))
+    metadata = mapping(vm, "metadata", where="spec.virtualMachine")
     namespace = metadata.get("namespace")
     if not (isinstance(namespace, str) and _REFERENCE.search(namespace)):
         metadata.pop("namespace", None)
     parameters = _values(mapping(template, "spec"), values)
-    made: Json = _Substitution(parameters).of(machine)
+    made: Json = _Substitution(parameters).of(vm)
     made |= {"apiVersion": f"{names.KUBEVIRT_GROUP}/v1", "kind": "VirtualMachine"}
     metadata = made["metadata"] = dict(mapping(made, "metadata", where="spec.virtualMachine"))
     own = mapping(template, "metadata").get("namespace")

@@ -11,7 +11,7 @@ from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANN
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_written, decode
 from webhook.kubevirt.instancetype import infer, preferences
-from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_machine
+from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_domain_and_annotations
 from webhook.kubevirt.instancetype.find import MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.preferences import CORES_THREADS, DEPRECATED, SPREAD
 from webhook.kubevirt.rejection import CAUSES_SHOWN, TEMPLATE_BASE, Cause, Conflicts, Crash, Get, Rejection
@@ -359,7 +359,7 @@ def _copy(vm: Json) -> Json:
     own: Json = {matcher.field: dict(spec[matcher.field]) for matcher in MATCHERS if matcher.field in spec}
     if "dataVolumeTemplates" in spec:
         own["dataVolumeTemplates"] = copy_written(spec["dataVolumeTemplates"])
-    return {**vm, "spec": {**spec, **own, "template": copy_machine(spec["template"])}}
+    return {**vm, "spec": {**spec, **own, "template": copy_domain_and_annotations(spec["template"])}}
 
 
 _INVALID: Final = "FieldValueInvalid"

@@ -79,10 +79,10 @@ def is_sidecar(container: ContainerRequests) -> bool:
 def pod_requests(spec: machines.LauncherPodSpec, compute: Nanos | None = None) -> Nanos:
     """What a pod requests, in billionths by resource; ``compute`` replaces the requests of the guest's container."""
     containers = [each for each in spec.containers or () if each]
-    requested = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
+    by_container = [each.requests if compute is None or each.name != _COMPUTE else compute for each in containers]
     inits = [(each.requests, is_sidecar(each)) for each in spec.init_containers or () if each]
     own = spec.resources.requests if spec.resources else None
-    return sum_requests(requested, inits, pod_level=own, overhead=spec.overhead)
+    return sum_requests(by_container, inits, pod_level=own, overhead=spec.overhead)
 
 
 def count_units(requests: Nanos) -> dict[str, int]:
@@ -139,10 +139,10 @@ def target_pod_demand(
     if not compute.keys().isdisjoint(_BY_SETTINGS):
         own = (vmi.domain.resources or machines.GuestResources()).requests or {}
         compute = {name: amount for name, amount in compute.items() if name not in _BY_SETTINGS or name in own}
-    requested = pod_requests(pod.spec, {**compute, **rendered})
-    if MEMORY in requested and not (vmi.domain.resources and vmi.domain.resources.overcommit_guest_overhead):
-        requested[MEMORY] += qemu_growth(configuration) * _NANOS
-    amounts, gaps = count_units(requested), []
+    requests = pod_requests(pod.spec, {**compute, **rendered})
+    if MEMORY in requests and not (vmi.domain.resources and vmi.domain.resources.overcommit_guest_overhead):
+        requests[MEMORY] += qemu_growth(configuration) * _NANOS
+    amounts, gaps = count_units(requests), []
     for resource, shown, explained in _explain(vmi, count_units(present)):
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
@@ -167,10 +167,10 @@ def qemu_growth(configuration: ClusterConfig) -> int:
 
 
 def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
-    requested = sorted([each for each in amounts.items() if each[1] > 0])
-    if more := requested[_MOST_RESOURCES:]:
+    positive = sorted([each for each in amounts.items() if each[1] > 0])
+    if more := positive[_MOST_RESOURCES:]:
         gaps.append(f"the VM's pod requests {len(more)} more resources, which are not evaluated here")
-    return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
+    return Demand(dict(positive[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
 
 
 def _render_requests(
@@ -202,21 +202,21 @@ def _render_requests(
         return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(base, guest or base)}
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: base}
-    requested = _memory(base, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
+    with_overhead = _memory(base, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
     # The overhead that the VM's owner has reserved.
     added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
     reserved = nanos(added) if added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD) else None
-    return {**rendered, MEMORY: max(base + (reserved or 0), requested)}
+    return {**rendered, MEMORY: max(base + (reserved or 0), with_overhead)}
 
 
 def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:
     """The devices that some releases request: an older one may have made the present pod, without them."""
-    security, requested = domain.launch_security, {}
+    security, devices = domain.launch_security, {}
     if security and security.tdx is not None and configuration.release.has(REQUESTS_TDX_DEVICE):
-        requested[_TDX] = _NANOS
+        devices[_TDX] = _NANOS
     if configuration.is_gate_open("IOMMUFD"):
-        requested[_IOMMUFD] = _NANOS
-    return requested
+        devices[_IOMMUFD] = _NANOS
+    return devices
 
 
 def _guest(memory: machines.Memory) -> int | None:

@@ -33,7 +33,7 @@ from webhook.k8s.types.selectors import (
     integer,
 )
 from webhook.placement.eligibility import Eligibility, Failure
-from webhook.placement.nodes import HOSTNAME, Node, Tolerated, bitset_union, plain_labels
+from webhook.placement.nodes import HOSTNAME, ZONE, Node, Tolerated, bitset_union, plain_labels
 from webhook.placement.requirements import (
     Allocatable,
     Elsewhere,
@@ -109,7 +109,7 @@ T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
-_NO_LEVELS: Final = NumberIndex()
+_NO_AMOUNTS: Final = NumberIndex()
 
 # Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 500 KB.
 _MAX_THRESHOLDS: Final = 32
@@ -117,7 +117,7 @@ _MAX_THRESHOLDS: Final = 32
 
 # What people choose nodes by comes first.
 _FIRST: Final = (
-    "topology.kubernetes.io/zone",
+    ZONE,
     "topology.kubernetes.io/region",
     "node.kubernetes.io/instance-type",
     "kubernetes.io/arch",
@@ -150,13 +150,13 @@ class NodeIndex:
         self._free: list[int] = []
         self._all = 0
         self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
-        self._labelled: dict[str, int] = {}  # label -> nodes, for labels that were asked for
+        self._labeled: dict[str, int] = {}  # label -> nodes, for labels that were asked for
         self._thresholds: dict[str, NumberIndex] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._being_emptied = 0
         self._no_kvm = 0
-        self._levels: dict[str, NumberIndex] = {}  # resource -> nodes by what is allocatable
+        self._resource_indexes: dict[str, NumberIndex] = {}  # resource -> nodes by what is allocatable
         self._unreported = 0  # nodes that have not said what is allocatable
         self._snapshot: tuple[Node | None, ...] | None = None
         for node in nodes:
@@ -211,7 +211,7 @@ class NodeIndex:
         spend(len(requirements), "requirements")
         failures: list[Failure] = []
         everyone = eligible = self._all
-        # That an object is no Struct of a class, isinstance finds out by a call.
+        # `type(...) is` instead of `isinstance`, which makes a call where the class differs.
         for requirement in requirements:
             if type(requirement) is Label:
                 expression = requirement.expression
@@ -285,13 +285,13 @@ class NodeIndex:
         if before == after:
             return
         for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
-            levels = self._levels.get(resource)
-            if levels is None:
-                levels = self._levels[resource] = NumberIndex()
-            levels.flip(amount, bit)
+            amounts = self._resource_indexes.get(resource)
+            if amounts is None:
+                amounts = self._resource_indexes[resource] = NumberIndex()
+            amounts.flip(amount, bit)
         for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
-            if not self._levels[resource].nodes:
-                del self._levels[resource]
+            if not self._resource_indexes[resource].nodes:
+                del self._resource_indexes[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         for key, value in before.items() ^ after.items():
@@ -300,15 +300,15 @@ class NodeIndex:
             _flip(values, value, bit)
             if not values:
                 del self._values[key]
-        for key in self._labelled.keys() & (before.keys() ^ after.keys()):
-            _flip(self._labelled, key, bit)
+        for key in self._labeled.keys() & (before.keys() ^ after.keys()):
+            _flip(self._labeled, key, bit)
 
     def _add_labels(self, bit: int, labels: Mapping[str, str]) -> None:
         """Those of a node that is new: at the start, all of them are."""
         for key in self._thresholds.keys() & labels.keys():
             del self._thresholds[key]
-        for key in self._labelled.keys() & labels.keys():
-            self._labelled[key] |= bit
+        for key in self._labeled.keys() & labels.keys():
+            self._labeled[key] |= bit
         for key, value in labels.items():
             values = self._values.get(key)
             if values is None:
@@ -318,8 +318,8 @@ class NodeIndex:
     def _failing_nodes(self, requirement: Requirement) -> int:
         """The nodes that a requirement of something else than labels and taints keeps out."""
         if type(requirement) is Allocatable:
-            levels = self._levels.get(requirement.resource, _NO_LEVELS)
-            return (self._all ^ self._unreported ^ levels.nodes) | levels.below(requirement.amount)
+            amounts = self._resource_indexes.get(requirement.resource, _NO_AMOUNTS)
+            return (self._all ^ self._unreported ^ amounts.nodes) | amounts.below(requirement.amount)
         if type(requirement) is Elsewhere:
             hostname = requirement.hostname
             same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
@@ -361,9 +361,9 @@ class NodeIndex:
     def _nodes_accepting(self, expression: Expression) -> int:
         key, operator = expression.key, expression.operator
         if operator == EXISTS:
-            return self._nodes_labelled(key)
+            return self._nodes_labeled(key)
         if operator == DOES_NOT_EXIST:
-            return self._all ^ self._nodes_labelled(key)
+            return self._all ^ self._nodes_labeled(key)
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
         if operator in {IN, NOT_IN}:
@@ -379,11 +379,11 @@ class NodeIndex:
         index = self._sorted_values(key, values)
         return index.nodes & ~index.below(bound + 1) if operator == GREATER else index.below(bound)
 
-    def _nodes_labelled(self, key: str) -> int:
+    def _nodes_labeled(self, key: str) -> int:
         """The nodes that have a label, whatever its value; known from the first time on that it is asked for."""
-        nodes = self._labelled.get(key)
+        nodes = self._labeled.get(key)
         if nodes is None and key in self._values:
-            nodes = self._labelled[key] = bitset_union(self._values[key].values())
+            nodes = self._labeled[key] = bitset_union(self._values[key].values())
         return nodes or 0
 
     def _sorted_values(self, key: str, values: Mapping[str, int]) -> NumberIndex:

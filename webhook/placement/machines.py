@@ -503,7 +503,7 @@ class _BackupStatus(View, frozen=True):
 
 
 class _BlockTracking(View, frozen=True):
-    """``status.changedBlockTracking`` of a VMI; KubeVirt denies migrations during a backup."""
+    """``status.changedBlockTracking`` of a VMI; KubeVirt holds migrations back during a backup."""
 
     backup_status: _BackupStatus | None = None
 

@@ -228,6 +228,7 @@ def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
 
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 # PreferNoSchedule only costs score.

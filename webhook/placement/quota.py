@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from webhook.k8s.quantity import Format, Nanos, Quantity, ResourceList, nanos, r
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Object, View
+from webhook.k8s.types.scheduling import Affinity
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpec
@@ -269,9 +270,12 @@ def _named(requests: Nanos, limits: Nanos) -> Iterator[tuple[str, int]]:
 
 
 def _crosses_namespaces(spec: LauncherPodSpec) -> bool:
-    affinity = spec.affinity
-    both = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
-    terms = chain.from_iterable(each.required or () for each in both if each)
+    """Whether any of its terms, also a preferred one, looks at other namespaces (usesCrossNamespacePodAffinity)."""
+    affinity = spec.affinity or Affinity()
+    terms: list[Any] = []
+    for each in filter(None, (affinity.pod_affinity, affinity.pod_anti_affinity)):
+        terms += each.required or ()
+        terms += [term.get("podAffinityTerm") for term in each.preferred or () if isinstance(term, dict)]
     return any(isinstance(term, dict) and (term.get("namespaces") or "namespaceSelector" in term) for term in terms)
 
 

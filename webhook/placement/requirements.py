@@ -319,7 +319,7 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         return tuple(each.expression.key for each in added)
 
 
-# By itself.
+# One expression with such an operator can always be met.
 _ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
 
 
@@ -329,7 +329,7 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     doubtful: set[str] = set()
     affinities: list[OneOf | Reachable] = []
     spend(len(requirements), "requirements")
-    # That an object is no Struct of a class, isinstance finds out by a call.
+    # `type(...) is` instead of `isinstance`, which makes a call where the class differs.
     for requirement in requirements:
         if type(requirement) is Label:
             expression = requirement.expression

@@ -378,13 +378,13 @@ def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) 
 
 def _resource_requirements(requests: Mapping[str, int], configuration: ClusterConfig) -> list[Requirement]:
     """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
-    requested: list[Requirement] = [
+    requirements: list[Requirement] = [
         Allocatable(Origin.RESOURCES, name, amount) for name, amount in requests.items() if name != nodes.KVM_DEVICE
     ]
     if configuration.needs_kvm:
         kvm = requests.get(nodes.KVM_DEVICE)
-        requested.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
-    return requested
+        requirements.append(Allocatable(Origin.KVM, nodes.KVM_DEVICE, kvm) if kvm else Kvm(Origin.KVM))
+    return requirements
 
 
 def _read_tolerations(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:

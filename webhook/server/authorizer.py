@@ -21,7 +21,7 @@ from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.lru import LruCache
-from webhook.policies.common.required_facts import access_to_path, read
+from webhook.policies.common.required_facts import read
 from webhook.review.replay import replay
 from webhook.server.edge import (
     PATIENCE_SECONDS,
@@ -78,7 +78,8 @@ class Authorizer:
         def check(facts: Facts) -> RequestDenied | None:
             try:
                 user = user_of(token, facts)
-                authorize(user, [access_to_path(user, "get", self._path)], facts, shown="which this listener requires")
+                required = [AccessKey.of_path(user, "get", self._path)]
+                authorize(user, required, facts, shown="which this listener requires")
             except RequestDenied as denied:
                 return denied.with_traceback(None)
             return None

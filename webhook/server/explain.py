@@ -21,10 +21,9 @@ from webhook.admission.redaction import redact
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
-from webhook.facts import Facts
+from webhook.facts import AccessKey, Facts
 from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
-from webhook.policies.common.required_facts import access
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
 from webhook.review.replay import replay
 from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
@@ -147,11 +146,14 @@ def authorize_question(user: UserInfo, question: Question, facts: Facts) -> Fact
         Unreadable: whether the user has one is not known now.
     """
     rights = [
-        access(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", question.namespace, question.name),
-        access(user, "list", "", "nodes"),
+        AccessKey.of(user, "get", names.KUBEVIRT_GROUP, "virtualmachineinstances", question.namespace, question.name),
+        AccessKey.of(user, "list", "", "nodes"),
     ]
     # Any claim, since the question does not say which ones the VM has.
-    optional = [access(user, "get", "", CLAIMS.plural, question.namespace), access(user, "get", "", VOLUMES.plural)]
+    optional = [
+        AccessKey.of(user, "get", "", CLAIMS.plural, question.namespace),
+        AccessKey.of(user, "get", "", VOLUMES.plural),
+    ]
     facts.need(*rights, *optional)
     authorize(user, rights, facts, shown="which the answer would show")
     for right in optional:

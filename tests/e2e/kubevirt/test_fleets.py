@@ -347,7 +347,7 @@ def _compare(place: Place, fleet: Fleet, vm: VmPlan, answer: MigrationExplanatio
         assert vmi["status"]["nodeName"] in answer.eligible.names, vm
         # `explain migration` looks at one VM now, when others have not shut down yet, and pods are not evicted.
         waits = vm.code == report.WAITS_FOR_QUOTA or (vm.code == report.QUOTA and "is not known" in vm.reason)
-        assert answer.favourable or waits, vm
+        assert answer.favorable or waits, vm
         state = vmi["status"]["migrationState"]["migrationConfiguration"]
         assert state["allowPostCopy"] is bool(fleet.migrations.get("allowPostCopy"))
     if outcome == report.HANDED_OVER:
@@ -358,4 +358,4 @@ def _compare(place: Place, fleet: Fleet, vm: VmPlan, answer: MigrationExplanatio
         assert not set(answer.eligible.names) - set(fleet.drained), vm
     # What all of them take together is not, either.
     if vm.code == report.QUOTA and "requests.memory" in vm.reason:
-        assert not answer.favourable, vm
+        assert not answer.favorable, vm

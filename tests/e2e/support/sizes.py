@@ -35,7 +35,7 @@ _CATALOGUE = {
 
 
 def offer(tenant: Tenant, *names: str) -> Tenant:
-    """Makes what VMs of a namespace may name, by names of the catalogue."""
+    """Makes what VMs of a namespace may name, by names of the catalog."""
     for obj in map(_CATALOGUE.__getitem__, names):
         resource = PREFERENCES if obj["kind"] == "VirtualMachinePreference" else INSTANCETYPES
         tenant.owner.create(resource, obj, tenant.namespace)

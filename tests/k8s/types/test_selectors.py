@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputError
 from webhook.k8s.types import selectors
-from webhook.k8s.types.selectors import Expression, Term, find_malformed, key_problem, value_problem
+from webhook.k8s.types.selectors import Expression, LabelSelector, Term, find_malformed, key_problem, value_problem
 from webhook.placement.nodes import reserved_keys
 
 
@@ -166,6 +167,16 @@ def term(*expressions: Expression, fields: tuple[Expression, ...] = ()) -> Term:
 
 ZONE_A = Expression.equals("zone", "a")
 DISK = Expression("disk", "Exists")
+
+
+@pytest.mark.parametrize("malformed", [True, False])
+def test_what_a_malformed_label_selector_means_is_the_callers_choice(malformed: bool) -> None:
+    near, null, of_nodes = {"key": "a", "operator": "Near"}, None, {"key": "a", "operator": "Gt", "values": ["1"]}
+    for expression in (near, null, of_nodes):
+        selector = msgspec.convert({"matchExpressions": [expression]}, LabelSelector)
+        assert selector.matches({"a": "2"}, malformed=malformed) is malformed
+    assert LabelSelector({"a": "2"}).matches({"a": "2"}, malformed=malformed)
+    assert not LabelSelector({"a": "2"}).matches({"a": "1"}, malformed=malformed)
 
 
 def test_a_malformed_expression_spoils_its_term() -> None:

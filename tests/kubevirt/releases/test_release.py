@@ -8,7 +8,7 @@ from webhook.kubevirt.releases import capabilities
 from webhook.kubevirt.releases import release as releases
 from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, capability, parse_version
 from webhook.kubevirt.releases.capabilities import releases as written
-from webhook.kubevirt.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
+from webhook.kubevirt.releases.fields import FIELDS, VMI, ineffective_fields, unknown_fields
 from webhook.kubevirt.releases.release import Release, detect, is_open, release_of
 
 SERVICE_ACCOUNT = "serviceAccountName"
@@ -80,8 +80,8 @@ def test_which_release_runs(observed: str, target: str, operator: str, found: st
 def test_known_versions_are_in_their_order_and_each_field_is_known_from_one_of_them_on() -> None:
     for field in FIELDS:
         assert field.since.line in {version.line for version in SUPPORTED_VERSIONS[1:]}, field.path
-    assert unknown_fields(SUPPORTED_VERSIONS[-1], MACHINE) == frozenset()
-    assert "serviceAccountName" in unknown_fields(SUPPORTED_VERSIONS[-2], MACHINE)
+    assert unknown_fields(SUPPORTED_VERSIONS[-1], VMI) == frozenset()
+    assert "serviceAccountName" in unknown_fields(SUPPORTED_VERSIONS[-2], VMI)
     assert len({(field.kind, field.path) for field in FIELDS}) == len(FIELDS)
     assert (list(SUPPORTED_VERSIONS), SUPPORTED_VERSIONS[-1]) == (sorted(SUPPORTED_VERSIONS), capabilities.NEWEST)
     assert len({version.line for version in SUPPORTED_VERSIONS}) == len(SUPPORTED_VERSIONS)

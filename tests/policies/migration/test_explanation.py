@@ -30,7 +30,7 @@ def test_where_a_vm_may_go(golden: Golden) -> None:
     assert (answer.schema, answer.namespace, answer.name) == (explanation.SCHEMA, "demo", "web01")
     assert (answer.running_on, answer.added_node_selector) == ("node-a1", {"zone": "a"})
     assert (answer.summary, answer.total) == ("1 of 4 nodes is eligible: node-a2", 4)
-    assert (answer.eligible.count, answer.eligible.names, answer.favourable) == (1, ["node-a2"], True)
+    assert (answer.eligible.count, answer.eligible.names, answer.favorable) == (1, ["node-a2"], True)
     assert (answer.contradictions, answer.obstacles, answer.gaps, answer.notes) == ((), (), (), ())
     golden(answer.kubevirt.text)
     assert [(reason.origin, reason.nodes.names, reason.alone) for reason in answer.reasons] == [
@@ -65,7 +65,7 @@ def test_a_key_that_kubevirt_drops() -> None:
     assert (found.dropped, [why.origin for why in found.requirements]) == (True, ["added", "vm"])
     assert (answer.kubevirt.drops, answer.kubevirt.nodes.names) == (("zone=b",), ["node-a2"])
     assert "node-a2" in answer.kubevirt.text
-    assert not answer.favourable
+    assert not answer.favorable
 
 
 def test_a_key_that_takes_the_guards_place() -> None:
@@ -142,7 +142,7 @@ def test_changes_that_would_help(golden: Golden) -> None:
 
 def test_a_device_that_other_nodes_lack() -> None:
     answer = explained(nodes=migrations.ONE_DEVICE, more=migrations.requesting())
-    assert (answer.eligible.count, answer.favourable) == (0, False)
+    assert (answer.eligible.count, answer.favorable) == (0, False)
     assert reasons_of(answer, "resources") == [(["node-a2", "node-b1"], 2)]
     assert openings(answer) == [(f"offer 1 {FOO} on more nodes", ["node-a2", "node-b1"])]
     one = explained(nodes=migrations.ONE_DEVICE, more=migrations.requesting(), node="node-b1").node
@@ -167,13 +167,13 @@ def test_changes_of_the_vm_itself(golden: Golden) -> None:
 def test_one_node_with_all_reasons() -> None:
     answer = explained({"zone": "a"}, node="node-b2")
     assert answer.node
-    assert not answer.favourable, "the question is whether it can go there"
+    assert not answer.favorable, "the question is whether it can go there"
     assert [why.origin for why in answer.node.reasons] == ["added", "vendor"]
     clause = Label(Origin.ADDED, Expression.equals("zone", "a")).clause
     assert answer.node.reasons[0].text == f"{clause}; the node has zone=b"
     fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node
-    assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
+    assert (fitting.node.eligible, fitting.node.reasons, fitting.favorable) == (True, (), True)
     with pytest.raises(explanation.NotThere, match="n9 does not exist"):
         explained(node="n9")
 
@@ -187,7 +187,7 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
 
     (obstacle,) = answer.obstacles
     assert obstacle.endswith(": DisksNotLiveMigratable: not shared")
-    assert (answer.eligible.count, answer.favourable) == (2, False)
+    assert (answer.eligible.count, answer.favorable) == (2, False)
     (unexplained,) = migratable("False").obstacles
     assert obstacle.startswith(unexplained)
     assert migratable("True").obstacles == migratable("Unknown").obstacles == ()
@@ -197,7 +197,7 @@ def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None
     long = "v" * 64
     world = facts() | {ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)}
     answer = explanation.explain(Question("demo", long, {}), Facts.of(world))
-    assert (answer.eligible.count, answer.favourable) == (2, False)
+    assert (answer.eligible.count, answer.favorable) == (2, False)
     assert answer.obstacles == (migration_targets.name_problem(long),)
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
     assert (answer.running_on, len(answer.obstacles), len(answer.gaps)) == ("", 1, 2)
@@ -208,7 +208,7 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
     state = {"sourceState": {"node": "node-a1", "nodeSelectors": {AMD: "true"}}}
     known = explained({"zone": "b"}, found=vmi() | {"status": {"phase": "WaitingForSync", "migrationState": state}})
     assert (waiting.obstacles, len(waiting.gaps)) == ((), 1)
-    assert (known.eligible.names, known.obstacles, known.gaps, known.favourable) == (["node-b2"], (), (), True)
+    assert (known.eligible.names, known.obstacles, known.gaps, known.favorable) == (["node-b2"], (), (), True)
     assert "source node" in [reason.origin for reason in known.reasons]
 
 

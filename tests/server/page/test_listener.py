@@ -19,20 +19,19 @@ from tests.waiting import until
 from webhook.admission.decision import Change, Reason
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
+from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
-from webhook.policies.common.required_facts import access, access_to_path
 from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT, MAX_QUESTIONS
 from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
 
 ALICE = UserInfo("alice", "u1", [], {})
-MAY = access_to_path(ALICE, "get", "/page")
-VMI = access(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
-NODES = access(ALICE, "list", "", "nodes")
-CLAIM_RIGHT = access(ALICE, "get", "", "persistentvolumeclaims", "demo")
-VOLUME_RIGHT = access(ALICE, "get", "", "persistentvolumes")
+MAY = AccessKey.of_path(ALICE, "get", "/page")
+VMI = AccessKey.of(ALICE, "get", "kubevirt.io", "virtualmachineinstances", "demo", "web01")
+NODES = AccessKey.of(ALICE, "list", "", "nodes")
+CLAIM_RIGHT = AccessKey.of(ALICE, "get", "", "persistentvolumeclaims", "demo")
+VOLUME_RIGHT = AccessKey.of(ALICE, "get", "", "persistentvolumes")
 # Of one client.
 SHARE = MAX_IN_FLIGHT // 2
 MATRIX = "/page/placement?namespace=demo&name=web01"

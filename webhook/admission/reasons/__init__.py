@@ -1,4 +1,4 @@
-"""The catalogue of reasons: for each code what it means, what to do about it, and the sentences that carry it.
+"""The catalog of reasons: for each code what it means, what to do about it, and the sentences that carry it.
 
 A module a policy, and `common` for the codes of several policies. ``kubevirt-webhook explain reason``,
 docs/messages.md, the rules of SARIF and the page read `MEANINGS`.

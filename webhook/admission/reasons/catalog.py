@@ -1,4 +1,4 @@
-"""What a reason code means, the catalogue of all codes, and sentences that carry one.
+"""What a reason code means, the catalog of all codes, and sentences that carry one.
 
 In the modules beside this one, a code is in capitals, and below it are its sentences: a `Reason`, or a function that
 returns one for what the sentence names.

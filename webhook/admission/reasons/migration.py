@@ -188,7 +188,7 @@ validated_elsewhere: Final = Reason(
 )
 by_kubevirt: Final = Reason(common.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
 lookup_failed: Final = about(common.LOOKUP_FAILED, f"the migration was not evaluated: %s; retry, or remove {FIELD}")
-guards_unknown: Final = about(
+requirements_unknown: Final = about(
     common.LOOKUP_FAILED,
     "the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: %s",
 )

@@ -36,6 +36,7 @@ class PodAffinity(View, frozen=True):
     """``podAffinity`` or ``podAntiAffinity`` of a Pod or a VMI (core/v1), whose terms depend on other pods."""
 
     required: list[Any] | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[Any] | None = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Affinity(View, frozen=True):

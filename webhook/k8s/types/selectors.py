@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -255,10 +255,18 @@ class LabelSelector(View, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[SelectorRequirement | None] | None = None
 
-    def expressions(self) -> tuple[Expression, ...]:
-        """All that an object must satisfy, in the form that is evaluated; some may be malformed."""
+    def expressions(self, *more: Expression) -> tuple[Expression, ...] | None:
+        """All that an object must satisfy, and more; None where Kubernetes cannot evaluate it."""
         labels = (Expression.equals(key, value) for key, value in (self.match_labels or {}).items())
-        return (*labels, *(each.expression() for each in self.match_expressions or () if each))
+        # A requirement that is null has no operator; Gt and Lt are of nodes alone.
+        written = [(each or SelectorRequirement()).expression() for each in self.match_expressions or ()]
+        expressions = (*labels, *written, *more)
+        return None if any(each.operator in (GREATER, LESS) or each.problems() for each in expressions) else expressions
+
+    def matches(self, labels: Mapping[str, Any], *, malformed: bool = False) -> bool:
+        """Whether it selects an object with these labels; ``malformed`` where Kubernetes cannot evaluate it."""
+        expressions = self.expressions()
+        return malformed if expressions is None else all(each.accepts(labels.get(each.key)) for each in expressions)
 
 
 class NodeSelectorTerm(View, frozen=True):

@@ -70,11 +70,11 @@ def apply_instancetype(  # noqa: PLR0913 - the arguments of KubeVirt's own funct
         note(Origin.PREFERENCE)
 
 
-def copy_machine(machine: Json) -> Json:
+def copy_domain_and_annotations(vmi: Json) -> Json:
     """A copy of a VMI, or of a VM's template, that shares with it all but its annotations and its domain."""
-    metadata, spec = machine["metadata"], machine["spec"]
+    metadata, spec = vmi["metadata"], vmi["spec"]
     return {
-        **machine,
+        **vmi,
         "metadata": {**metadata, "annotations": dict(metadata.get("annotations", {}))},
         "spec": {**spec, "domain": copy_written(spec["domain"])},
     }

@@ -20,7 +20,7 @@ _SOURCE: Final = Struct(pvc=_NAMED, snapshot=_NAMED, dataSource=_NAMED)
 _DATA_VOLUME_SPEC: Final = Struct(
     source=_SOURCE, sourceRef=Struct(kind=STRING_ALWAYS, name=STRING_ALWAYS, namespace=STRING_POINTER)
 )
-_LABELLED: Final = Struct(metadata=Value(METADATA))
+_LABELED: Final = Struct(metadata=Value(METADATA))
 _DATA_VOLUME: Final = Struct(metadata=Value(METADATA), spec=Value(_DATA_VOLUME_SPEC))
 DATA_SOURCE: Final = Struct(metadata=Value(METADATA), spec=Value(Struct(source=Value(_SOURCE))))
 
@@ -81,15 +81,15 @@ class _Chain:
         raise Ignorable(f"unable to infer defaults from volume {name} as type is not supported")
 
     def _from(self, kind: str, name: str, namespace: str) -> Json:
-        return self._from_labels(decode(_LABELLED, get_required(self._get, kind, namespace, name), f"{kind} {name}"))
+        return self._from_labels(decode(_LABELED, get_required(self._get, kind, namespace, name), f"{kind} {name}"))
 
-    def _from_labels(self, labelled: Json) -> Json:
-        labels = labelled["metadata"].get("labels", {})
+    def _from_labels(self, labeled: Json) -> Json:
+        labels = labeled["metadata"].get("labels", {})
         # An empty name is a name: KubeVirt stores the empty matcher and denies the VM's next update.
         if self._label not in labels:
             raise Ignorable(f"unable to find required {self._label} label on the volume")
-        matcher = {"name": labels[self._label], "kind": labels.get(f"{self._label}-kind", "")}
-        return {key: value for key, value in matcher.items() if value}
+        vm_matcher = {"name": labels[self._label], "kind": labels.get(f"{self._label}-kind", "")}
+        return {key: value for key, value in vm_matcher.items() if value}
 
     def _from_data_volume(self, name: str) -> Json:
         for template in self._spec.get("dataVolumeTemplates", ()):

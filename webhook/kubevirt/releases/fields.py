@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, releases
 
-MACHINE: Final = "VirtualMachineInstance"
+VMI: Final = "VirtualMachineInstance"
 VIRTUAL_MACHINE: Final = "VirtualMachine"
 INSTANCETYPE: Final = "VirtualMachineInstancetype"
 CLUSTER_INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
@@ -44,16 +44,16 @@ _PATHS: Final = {
     ),
     (PREFERENCE, "1.8.0"): "features.preferredHyperv.tlbflush.direct features.preferredHyperv.tlbflush.extended",
     (PREFERENCE, "1.9.0"): "devices.preferredVideoType preferredLaunchSecurity",
-    (MACHINE, "1.7.0"): (
+    (VMI, "1.7.0"): (
         "domain.launchSecurity.snp domain.launchSecurity.tdx domain.devices.disks.changedBlockTracking "
         "domain.devices.disks.blockSize.custom.discardGranularity"
     ),
-    (MACHINE, "1.8.0"): (
+    (VMI, "1.8.0"): (
         "domain.rebootPolicy domain.memory.reservedOverhead domain.features.hyperv.tlbflush.direct "
         "domain.features.hyperv.tlbflush.extended domain.devices.interfaces.passtBinding utilityVolumes "
         "volumes.containerPath"
     ),
-    (MACHINE, "1.9.0"): "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges",
+    (VMI, "1.9.0"): "serviceAccountName networks.resourceClaim domain.devices.interfaces.portRanges",
     (VIRTUAL_MACHINE, "1.7.0"): (
         "dataVolumeTemplates.spec.source.registry.platform dataVolumeTemplates.spec.source.vddk.extraArgs"
     ),
@@ -70,7 +70,7 @@ def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
     for field in FIELDS:
         if field.kind == own:
             yield field.path, field
-        elif (field.kind, kind) == (MACHINE, VIRTUAL_MACHINE):
+        elif (field.kind, kind) == (VMI, VIRTUAL_MACHINE):
             yield f"template.spec.{field.path}", field
 
 

@@ -80,9 +80,9 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> di
 def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> dict[str, Origin | None]:
     shape = configuration.rules.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
-    machine = read_vm(vm, configuration.rules)
-    _check(machine["metadata"], read["metadata"])
-    _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
+    decoded_vm = read_vm(vm, configuration.rules)
+    _check(decoded_vm["metadata"], read["metadata"])
+    _check_resized(decoded_vm, read.get("status", {}).get("virtualMachineRevisionName"))
     # Both as KubeVirt writes them.
     built, _ = _build(vm, get, configuration, traced=False)
     # What was computed loses its format when it is sent.

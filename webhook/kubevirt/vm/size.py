@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.k8s.json_tree import member
-from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, LabelSelector
+from webhook.k8s.types.selectors import LabelSelector
 
 # What says a size, by paths below a VMI's ``spec.domain``, and of that what says how much memory the guest gets.
 _CPU: Final = ("cpu.sockets", "cpu.cores", "cpu.threads", "cpu.model")
@@ -65,18 +65,9 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
     return None
 
 
-# Gt and Lt are of nodes alone.
-_OPERATORS: Final = frozenset((IN, NOT_IN, EXISTS, DOES_NOT_EXIST))
-
-
 def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
-    """Whether a label selector, all of whose requirements must hold, matches; none that Kubernetes cannot read does."""
+    """Whether a label selector, which may be any JSON, matches; none that Kubernetes cannot read does."""
     try:
-        converted = msgspec.convert(selector, LabelSelector)
+        return msgspec.convert(selector, LabelSelector).matches(labels)
     except msgspec.ValidationError:
         return False
-    # A requirement that is null has no operator.
-    return None not in (converted.match_expressions or ()) and all(
-        each.operator in _OPERATORS and not each.problems() and each.accepts(labels.get(each.key))
-        for each in converted.expressions()
-    )

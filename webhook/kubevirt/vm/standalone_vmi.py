@@ -1,7 +1,7 @@
 """Filling a VMI that no VM stands behind, which KubeVirt itself never does.
 
-The steps are virt-controller's for the VMIs of VMs, in its order (see `vmi`), without those that are about the VM. What
-KubeVirt's VM webhook checks before, divisible spreads and requirements, is checked here too.
+The steps are virt-controller's for the VMIs of VMs, in its order (see `webhook.kubevirt.vm.controller`), without those
+about the VM. What KubeVirt's VM webhook checks before, divisible spreads and requirements, is checked here too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import preferences
-from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_machine
+from webhook.kubevirt.instancetype.apply import apply_instancetype, copy_domain_and_annotations
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
 from webhook.kubevirt.rejection import TEMPLATE_BASE, VMI_BASE, Cause
 
@@ -49,7 +49,7 @@ def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configu
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     before = structs.share(shape, vmi)
     # No step changes anything else.
-    changed = copy_machine(before)
+    changed = copy_domain_and_annotations(before)
     specs: dict[Matcher, Json] = {}
     for matcher in MATCHERS:
         if matcher in objects:

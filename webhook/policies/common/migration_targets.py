@@ -122,8 +122,8 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    requested = target_pod_demand(vmi, pod, node, configuration)
-    by_drivers = _provided_by_drivers(requested.requests, facts)
+    demand = target_pod_demand(vmi, pod, node, configuration)
+    by_drivers = _provided_by_drivers(demand.requests, facts)
     return Target(
         vmi,
         nodes,
@@ -134,20 +134,20 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             source_pod_added=added_before,
             source_node=node,
             configuration=configuration,
-            requests={name: amount for name, amount in requested.requests.items() if name not in by_drivers},
+            requests={name: amount for name, amount in demand.requests.items() if name not in by_drivers},
             admitted=(*labels, *apart),
             tolerations=tolerations,
         ),
         (
             *requirement_gaps(vmi, migration, pod, node),
             *(f"KubeVirt holds the VM's migrations back {term}" for term in holding_back(vmi, configuration)),
-            *requested.gaps,
+            *demand.gaps,
             *by_drivers.values(),
             *gaps,
             *apart_gaps,
         ),
         pod,
-        requested.requests,
+        demand.requests,
     )
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-import msgspec
-
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey, Facts, Key, KubeVirtKey
+from webhook.facts import Facts, Key, KubeVirtKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.launcher import ACCOUNTS, account
 
@@ -79,14 +77,3 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
         return None
     place, _, account_name = user.username.removeprefix(ACCOUNTS).partition(":")
     return user.username.startswith(ACCOUNTS) and account_name == name and place in install.namespaces
-
-
-def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
-    """The question whether RBAC lets a user use a verb on an absolute path of no resource, such as ``/metrics``."""
-    return msgspec.structs.replace(access(user, verb, "", ""), path=path)
-
-
-def access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:
-    """The key of the fact whether RBAC lets a user do something; arguments as in `AccessKey`."""
-    extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
-    return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace, name)

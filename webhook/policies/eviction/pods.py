@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import eviction as messages
+from webhook.admission.reasons import eviction as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
@@ -65,11 +65,11 @@ def evaluate_eviction(
         return skip(common.other_operation(request.operation))
     requester = eviction.meta.annotation(REQUESTED_BY)
     if requester not in settings.requesters:
-        return skip(messages.other_requester(settings.requesters))
+        return skip(reasons.other_requester(settings.requesters))
     namespace = request.namespace or ""
     try:
         if is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(messages.by_kubevirt)
+            return skip(reasons.by_kubevirt)
         vmi = _present_vm(request.name or "", namespace, facts, settings)
         if isinstance(vmi, Decision):
             return vmi
@@ -84,9 +84,9 @@ def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSetti
     """The VMI that runs in a pod, or what becomes of an eviction that could move none."""
     pod = read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
     if pod is None:
-        return skip(messages.pod_not_found(name))
+        return skip(reasons.pod_not_found(name))
     if pod.phase in ("Succeeded", "Failed"):
-        return skip(messages.pod_completed(pod.phase))
+        return skip(reasons.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         busy = _transfer(pod, facts.now, settings)
@@ -98,9 +98,9 @@ def _present_vm(name: str, namespace: str, facts: Facts, settings: EvictionSetti
     if vmi.meta.uid != owner.uid:
         return skip(common.vmi_replaced(namespace, vmi_name))
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
-        return skip(messages.being_deleted)
+        return skip(reasons.being_deleted)
     node = vmi.status.node_name if vmi.status else None
-    return vmi if node and node == pod.node_name else skip(messages.not_the_current_pod)
+    return vmi if node and node == pod.node_name else skip(reasons.not_the_current_pod)
 
 
 def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reason | None:
@@ -112,7 +112,7 @@ def _transfer(pod: LauncherPod, now: float, settings: EvictionSettings) -> Reaso
     if not seconds or started is None or pod.meta.deletion_timestamp:
         return None
     transfer, ago = transfer_of(pod), max(0, math.floor(now - started))
-    return messages.transfer(transfer.what, seconds, ago) if transfer and ago < seconds else None
+    return reasons.transfer(transfer.what, seconds, ago) if transfer and ago < seconds else None
 
 
 def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
@@ -121,21 +121,21 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     if strategy is None:
         configuration = read_configuration(facts)
         if configuration is None:
-            return skip(messages.no_configuration)
+            return skip(reasons.no_configuration)
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
     if strategy == "External":
-        return skip(messages.external_strategy(place))
+        return skip(reasons.external_strategy(place))
     if strategy == "None":
-        return skip(messages.will_stop(place, messages.strategy_none), warn=True)
+        return skip(reasons.will_stop(place, reasons.strategy_none), warn=True)
     if strategy not in ("LiveMigrate", _MIGRATE_IF_POSSIBLE):
-        return skip(messages.unknown_strategy(place, strategy))
+        return skip(reasons.unknown_strategy(place, strategy))
     if not vmi.migratable:
         if strategy == _MIGRATE_IF_POSSIBLE:
-            return skip(messages.will_stop(place, messages.strategy_if_possible), warn=True)
-        return skip(messages.not_migratable(place))
+            return skip(reasons.will_stop(place, reasons.strategy_if_possible), warn=True)
+        return skip(reasons.not_migratable(place))
     if vmi.status and vmi.status.evacuation_node_name:
-        return skip(messages.already_evacuating(place))
+        return skip(reasons.already_evacuating(place))
     return None
 
 
@@ -143,12 +143,12 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
     if problem := migration_targets.name_problem(name):
-        return _deny(messages.name_too_long(problem))
+        return _deny(reasons.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
     own = [each for each in migrations if each.meta.namespace == namespace and each.vmi_name == name]
     if any(migration.is_unfinished for migration in own):
-        return skip(messages.already_evacuating(f"{namespace}/{name}"))
+        return skip(reasons.already_evacuating(f"{namespace}/{name}"))
     if forbidden := blackout(settings.blackouts, facts.now):
         return _deny(forbidden)
     # What a drain or a shutdown moves in a moment is not paced; drains are not, either.
@@ -158,7 +158,7 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
     if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
-        return _deny(messages.held_back(" and ".join(terms)))
+        return _deny(reasons.held_back(" and ".join(terms)))
     capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 
@@ -173,10 +173,10 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     # Read last: only an eviction that all else allows needs it.
     quota = migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
-        return _deny(messages.quota(quota.problem))
+        return _deny(reasons.quota(quota.problem))
     count = eligibility.count
     allowed = Decision((common.eligible(count, eligibility.total),), notes={"eligible-nodes": str(count)})
-    return _add_doubt(allowed, messages.quota_not_known(quota.gaps[0]) if quota.gaps else None)
+    return _add_doubt(allowed, reasons.quota_not_known(quota.gaps[0]) if quota.gaps else None)
 
 
 def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
@@ -194,7 +194,7 @@ def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tu
         unfinished = facts.get(ListKey(UNFINISHED, ""))
         if isinstance(unfinished, Unavailable):
             # Any tenant's migrations may be too large for a list. What can still be evaluated is.
-            doubt = messages.cap_not_applied(unfinished.why)
+            doubt = reasons.cap_not_applied(unfinished.why)
             settings = replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
@@ -222,8 +222,7 @@ def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
     """The decision with what it could not take into account."""
     if doubt is None:
         return decision
-    reasons, warnings = (*decision.reasons, doubt), (*decision.warnings, doubt)
-    return replace(decision, reasons=reasons, warnings=warnings)
+    return replace(decision, reasons=(*decision.reasons, doubt), warnings=(*decision.warnings, doubt))
 
 
 def _deny(reason: Reason) -> Decision:
@@ -244,7 +243,7 @@ def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
     minute = (int(now // 60) + _EPOCH) % WEEK
     for entry in blackouts:
         if any(begin <= minute < end for begin, end in entry.spans):
-            return messages.blackout(entry.text)
+            return reasons.blackout(entry.text)
     return None
 
 
@@ -267,7 +266,7 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
     if left <= 0:
         return None
     ago = max(0, math.floor(now - ends[0]))
-    return messages.cool_down(seconds, in_a_row, ago, left)
+    return reasons.cool_down(seconds, in_a_row, ago, left)
 
 
 def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> Reason | None:
@@ -279,7 +278,7 @@ def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSet
         (sum(min(each, most) for each in evacuated.values()), settings.max_per_cluster, "the cluster"),
     ):
         if cap and count >= cap:
-            return messages.too_many(count, cap, where)
+            return reasons.too_many(count, cap, where)
     return None
 
 

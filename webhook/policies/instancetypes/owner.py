@@ -315,11 +315,11 @@ def find_rejection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Reje
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration
-    find = webhooks.remember_specs(lookups.get, configuration.rules)
-    rejection = webhooks.find_denial(vm, lookups.get, configuration, find)
+    find_spec = webhooks.remember_specs(lookups.get, configuration.rules)
+    rejection = webhooks.find_denial(vm, lookups.get, configuration, find_spec)
     if rejection is not None:
         return rejection
-    preference = find(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
+    preference = find_spec(PREFERENCE_MATCHER, vm) if added and lookups.passed_over else None
     if preference and "architecture" in preference.get("requirements", {}):
         return Rejection(reasons.architecture_conflict)
     return None

@@ -89,7 +89,7 @@ class _Update(msgspec.Struct, frozen=True):
 
 
 def evaluate_update(vm: Unstructured, old: Unstructured | None, findings: Findings) -> Decision:
-    """What becomes of defaults in an update of the stored VM; None: it is not known.
+    """What becomes of defaults in an update. ``old`` is the stored VM; None where the request lacks it.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.

@@ -20,11 +20,10 @@ from webhook.admission.wire import Request
 from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.k8s.types.meta import Unstructured
-from webhook.kubevirt import rejection
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import find
 from webhook.kubevirt.instancetype.find import MATCHERS, Matcher, SpecReference
-from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, Rejection
+from webhook.kubevirt.rejection import CAUSES_SHOWN, Cause, Conflicts, NotFound, Rejection
 from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
@@ -66,7 +65,7 @@ def fill_vmi(
     if not settings.virtual_machine_instances:
         return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a VMI", request.operation))
+        return skip(common.other_operation(request.operation))
     controller = vmi.meta.controller_owner()
     if controller and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP):
         return skip(instancetypes.owned_by_a_vm)
@@ -136,7 +135,7 @@ def _fill(vmi: Unstructured, wishes: list[_Wish], lookups: Lookups, settings: In
         if whole is not None:
             existing[matcher] = _Existing(wish, named, whole)
         else:
-            missing = rejection.NotFound(named.kind, named.name)
+            missing = NotFound(named.kind, named.name)
             _give_up(wish, instancetypes.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, existing, lookups, warnings)
     if filled is None:

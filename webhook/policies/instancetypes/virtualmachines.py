@@ -1,4 +1,7 @@
-"""Defaults for new VMs, as matchers. Each injected one has an annotation with its ``KIND/NAME``."""
+"""VMs: the defaults of new ones, as matchers or expanded, and the validation of what VMs name.
+
+Each injected default has an annotation with its ``KIND/NAME``.
+"""
 
 from __future__ import annotations
 
@@ -189,9 +192,9 @@ def _expand(vm: Unstructured, candidate: Json, defaults: Sequence[Default], find
     made = {matcher.field: _source(matcher, vm_matcher) for matcher, vm_matcher in named if vm_matcher}
     findings.reasons.insert(0, instancetypes.expanded(made))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], instancetypes.EXPANDED)
-    injected_values = [default.annotation_change(instancetypes.EXPANDED) for default in defaults]
+    annotation_changes = [default.annotation_change(instancetypes.EXPANDED) for default in defaults]
     return findings.decision(
-        changes=[*written, *injected_values], notes={field: str(source) for field, source in made.items()}
+        changes=[*written, *annotation_changes], notes={field: str(source) for field, source in made.items()}
     )
 
 
@@ -241,11 +244,11 @@ def _evaluate(
     if vm_matcher is not None and INSTANCETYPE_MATCHER in changed:
         # Before the rest is read: a VM that is too large to be evaluated doesn't get past the list.
         try:
-            matcher = decode(MATCHER, vm_matcher, "spec.instancetype")
+            decoded_matcher = decode(MATCHER, vm_matcher, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
             return _deny(common.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
-        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, lookups, settings)
+        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: decoded_matcher}}, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])

@@ -1,4 +1,4 @@
-"""The migration policy: user migrations with ``addedNodeSelector`` as the pure AND that they promise to be.
+"""The migration policy: every label of ``addedNodeSelector`` holds beside the VM's own requirements.
 
 KubeVirt merges the added selector with the VM's own into one mapping: a colliding key is dropped silently and the
 migration goes elsewhere; a CPU vendor's key switches off the rule that it stands in for; a value that is not a valid

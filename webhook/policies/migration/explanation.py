@@ -1,4 +1,4 @@
-"""The shape of an explanation: what `explain migration -o json` prints and ``/v1/explain/migration`` answers.
+"""Where a VM can migrate to and why not elsewhere: the explanation, its JSON shape, and the matrix that the page shows.
 
 Field names are camelCase; a field is never removed or given another meaning under the same `SCHEMA`, but more may come.
 """
@@ -50,7 +50,7 @@ class Why(View, frozen=True):
     Attributes:
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
             ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
-            ``runtime class``, ``namespace`` or ``volumes``.
+            ``runtime class``, ``namespace``, ``reservation`` or ``volumes``.
         text: the requirement with its origin, a clause.
     """
 
@@ -72,7 +72,7 @@ class ContradictionReport(View, frozen=True):
     dropped: bool
 
 
-class Alone(View, frozen=True):
+class WithoutWebhook(View, frozen=True):
     """What KubeVirt by itself would do with the same migration, without this webhook.
 
     Attributes:
@@ -151,7 +151,7 @@ class MigrationExplanation(View, frozen=True):
     eligible: Nodes
     obstacles: tuple[str, ...]
     contradictions: tuple[ContradictionReport, ...]
-    kubevirt: Alone
+    kubevirt: WithoutWebhook
     reasons: tuple[ReasonReport, ...]
     openings: tuple[OpeningReport, ...]
     groups: tuple[NodeGroupReport, ...]
@@ -160,7 +160,7 @@ class MigrationExplanation(View, frozen=True):
     node: OneNode | None
 
     @property
-    def favourable(self) -> bool:
+    def favorable(self) -> bool:
         """Whether the migration can succeed; for a request about one node, whether the VM can migrate there."""
         possible = self.node.eligible if self.node else bool(self.eligible.count)
         return possible and not self.obstacles
@@ -262,7 +262,7 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         eligible=Nodes.of(eligibility),
         obstacles=tuple(_obstacles(subject, quota)),
         contradictions=conflicts,
-        kubevirt=_evaluate_alone(target, eligibility),
+        kubevirt=_evaluate_without_webhook(target, eligibility),
         reasons=_reasons(eligibility),
         openings=_openings(eligibility, configuration.owner if configuration else None),
         groups=tuple(
@@ -385,30 +385,30 @@ def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
         yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
 
 
-def _evaluate_alone(target: Target, eligibility: Eligibility) -> Alone:
+def _evaluate_without_webhook(target: Target, eligibility: Eligibility) -> WithoutWebhook:
     kept = kept_by_kubevirt(target.requirements)
-    alone = target.nodes.review(kept)
+    without_webhook = target.nodes.review(kept)
     remaining = {each for each in kept if isinstance(each, Label)}
     dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
     drops = tuple(str(each.expression) for each in dropped if each.origin == Origin.ADDED)
-    guards = [str(each.expression) for each in dropped if each.origin == Origin.VENDOR]
-    listed = few(alone.names())
+    vendor_labels = [str(each.expression) for each in dropped if each.origin == Origin.VENDOR]
+    count, listed = without_webhook.count, few(without_webhook.names())
     does = [f"drop {', '.join(drops)} silently"] if drops else []
-    if guards:
-        does.append(f"no longer require {', '.join(guards)}")
-    if not alone.count:
+    if vendor_labels:
+        does.append(f"no longer require {', '.join(vendor_labels)}")
+    if not count:
         does.append("create a target pod that stays Pending, and fail after 5 minutes")
     elif does:
-        does.append(f"migrate to {listed if alone.count == 1 else f'one of {alone.count} nodes: {listed}'}")
+        does.append(f"migrate to {listed if count == 1 else f'one of {count} nodes: {listed}'}")
     else:
         does.append(f"do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}")
-    return Alone(drops, Nodes.of(alone), f"would {', and '.join(does)}")
+    return WithoutWebhook(drops, Nodes.of(without_webhook), f"would {', and '.join(does)}")
 
 
 def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
-    alone = {opening.failures[0]: opening.count for opening in eligibility.openings()}
+    counts = {opening.failures[0]: opening.count for opening in eligibility.openings()}
     return tuple(
-        ReasonReport(each.requirement.origin, each.lacking, Nodes.of(eligibility, each), alone.get(each, 0))
+        ReasonReport(each.requirement.origin, each.lacking, Nodes.of(eligibility, each), counts.get(each, 0))
         for each in sorted(eligibility.failures, key=lambda failure: -failure.count)
     )
 
@@ -512,7 +512,7 @@ class MatrixColumn(msgspec.Struct, frozen=True):
     """One requirement that some nodes do not meet.
 
     Attributes:
-        origin: where it comes from, as in `requirement`.
+        origin: where it comes from, as in `Why`.
         text: the requirement as a clause; of a taint, which one.
         count: the nodes that do not meet it.
     """
@@ -565,7 +565,7 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
     met = [each.clause for each in requirements if each not in unmet]
     # The labels to try are those instead of what is added now.
     others = tuple(each for each in requirements if each.origin != Origin.ADDED)
-    alone = subject.eligibility if len(others) == len(requirements) else subject.target.nodes.review(others)
+    without_added = subject.eligibility if len(others) == len(requirements) else subject.target.nodes.review(others)
     return PlacementMatrix(
         explanation=_explain(subject),
         columns=tuple(
@@ -580,7 +580,7 @@ def matrix(question: Question, facts: Facts, *, first: int = 0, count: int = 50)
         met=tuple(dict.fromkeys(met))[:_MAX_MET],
         first=first,
         rows=_rows(subject, shown, first, count),
-        selectors=subject.target.nodes.suggest_selectors(alone.bitset),
+        selectors=subject.target.nodes.suggest_selectors(without_added.bitset),
     )
 
 

@@ -44,7 +44,7 @@ Json = dict[str, Any]
 def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
-        return skip(common.immutable_after_create("a pod's node affinity", request.operation))
+        return skip(common.other_operation(request.operation))
     owner = vmi_owner(pod)
     if isinstance(owner, Reason):
         return skip(owner)
@@ -70,7 +70,7 @@ def constrain_pod(pod: TargetPod, request: Request[TargetPod], facts: Facts, set
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.
-            unsure = (reasons.guards_unknown(error.why),)
+            unsure = (reasons.requirements_unknown(error.why),)
     return _constrain(pod, migration, requirements, settings, unsure)
 
 
@@ -93,8 +93,8 @@ def _constrain(
     expressions = [_equals(key, value) for key, value in requested.items()]
     if any(key.startswith(CPU_VENDOR) for key in migration.added_selector):
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
-        guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == Origin.VENDOR]
-        expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
+        vendor_labels = (each for each in requirements if isinstance(each, Label) and each.origin == Origin.VENDOR)
+        expressions += [_equals(each.expression.key, each.expression.values[0]) for each in vendor_labels]
     changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
     labels = ", ".join(f"{key}={value}" for key, value in requested.items())
     if not changes:

@@ -10,9 +10,9 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.reasons import common
-from webhook.admission.reasons import migration as messages
+from webhook.admission.reasons import migration as reasons
 from webhook.admission.wire import Request, UserInfo
-from webhook.facts import Facts, ListKey
+from webhook.facts import AccessKey, Facts, ListKey
 from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
@@ -20,7 +20,7 @@ from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
-from webhook.policies.common.required_facts import Unreadable, access, is_kubevirts, read
+from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
@@ -29,8 +29,8 @@ PIN_RESOURCE: Final = "migrationtargets"
 
 # In a cluster of so many nodes a denial may name them all.
 _NAMED_NODES: Final = 10
-# Of each of them.
-_TOLD_FAILURES: Final = 10
+# A denial names so many failures of each group of nodes.
+_NAMED_FAILURES: Final = 10
 
 # Longer selectors than any node could satisfy. Neither the API server nor KubeVirt limits it, so this is KubeVirt's
 # limit for its own longest lists (disks, volumes, networks: `maxItems` of its CRDs); nodes carry some 100 labels.
@@ -45,7 +45,7 @@ def validate_migration(
         return skip(common.immutable_after_create("a migration's spec", request.operation))
     added = migration.added_selector
     if not added:
-        return skip(messages.no_added_selector)
+        return skip(reasons.no_added_selector)
     rejection = _selector(migration, added, settings)
     if rejection:
         return rejection
@@ -57,7 +57,7 @@ def validate_migration(
             or _evaluate_placement(migration, namespace, request.user_info, facts, settings)
         )
     except Unreadable as error:
-        reason = messages.lookup_failed(error.why)
+        reason = reasons.lookup_failed(error.why)
         if settings.failure_policy == "Ignore":
             return skip(reason, warn=True)
         return Decision((reason,), denial=Denial(503, reason.text))
@@ -74,11 +74,11 @@ def warn_of_migration(
     if request.operation != "CREATE":
         return skip(common.other_operation(request.operation))
     if migration.added_selector:
-        return skip(messages.validated_elsewhere)
+        return skip(reasons.validated_elsewhere)
     if migration.sends:
-        return skip(messages.on_sending_side)
+        return skip(reasons.on_sending_side)
     if _is_kubevirts_own(migration):
-        return skip(messages.by_kubevirt)
+        return skip(reasons.by_kubevirt)
     namespace = request.namespace or ""
     try:
         target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
@@ -86,10 +86,10 @@ def warn_of_migration(
             return skip(common.vmi_not_found(namespace, migration.vmi_name))
         eligibility = target.review()
     except Unreadable as error:
-        return skip(messages.lookup_failed(error.why))
+        return skip(reasons.lookup_failed(error.why))
     conflicts = contradictions(target.requirements)
     if conflicts:
-        return skip(messages.pinned(conflicts), warn=True)
+        return skip(reasons.pinned(conflicts), warn=True)
     if not eligibility.count:
         return skip(no_node(eligibility), warn=True)
     return _eligible(eligibility)
@@ -99,27 +99,27 @@ def _selector(migration: Migration, added: dict[str, str], settings: MigrationSe
     """What is wrong with the selector by itself, or with having one."""
     name = migration.meta.name or ""
     if name.startswith(names.OWN_MIGRATIONS):
-        reason = messages.reserved_name(name)
+        reason = reasons.reserved_name(name)
         cause = FieldCause("FieldValueInvalid", reason.text, "metadata.name")
         return Decision((reason,), denial=Denial(422, reason.text, (cause,)))
     if len(added) > MAX_ADDED:
-        return _deny(messages.too_many_keys(len(added), MAX_ADDED), 422)
-    malformed = find_malformed(added, messages.FIELD)
+        return _deny(reasons.too_many_keys(len(added), MAX_ADDED), 422)
+    malformed = find_malformed(added, reasons.FIELD)
     if malformed:
-        reason, causes = messages.selector_invalid([mistake.what for mistake in malformed])
+        reason, causes = reasons.selector_invalid([mistake.what for mistake in malformed])
         return _deny(reason, 422, causes)
     reserved = reserved_keys(added) if settings.reserved_keys == "deny" else ()
     if reserved:
-        reason, causes = messages.reserved_keys(reserved)
+        reason, causes = reasons.reserved_keys(reserved)
         return _deny(reason, 403, causes)
     if migration.sends:
-        return _deny(messages.ignored_on_sending_side, 422)
+        return _deny(reasons.ignored_on_sending_side, 422)
     return None
 
 
 def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
     """The denial of a selector; the causes are the reason itself where there are no others."""
-    fields = tuple(FieldCause("FieldValueInvalid", cause, messages.FIELD) for cause in causes or (reason.text,))
+    fields = tuple(FieldCause("FieldValueInvalid", cause, reasons.FIELD) for cause in causes or (reason.text,))
     return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
@@ -130,12 +130,12 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
     if is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
-        reason = messages.via_virtctl
+        reason = reasons.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
-    key = access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+    key = AccessKey.of(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's permission to choose nodes"):
         return None
-    reason = messages.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
+    reason = reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
     return Decision((reason,), denial=Denial(403, reason.text))
 
 
@@ -146,7 +146,7 @@ def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -
     unfinished = [each for each in all_of_them if each.is_unfinished and not _is_kubevirts_own(each)]
     if len(unfinished) < settings.max_unfinished:
         return None
-    reason = messages.too_many(len(unfinished), settings.max_unfinished, namespace)
+    reason = reasons.too_many(len(unfinished), settings.max_unfinished, namespace)
     return Decision((reason,), denial=Denial(429, reason.text))
 
 
@@ -173,10 +173,10 @@ def _evaluate_placement(
     eligibility = target.review()
     if colliding:
         added = (key for each in colliding for key in each.keys)
-        reason = messages.selector_conflict(colliding, added, availability(eligibility))
+        reason = reasons.selector_conflict(colliding, added, availability(eligibility))
         if settings.collision == "deny":
             return _deny_by_nodes(reason, eligibility, user, facts)
-        return _eligible(eligibility, reason, messages.describe(colliding))
+        return _eligible(eligibility, reason, reasons.describe(colliding))
     if not eligibility.count and settings.no_eligible_node != "ignore":
         reason = no_node(eligibility)
         if settings.no_eligible_node == "deny":
@@ -190,12 +190,12 @@ def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, fac
     # Who may not list nodes shall not learn their names and labels by trial. A caller that has not proved to be the API
     # server could claim any user, so it learns no names either.
     may_list = 0 < eligibility.total <= _NAMED_NODES and facts.verified
-    if may_list and facts.get(access(user, "list", "", "nodes")) is True:
+    if may_list and facts.get(AccessKey.of(user, "list", "", "nodes")) is True:
         lacking = Lacking(eligibility)
-        groups = ((group, lacking.first(group.failures, _TOLD_FAILURES)) for group in eligibility.groups())
+        groups = ((group, lacking.first(group.failures, _NAMED_FAILURES)) for group in eligibility.groups())
         listed = (f"{', '.join(eligibility.names(group))}: {', '.join(fails) or 'eligible'}" for group, fails in groups)
         message += f" ({'; '.join(listed)})"
-    cause = FieldCause("FieldValueInvalid", reason.text, messages.FIELD)
+    cause = FieldCause("FieldValueInvalid", reason.text, reasons.FIELD)
     return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(eligibility))
 
 
@@ -205,7 +205,7 @@ def _eligible(eligibility: Eligibility, doubt: Reason | None = None, why: str = 
     reason = common.eligible(count, eligibility.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
-        warnings=(messages.pending(doubt.code, why),) if doubt else (),
+        warnings=(reasons.pending(doubt.code, why),) if doubt else (),
         notes={"eligible-nodes": str(count)},
         details=details(eligibility) if doubt else {},
     )

@@ -276,10 +276,10 @@ def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, stat
 
     KubeVirt denies a VM that sets what its instancetype sets, even to the same value.
     """
-    matcher = vm.spec.instancetype if vm.spec else None
-    if matcher is None:
+    vm_matcher = vm.spec.instancetype if vm.spec else None
+    if vm_matcher is None:
         return None
-    spec = _find_instancetype(matcher, namespace, facts, status)
+    spec = _find_instancetype(vm_matcher, namespace, facts, status)
     if isinstance(spec, Decision):
         return spec
     scheduler = spec.scheduler_name if spec else None
@@ -287,14 +287,14 @@ def _skip_by_instancetype(vm: VirtualMachine, namespace: str, facts: Facts, stat
 
 
 def _find_instancetype(
-    matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
+    vm_matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
 ) -> InstancetypeSpec | Decision | None:
     """The instancetype of a VM, found as KubeVirt finds it, or the decision on a VM whose instancetype is not known.
 
     The status is the stored one: None at CREATE, where it is only what the client claims.
     """
     reference = status.instancetype_ref.controller_revision_ref if status and status.instancetype_ref else None
-    pinned = matcher.revision_name or (reference.name if reference and matcher.name else None)
+    pinned = vm_matcher.revision_name or (reference.name if reference and vm_matcher.name else None)
     if pinned:
         stored = facts.get(ObjectKey(REVISIONS, namespace, pinned))
         if isinstance(stored, Unavailable):
@@ -303,21 +303,21 @@ def _find_instancetype(
         if stored is None or data is None or not revisions.is_captured(stored.meta, data.kind, data.api_version):
             return _unresolved(f"ControllerRevision {pinned} of an instancetype does not exist")
         # Of a revision in the status the label decides, and the kind is not compared: so it is upstream.
-        if matcher.revision_name or stored.meta.label(names.REVISION_OBJECT_NAME_LABEL) == matcher.name:
+        if vm_matcher.revision_name or stored.meta.label(names.REVISION_OBJECT_NAME_LABEL) == vm_matcher.name:
             is_instancetype = data.kind in (INSTANCETYPES.kind, CLUSTER_INSTANCETYPES.kind)
             return data.spec if is_instancetype else _unresolved("its revision does not hold an instancetype")
-    if not matcher.name:
+    if not vm_matcher.name:
         inferred = "it is still to be inferred from a volume"
-        return _unresolved(inferred if matcher.infer_from_volume else "the matcher names none")
+        return _unresolved(inferred if vm_matcher.infer_from_volume else "the matcher names none")
     try:
-        is_namespaced = INSTANCETYPE_MATCHER.kind_of(matcher.kind or "") == INSTANCETYPES.kind
+        is_namespaced = INSTANCETYPE_MATCHER.kind_of(vm_matcher.kind or "") == INSTANCETYPES.kind
     except Rejection:
-        return _unresolved(f"{matcher.kind} is not a kind of instancetype")
+        return _unresolved(f"{vm_matcher.kind} is not a kind of instancetype")
     resource = INSTANCETYPES if is_namespaced else CLUSTER_INSTANCETYPES
-    live = facts.get(ObjectKey(resource, namespace if is_namespaced else "", matcher.name))
+    live = facts.get(ObjectKey(resource, namespace if is_namespaced else "", vm_matcher.name))
     if isinstance(live, Unavailable):
         return skip(reasons.instancetype_unreadable(live.why), warn=True)
-    return _unresolved(f"{resource.kind} {matcher.name} does not exist") if live is None else live.spec
+    return _unresolved(f"{resource.kind} {vm_matcher.name} does not exist") if live is None else live.spec
 
 
 def _unresolved(why: str) -> Decision:
@@ -326,9 +326,9 @@ def _unresolved(why: str) -> Decision:
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
     """The decision to write a scheduler's name to all paths: the field and its annotations."""
-    old, present = zip(*[locate(view, path) for path in paths], strict=True)
+    old, depths = zip(*[locate(view, path) for path in paths], strict=True)
     if _USUAL.issuperset(old):
-        changes = _usual_changes(name, reason.code, paths, old, present)
+        changes = _usual_changes(name, reason.code, paths, old, depths)
     else:
         changes = _changes(name, reason.code, paths, old)
     return Decision((reason,), changes, notes={"scheduler": name})
@@ -345,8 +345,8 @@ def _changes(name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tupl
 
 @lru_cache(maxsize=64)
 def _usual_changes(
-    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...], present: tuple[int, ...]
+    name: str, code: str, paths: tuple[tuple[str, ...], ...], old: tuple[object, ...], depths: tuple[int, ...]
 ) -> tuple[Change, ...]:
-    """The same where it is nothing that a tenant has written, in objects that have as much of each path."""
-    written = tuple(depth for value, depth in zip(old, present, strict=True) if value != name)
-    return RepeatedChanges(_changes(name, code, paths, old), written)
+    """As `_changes`, cached: for objects without a tenant's value at these paths, ``depths`` of which exist."""
+    written_depths = tuple(depth for value, depth in zip(old, depths, strict=True) if value != name)
+    return RepeatedChanges(_changes(name, code, paths, old), written_depths)

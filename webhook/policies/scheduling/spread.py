@@ -32,15 +32,14 @@ from webhook.k8s.types.selectors import Expression
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.nodes import HOSTNAME
+from webhook.placement.nodes import HOSTNAME, ZONE
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import own_requirements
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts
 from webhook.settings.model import SchedulingSettings
 
-_ZONE: Final = "topology.kubernetes.io/zone"
-_TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (_ZONE,), "both": (_ZONE, HOSTNAME)}
+_TOPOLOGY_KEYS: Final = {"hostname": (HOSTNAME,), "zone": (ZONE,), "both": (ZONE, HOSTNAME)}
 # What the pods of all VMs require of nodes.
 EVERY_VM: Final = (Label(Origin.SCHEDULABLE, Expression.equals("kubevirt.io/schedulable", "true")),)
 # The CRDs' x-kubernetes-list-map-keys.
@@ -100,15 +99,15 @@ def _required_by(pod: SchedulingPod) -> Requirements:
 
 
 def has_zones(facts: Facts, requirements: Requirements = EVERY_VM) -> bool:
-    """Whether every node that meets requirements has a zone, and there are at least two; no: it is not known.
+    """Whether every node that meets the requirements has a zone, and there are at least two zones.
 
-    The default requirements are those of all VMs' pods, which leave never too few nodes.
+    False also where the nodes cannot be read. The default requirements are those of every VM's pod.
 
     Raises:
         NotRead: the nodes have not been read yet; for the Reviewer.
     """
     nodes = facts.get(NodesKey())
-    return isinstance(nodes, NodeIndex) and nodes.spans(_ZONE, requirements)
+    return isinstance(nodes, NodeIndex) and nodes.spans(ZONE, requirements)
 
 
 def spread_vmi(
