@@ -23,7 +23,7 @@ from .support.program import command
 from .support.rbac import RBAC, account, bind, grant
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION, WebhookServer, fetch
-from .support.workloads import instancetype, vm
+from .support.workloads import MIGRATIONS, instancetype, vm
 
 
 @pytest.fixture
@@ -97,6 +97,8 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
 
     assert " eligible: " in said.splitlines()[0]
     assert "Not evaluated:" not in said
+    # One that waits for a quota is an obstacle.
+    assert plane.kube(user.user).list(MIGRATIONS, moving.namespace) == []
     status, _, error = explain("nothing")
     assert (status, error.count("\n")) == (2, 1)
     assert f" VirtualMachine {moving.namespace}/nothing" in error
