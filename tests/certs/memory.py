@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,26 @@ EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "emptied": dict,
     "half next": lambda: {rotation.NEXT_KEY: b"?"},
 }
+
+
+# Bytes of a CA's DER, and those in their place with which cryptography raises other errors than `ValueError`.
+ODD: dict[str, tuple[bytes, bytes]] = {
+    "version 2": (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01"),
+    "extension twice": (b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x13"),
+    "EDI party name": (b"\x82%c%b" % (len(HOST), HOST.encode()), b"\xa5%c%b" % (len(HOST), HOST.encode())),
+    "type of key": (b"\x2a\x86\x48\xce\x3d\x02\x01", b"\x2a\x86\x48\xce\x3d\x02\x09"),
+    "name of bits": (b"\x06\x03\x55\x04\x03\x0c", b"\x06\x03\x55\x04\x03\x03"),
+}
+
+
+def odd(name: str) -> dict[str, bytes]:
+    """The keys of a Secret with one of them."""
+    made = Authority.new([HOST], START, timedelta(days=300))
+    der = ssl.PEM_cert_to_DER_cert(made.pem.decode())
+    return {CA_CRT: ssl.DER_cert_to_PEM_cert(der.replace(*ODD[name])).encode(), CA_KEY: made.key_pem}
+
+
+EDITS |= {name: partial(odd, name) for name in ODD}
 
 
 def editing(name: str) -> Callable[[dict[str, bytes]], None]:

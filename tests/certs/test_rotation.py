@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from certs.authority import verifies
 from certs.pem import CertificateError, Pair
-from certs.rotation import CA_KEY, GRACE_SECONDS, RETRY_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
+from certs.rotation import CA_CRT, CA_KEY, GRACE_SECONDS, RETRY_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
 from certs.source import self_signed
 from certs.state import MOST_RETIRED
 from tests.certs import memory
@@ -280,6 +280,16 @@ class TestRepairs:
         world.overwrite(NAMES[1], {})
         await world.replicas[0].step()
         world.check()
+
+    @pytest.mark.parametrize("name", memory.ODD)
+    async def test_a_certificate_that_cannot_be_read_leaves_a_bundle_and_stops_nothing(self, name: str) -> None:
+        """The API server may read it, and so trust it: Go's crypto/tls accepts a root of version 2."""
+        world = await settled()
+        world.overwrite(NAMES[0], dict.fromkeys(memory.ENTRIES, world.issuer.pem + memory.odd(name)[CA_CRT]))
+        late = world.start()
+        await world.settle()
+        assert late.leaf
+        assert world.bundles() == [world.state.trust_bundle()] * 6
 
     async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the_service(self) -> None:
         world = await settled(2)
