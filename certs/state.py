@@ -188,7 +188,7 @@ def _age(
 ) -> Iterable[Retired]:
     for each in retired:
         if not each.leaving:
-            yield replace(each, leaving=now >= each.until and _pem(each.certificate) in situation.removable)
+            yield replace(each, leaving=now >= each.until and bundle([each.certificate]) in situation.removable)
         elif any(each.certificate in certificates for certificates in trusted):
             yield each
 
@@ -224,7 +224,7 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     base = Plan(
         until=now,
         problems=problems if data else (),
-        retired=tuple(_pem(each.certificate) for each in state.retired),
+        retired=tuple(bundle([each.certificate]) for each in state.retired),
         published=incoming.pem if incoming and all(incoming.certificate in each for each in trusted) else None,
     )
     next_state = plan_next_state(state, situation, now)
@@ -300,10 +300,6 @@ def _changes(old: CaState, new: CaState) -> Iterator[tuple[str, Mapping[str, obj
 def _renewal(issuer: Authority) -> datetime:
     start, end = issuer.certificate.not_valid_before_utc, issuer.certificate.not_valid_after_utc
     return start + (end - start) * RENEWED_AT
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return bundle([certificate])
 
 
 def _common_name(certificate: x509.Certificate) -> str:

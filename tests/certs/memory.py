@@ -305,6 +305,22 @@ def _self_signed() -> dict[str, bytes]:
     return {CA_CRT: pair.certificate, CA_KEY: pair.key}
 
 
+# Bytes of a CA's DER, and those in their place with which cryptography raises other errors than `ValueError`.
+ODD = {
+    "version 2": ("a003020102", "a003020101"),
+    "extension twice": ("0603551d0f", "0603551d13"),
+    "EDI party name": (f"82{len(HOST):02x}{HOST.encode().hex()}", f"a5{len(HOST):02x}{HOST.encode().hex()}"),
+    "type of key": ("2a8648ce3d0201", "2a8648ce3d0209"),
+    "name of bits": ("06035504030c", "060355040303"),
+}
+
+
+def odd(name: str) -> dict[str, bytes]:
+    pems = _pem(HOST, 300)
+    der = ssl.PEM_cert_to_DER_cert(pems[CA_CRT].decode()).hex().replace(*ODD[name])
+    return pems | {CA_CRT: ssl.DER_cert_to_PEM_cert(bytes.fromhex(der)).encode()}
+
+
 # Secrets of a CA as an admin edits them by hand: what is written into them; "emptied" removes all, None one value.
 EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "garbage": lambda: {CA_CRT: b"\xff\x00", CA_KEY: b"no", rotation.RETIRED: b"{", rotation.ROTATED: b"yesterday"},
@@ -316,27 +332,8 @@ EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "no authority": _self_signed,
     "emptied": dict,
     "half next": lambda: {rotation.NEXT_KEY: b"?"},
+    **{name: partial(odd, name) for name in ODD},
 }
-
-
-# Bytes of a CA's DER, and those in their place with which cryptography raises other errors than `ValueError`.
-ODD: dict[str, tuple[bytes, bytes]] = {
-    "version 2": (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01"),
-    "extension twice": (b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x13"),
-    "EDI party name": (b"\x82%c%b" % (len(HOST), HOST.encode()), b"\xa5%c%b" % (len(HOST), HOST.encode())),
-    "type of key": (b"\x2a\x86\x48\xce\x3d\x02\x01", b"\x2a\x86\x48\xce\x3d\x02\x09"),
-    "name of bits": (b"\x06\x03\x55\x04\x03\x0c", b"\x06\x03\x55\x04\x03\x03"),
-}
-
-
-def odd(name: str) -> dict[str, bytes]:
-    """The keys of a Secret with one of them."""
-    made = Authority.new([HOST], START, timedelta(days=300))
-    der = ssl.PEM_cert_to_DER_cert(made.pem.decode())
-    return {CA_CRT: ssl.DER_cert_to_PEM_cert(der.replace(*ODD[name])).encode(), CA_KEY: made.key_pem}
-
-
-EDITS |= {name: partial(odd, name) for name in ODD}
 
 
 def editing(name: str) -> Callable[[dict[str, bytes]], None]:

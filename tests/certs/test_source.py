@@ -143,6 +143,3 @@ def test_authorities_of_clients(tmp_path: Path, golden: Golden) -> None:
     with pytest.raises(CertificateError) as refused:
         check_client_authorities(tmp_path / "empty", b"nothing")
     golden(str(refused.value))
-    with pytest.raises(CertificateError) as refused:
-        read_pem(tmp_path / "none")
-    golden(str(refused.value))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -199,19 +200,16 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
         Certificates(none, "localhost", CertificatesLog())
 
 
-class Told:
-    """Configurations as a test says."""
-
-    def __init__(self) -> None:
-        self.found: Mapping[str, WebhookConfiguration | None] | Exception = {}
-
-    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found
-
-    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
-        raise AssertionError("mounted certificates' bundles are somebody else's")
+async def test_a_bug_names_the_work_that_it_is_in(
+    tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, self_signed(["a"]))
+    certificates = Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
+    monkeypatch.setattr(module, "POLL_SECONDS", None)
+    async with contextlib.AsyncExitStack() as ends:
+        await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
+        await until(lambda: caplog.messages)
+    assert caplog.messages == ["internal error while following the certificate's files; retrying"]
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
@@ -219,18 +217,18 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    log, bundles = CertificatesLog(), Told()
+    log, bundles = CertificatesLog(), AsyncMock(CaBundles)
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.listener) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        bundles.found = NotNow("grant get on this")
+        bundles.read.side_effect = NotNow("grant get on this")
         probing = asyncio.create_task(certificates.probe(address, bundles))
         await until(lambda: log.said("the API server cannot call the server by every configuration"))
-        bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
+        bundles.read.side_effect = lambda: {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
         await until(lambda: len(log.said("the API server cannot call the server by every configuration")) == 2)
         assert certificates.matches() == {"one": 0.0, "two": 0.0}
-        bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
+        bundles.read.side_effect = lambda: {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
         await until(lambda: log.said("the API server can call the server again"))
         probing.cancel()
 
@@ -238,6 +236,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     assert first == {"why": ("grant get on this",)}
     golden("\n".join(second["why"]))
     assert certificates.matches() == {"one": 1.0}
+    bundles.write.assert_not_called()
 
 
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
@@ -282,10 +281,8 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
     made = options.apply_to(builders.settings())
-    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == (
-        *(mode, mode == "mounted"),
-        options.page_listen or "",
-    )
+    expected = mode, mode == "mounted", options.page_listen or ""
+    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == expected
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
@@ -401,8 +398,7 @@ async def test_a_patch_holds_nothing_but_bundles_over_a_version() -> None:
     }
     assert not await bundles.write(FIRST, found.version, {entry: b"other"}), "the version has moved on"
     again = (await bundles.read())[FIRST]
-    assert again
-    assert again.bundles[entry] == b"PEM"
+    assert again and again.bundles[entry] == b"PEM"
     del api.objects[MUTATING]
     assert (await bundles.read())[FIRST] is None
     assert not await bundles.write(FIRST, "2", {entry: b"x"})
@@ -435,8 +431,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
     assert not await secret.replace({CA_CRT: b"4"}, found.version, answered=True)
     assert {key: b64decode(text) for key, text in api.objects[SECRET]["data"].items()} == {CA_CRT: b"3", "theirs": b"x"}
     again = await secret.read()
-    assert again
-    assert again.data == {CA_CRT: b"3"}
+    assert again and again.data == {CA_CRT: b"3"}
 
 
 async def test_refusals_say_what_to_grant() -> None:

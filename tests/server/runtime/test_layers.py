@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -124,10 +126,14 @@ async def test_clients_need_a_certificate_of_the_right_name(
 
 
 async def test_the_listener_follows_the_serving_certificate(
-    tmp_path: Path, certificates: Certificates, authority: trustme.CA
+    tmp_path: Path, certificates: Certificates, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "clients").write_bytes(authority.cert_pem.bytes())
-    listener = certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+    # Reviews are served by now.
+    runs = threading.Event()
+    monkeypatch.setattr(apart, "_run", lambda *_: runs.wait(5) or pytest.fail("the loop waits for another process"))
+    asyncio.get_running_loop().call_soon(runs.set)
+    listener = await certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
     (other,) = certificates._others
     assert other.listener is listener
     leaf = authority.issue_cert("localhost")
@@ -136,8 +142,8 @@ async def test_the_listener_follows_the_serving_certificate(
     assert other._parts[0] != before
 
 
-def test_a_client_ca_that_is_none_is_named(tmp_path: Path, certificates: Certificates) -> None:
+async def test_a_client_ca_that_is_none_is_named(tmp_path: Path, certificates: Certificates) -> None:
     (tmp_path / "clients").write_text("no PEM")
     with pytest.raises(InputError) as caught:
-        certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+        await certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
     assert caught.value.where == "layers.clientCaFile"

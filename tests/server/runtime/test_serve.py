@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -173,27 +173,13 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
 ) -> None:
     """The file may be replaced between the two."""
 
-    class First:
-        closed = False
-
-        async def close(self) -> None:
-            self.closed = True
-
-    made = list[First]()
-
-    async def connect(kubeconfig: Kubeconfig | None) -> First:
-        if made:
-            raise InputError("the kubeconfig is not YAML", "config", "repair or replace it")
-        made.append(First())
-        return made[0]
-
-    monkeypatch.setattr("webhook.k8s.client.transport.connect", connect)
+    first, mistake = AsyncMock(), InputError("the kubeconfig is not YAML", "config", "repair or replace it")
+    monkeypatch.setattr("webhook.k8s.client.transport.connect", AsyncMock(side_effect=[first, mistake]))
     settings: Any = Following(sample=3)
     with pytest.raises(InputError):
         async with AsyncExitStack() as ends:
             await background(Options(), settings.current, CLUSTER, audit, ends)
-
-    assert [each.closed for each in made] == [True]
+    first.close.assert_awaited_once()
 
 
 # Requests of 20 KB on one connection, in two records of TLS each; printed are the page faults of a thousand of them.
