@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -68,13 +69,10 @@ class Authority:
             raise CertificateError("the CA's key is not an ECDSA key")
         if not source.belongs(secret, certificates[0]):
             raise CertificateError("the CA's key does not belong to its certificate")
-        try:
-            is_authority = certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        except (x509.ExtensionNotFound, *source.UNREADABLE):
-            is_authority = False
-        if not is_authority:
-            raise CertificateError("the certificate is not a CA's")
-        return cls(certificates[0], secret)
+        with suppress(x509.ExtensionNotFound, *source.UNREADABLE):
+            if certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+                return cls(certificates[0], secret)
+        raise CertificateError("the certificate is not a CA's")
 
     def issue(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
         """A serving certificate with a key of its own, not valid beyond the CA itself."""
@@ -144,12 +142,10 @@ def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
     """The certificates in PEM, each once; what cannot be read is left out: people edit bundles."""
     result: dict[x509.Certificate, object] = {}
     for block in _PEM.findall(pem):
-        try:
+        with suppress(*source.UNREADABLE):
             certificate = x509.load_pem_x509_certificate(block)
             # Names are not read before they are needed, and an error must not come then.
             result[certificate] = certificate.subject, certificate.issuer
-        except source.UNREADABLE:
-            continue
     return tuple(result)
 
 

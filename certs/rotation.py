@@ -359,8 +359,7 @@ class Rotation:
         """Serve with the new leaf certificate, if there is one."""
         if plan.problem:
             self._problem = plan.problem
-        if plan.is_rejected:
-            self.failures += 1
+        self.failures += plan.is_rejected
         pair = plan.leaf
         # The clock may have jumped while the plan was made.
         if pair is None or not pair.is_valid(self._now()):

@@ -73,6 +73,8 @@ class KeptObject:
     def warning(self, event: str, **fields: Any) -> None:
         self.events.append(("warning", event, fields))
 
+    error = warning
+
     def said(self, part: str) -> list[dict[str, Any]]:
         return [fields for _, event, fields in self.events if part in event]
 

@@ -45,9 +45,8 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
     before, plans = world.writes, [replica.plans for replica in world.replicas]
     assert max(plans) <= 7
     for name in NAMES:
-        found = world.configurations[name]
-        assert found
-        world.overwrite(name, found.bundles)
+        if found := world.configurations[name]:
+            world.overwrite(name, found.bundles)
     await world.settle()
     assert [replica.plans for replica in world.replicas] == plans, "nor planned, though versions have changed"
     world.clock.advance(DAY)
@@ -283,8 +282,7 @@ class TestRepairs:
         world.overwrite(NAMES[0], dict.fromkeys(memory.ENTRIES, world.issuer.pem + memory.odd(name)[CA_CRT]))
         late = world.start()
         await world.settle()
-        assert late.leaf
-        assert world.bundles() == [world.state.trust_bundle()] * 6
+        assert late.leaf and world.bundles() == [world.state.trust_bundle()] * 6
 
     async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the_service(self) -> None:
         world = await settled(2)
@@ -543,8 +541,7 @@ class RotationCluster(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def reapply(self, name: str) -> None:
         """As server-side apply does it: caBundles as they were, in another version."""
-        found = self.world.configurations[name]
-        if found:
+        if found := self.world.configurations[name]:
             self.world.overwrite(name, found.bundles)
 
     @rule(hours=st.integers(1, 40))

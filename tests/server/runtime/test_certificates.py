@@ -42,11 +42,6 @@ from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings
 
 
-class CertificatesLog(KeptObject):
-    def error(self, event: str, **fields: Any) -> None:
-        self.events.append(("error", event, fields))
-
-
 def write(directory: Path, pair: Pair) -> None:
     (directory / "crt").write_bytes(pair.certificate)
     (directory / "key").write_bytes(pair.key)
@@ -100,10 +95,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
 
 
-async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
+async def test_mounted_files_are_followed(
+    tmp_path: Path, quickly: None, here: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
-    log = CertificatesLog()
+    log = KeptObject()
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
     following = asyncio.create_task(certificates.follow())
     assert await served(certificates) == der(first)
@@ -133,6 +130,11 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: N
         module.FAILURES: 0,
     }
     assert (certificates.authority, certificates.waiting_for()) == (second.certificate, ())
+    monkeypatch.setattr(module, "POLL_SECONDS", None)
+    async with contextlib.AsyncExitStack() as ends:
+        await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
+        await until(lambda: caplog.messages)
+    assert caplog.messages == ["internal error while following the certificate's files; retrying"], "of no rotation"
 
 
 async def test_a_change_that_cannot_be_checked_is_tried_again(
@@ -145,7 +147,7 @@ async def test_a_change_that_cannot_be_checked_is_tried_again(
     ca.write_bytes(first.certificate)
     broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
     broken.chmod(0o755)
-    log = CertificatesLog()
+    log = KeptObject()
     tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
     certificates = Certificates(tls, "localhost", log)
     with monkeypatch.context() as patched:
@@ -174,7 +176,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
     first, second = Pki(tmp_path / "first"), Pki(tmp_path / "second")
     ca = tmp_path / "ca"
     ca.write_bytes(first.ca.read_bytes())
-    log, recycled = CertificatesLog(), []
+    log, recycled = KeptObject(), []
     tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
     certificates = Certificates(tls, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
@@ -197,19 +199,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
     assert await accepted() == [False, True]
     none = msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
-        Certificates(none, "localhost", CertificatesLog())
-
-
-async def test_a_bug_names_the_work_that_it_is_in(
-    tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(tmp_path, self_signed(["a"]))
-    certificates = Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
-    monkeypatch.setattr(module, "POLL_SECONDS", None)
-    async with contextlib.AsyncExitStack() as ends:
-        await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
-        await until(lambda: caplog.messages)
-    assert caplog.messages == ["internal error while following the certificate's files; retrying"]
+        Certificates(none, "localhost", KeptObject())
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
@@ -217,7 +207,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    log, bundles = CertificatesLog(), AsyncMock(CaBundles)
+    log, bundles = KeptObject(), AsyncMock(CaBundles)
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.listener) as server:
@@ -411,8 +401,7 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
     webhooks.append({"name": f"not{names.DOMAIN}", "clientConfig": {"url": "https://x"}})
     webhooks[0]["clientConfig"]["caBundle"] = "no base64!"
     found = (await CaBundles(api, manifests()).read())[FIRST]
-    assert found
-    assert set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
+    assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
 
 
 async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
@@ -423,8 +412,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
     assert await secret.create({CA_CRT: b"1", CA_KEY: b"k"})
     assert not await secret.create({CA_CRT: b"2"})
     found = await secret.read()
-    assert found
-    assert (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
+    assert found and (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
     api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "x"}
 
     assert await secret.replace({CA_CRT: b"3"}, found.version, answered=True)

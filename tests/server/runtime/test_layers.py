@@ -16,10 +16,11 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import generate_latest
 
 from certs.source import pair_of
+from tests.certs.memory import KeptObject
 from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.conftest import CountedServer
-from tests.server.runtime.test_certificates import CertificatesLog, settings
+from tests.server.runtime.test_certificates import settings
 from tests.server.test_extender import body
 from webhook import apart
 from webhook.errors import InputError
@@ -44,7 +45,7 @@ def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.Monk
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
-    return Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
+    return Certificates(settings(tmp_path).tls, "localhost", KeptObject())
 
 
 async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -13,17 +14,10 @@ async def test_a_bug_is_logged_and_the_work_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tasks, "_RESTART_SECONDS", 0.01)
-    runs, again = list[int](), asyncio.Event()
-
-    async def work() -> None:
-        runs.append(1)
-        if len(runs) == 2:
-            again.set()
-        raise ZeroDivisionError
-
+    work = AsyncMock(side_effect=ZeroDivisionError)
     async with AsyncExitStack() as ends:
         tasks.keep_until(ends, work, "internal error; retrying")
-        await until(again.is_set)
+        await until(lambda: work.await_count == 2)
     (first, *_) = caplog.records
     assert first.getMessage() == "internal error; retrying"
     assert first.exc_info and first.exc_info[0] is ZeroDivisionError

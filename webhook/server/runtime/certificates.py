@@ -15,7 +15,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -168,8 +167,7 @@ class Certificates:
             if settings.tls.mode == "managed":
                 secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
                 keep_until(ends, self.manage(secret, bundles).run, "internal error in certificate rotation; retrying")
-            event = "internal error while comparing the served certificate with the caBundles; retrying"
-            keep_until(ends, partial(self.probe, address, bundles), event)
+            keep_until(ends, lambda: self.probe(address, bundles), "internal error in the certificate probe; retrying")
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of the certificates."""
