@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
@@ -63,19 +63,16 @@ class Authority:
             raise CertificateError("no CA certificate in PEM" if not certificates else "more than one CA certificate")
         try:
             secret = serialization.load_pem_private_key(key, password=None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except source.UNREADABLE:
             raise CertificateError("the CA's key is missing or not unencrypted PEM") from None
         if not isinstance(secret, ec.EllipticCurvePrivateKey):
             raise CertificateError("the CA's key is not an ECDSA key")
-        if source.public_bytes(secret.public_key()) != source.public_bytes(certificates[0].public_key()):
+        if not source.belongs(secret, certificates[0]):
             raise CertificateError("the CA's key does not belong to its certificate")
-        try:
-            is_authority = certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        except (x509.ExtensionNotFound, ValueError):
-            is_authority = False
-        if not is_authority:
-            raise CertificateError("the certificate is not a CA's")
-        return cls(certificates[0], secret)
+        with suppress(x509.ExtensionNotFound, *source.UNREADABLE):
+            if certificates[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+                return cls(certificates[0], secret)
+        raise CertificateError("the certificate is not a CA's")
 
     def issue(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
         """A serving certificate with a key of its own, not valid beyond the CA itself."""
@@ -124,7 +121,7 @@ def is_bound(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
         extensions = certificate.extensions
         basic = extensions.get_extension_for_class(x509.BasicConstraints)
         bounds = extensions.get_extension_for_class(x509.NameConstraints)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+    except (x509.ExtensionNotFound, *source.UNREADABLE):
         return False
     return (
         certificate.subject == certificate.issuer == _name(certificate.serial_number)
@@ -143,13 +140,18 @@ def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
 @lru_cache(maxsize=64)
 def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
     """The certificates in PEM, each once; what cannot be read is left out: people edit bundles."""
-    result: dict[x509.Certificate, None] = {}
+    result: dict[x509.Certificate, object] = {}
     for block in _PEM.findall(pem):
-        try:
-            result[x509.load_pem_x509_certificate(block)] = None
-        except ValueError:
-            continue
+        with suppress(*source.UNREADABLE):
+            certificate = x509.load_pem_x509_certificate(block)
+            # Names are not read before they are needed, and an error must not come then.
+            result[certificate] = certificate.subject, certificate.issuer
     return tuple(result)
+
+
+def is_bundle_of(pem: bytes, certificates: Collection[x509.Certificate]) -> bool:
+    """Whether a bundle has these certificates alone: another that cannot be read here, the API server may trust."""
+    return {*map(parse_bundle, _PEM.findall(pem))} == {(each,) for each in certificates}
 
 
 def check_client_authorities(path: Path, pem: bytes) -> None:

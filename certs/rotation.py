@@ -312,7 +312,7 @@ class Rotation:
         if issued or written:
             return BUSY_SECONDS
         self._log_once(RotationEvent.CONFIGURATIONS_MISSING, names=self._missing)
-        self._logged.pop(RotationEvent.RETRYING, None)
+        self._log_once(RotationEvent.RETRYING, why=self._problem if plan.is_rejected else "")
         return min(QUIET_SECONDS, self.terms.leaf.total_seconds() / 20)
 
     def _situation(self, stored: StoredSecret | None, now: datetime) -> Situation:
@@ -359,8 +359,7 @@ class Rotation:
         """Serve with the new leaf certificate, if there is one."""
         if plan.problem:
             self._problem = plan.problem
-        if plan.is_rejected:
-            self._log_once(RotationEvent.RETRYING, why=self._problem)
+        self.failures += plan.is_rejected
         pair = plan.leaf
         # The clock may have jumped while the plan was made.
         if pair is None or not pair.is_valid(self._now()):

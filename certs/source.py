@@ -12,16 +12,20 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.pem import CertificateError, Pair
 
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
 BACKDATED: Final = timedelta(minutes=5)
+# What cryptography raises for a certificate that is not valid, some of it only when a part is looked at.
+_X509_ERRORS: Final = (x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
+UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, *_X509_ERRORS)
 
 
 def pair_of(certificate: bytes, key: bytes, authority: bytes = b"") -> Pair:
-    """A pair of PEM, of which only the leaf is read; a `ValueError` where there is none."""
+    """A pair of PEM, of which only the leaf is read; one of `UNREADABLE` where there is none."""
     leaf = x509.load_pem_x509_certificate(certificate)
     return Pair(certificate, key, authority, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 
@@ -103,7 +107,7 @@ def check_files(certificate: Path, key: Path, content: tuple[bytes, bytes], now:
     """
     try:
         pair = pair_of(*content)
-    except ValueError:
+    except UNREADABLE:
         fix = "use the file that begins with the certificate"
         raise CertificateError(f"{certificate} contains no certificate in PEM; {fix}") from None
     try:
@@ -117,7 +121,7 @@ def check_files(certificate: Path, key: Path, content: tuple[bytes, bytes], now:
         raise CertificateError(f"Go's TLS does not support the type of the key in {key}; use ECDSA P-256")
     if pair.not_after <= (now or datetime.now(UTC)):
         raise CertificateError(f"the certificate in {certificate} expired at {pair.not_after}; renew it")
-    if public_bytes(secret.public_key()) != public_bytes(x509.load_pem_x509_certificate(pair.certificate).public_key()):
+    if not belongs(secret, x509.load_pem_x509_certificate(pair.certificate)):
         raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; use its key")
     return pair
 
@@ -129,12 +133,12 @@ def _usable(key: object) -> bool:
     return isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey)
 
 
-def public_bytes(key: object) -> bytes:
-    """A public key as DER, to compare it with another."""
-    der: bytes = key.public_bytes(  # type: ignore[attr-defined]
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return der
+def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
+    """Whether a key is the certificate's; it is not where the certificate's public key cannot be read."""
+    try:
+        return key.public_key() == certificate.public_key()
+    except UNREADABLE:
+        return False
 
 
 def general_name(host: str) -> x509.GeneralName:

@@ -17,7 +17,7 @@ from typing import Final
 
 from cryptography import x509
 
-from certs.authority import Authority, bundle, is_bound, parse_bundle, verifies
+from certs.authority import Authority, bundle, is_bound, is_bundle_of, parse_bundle, verifies
 from certs.pem import CertificateError
 from certs.rotation import (
     CA_CRT,
@@ -105,7 +105,7 @@ class CaState:
         try:
             # Who may write the Secret may write a megabyte of them; no replica writes more than these.
             retired += [_parse_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))[:MOST_RETIRED]]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problems.append(f"{RETIRED} is not valid")
         try:
             rotated = _time(data[ROTATED].decode()) if ROTATED in data else None
@@ -188,7 +188,7 @@ def _age(
 ) -> Iterable[Retired]:
     for each in retired:
         if not each.leaving:
-            yield replace(each, leaving=now >= each.until and _pem(each.certificate) in situation.removable)
+            yield replace(each, leaving=now >= each.until and bundle([each.certificate]) in situation.removable)
         elif any(each.certificate in certificates for certificates in trusted):
             yield each
 
@@ -224,7 +224,7 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
     base = Plan(
         until=now,
         problems=problems if data else (),
-        retired=tuple(_pem(each.certificate) for each in state.retired),
+        retired=tuple(bundle([each.certificate]) for each in state.retired),
         published=incoming.pem if incoming and all(incoming.certificate in each for each in trusted) else None,
     )
     next_state = plan_next_state(state, situation, now)
@@ -235,9 +235,9 @@ def plan(situation: Situation, now: datetime, later: datetime) -> Plan:
             return replace(base, until=now + _FAILING, secret=encoded, makes_ca=makes_ca, changes=changes)
     result = _serve(base, state, situation, now, later)
     ca_bundle = state.trust_bundle()
-    certificates = set(parse_bundle(ca_bundle))
+    certificates = parse_bundle(ca_bundle)
     written = {
-        name: {entry: ca_bundle for entry, pem in entries.items() if set(parse_bundle(pem)) != certificates}
+        name: {entry: ca_bundle for entry, pem in entries.items() if not is_bundle_of(pem, certificates)}
         for name, entries in situation.bundles.items()
         if entries and certificates
     }
@@ -300,10 +300,6 @@ def _changes(old: CaState, new: CaState) -> Iterator[tuple[str, Mapping[str, obj
 def _renewal(issuer: Authority) -> datetime:
     start, end = issuer.certificate.not_valid_before_utc, issuer.certificate.not_valid_after_utc
     return start + (end - start) * RENEWED_AT
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return bundle([certificate])
 
 
 def _common_name(certificate: x509.Certificate) -> str:

@@ -42,8 +42,7 @@ def test_decodes_what_the_policy_reads() -> None:
     received = PODS.decode(body(review(launcher_pod())))
     assert (received.malformed, received.api_version) == (None, "admission.k8s.io/v1")
     spec = received.request.object and received.request.object.spec
-    assert spec
-    assert spec.scheduler_name == "default-scheduler"
+    assert spec and spec.scheduler_name == "default-scheduler"
     assert received.request.user_info.username == "system:serviceaccount:kubevirt:kubevirt-controller"
     # v1beta1 is answered as v1beta1.
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ class KeptObject:
 
     def warning(self, event: str, **fields: Any) -> None:
         self.events.append(("warning", event, fields))
+
+    error = warning
 
     def said(self, part: str) -> list[dict[str, Any]]:
         return [fields for _, event, fields in self.events if part in event]
@@ -304,6 +307,22 @@ def _self_signed() -> dict[str, bytes]:
     return {CA_CRT: pair.certificate, CA_KEY: pair.key}
 
 
+# Bytes of a CA's DER, and those in their place with which cryptography raises other errors than `ValueError`.
+ODD = {
+    "version 2": ("a003020102", "a003020101"),
+    "extension twice": ("0603551d0f", "0603551d13"),
+    "EDI party name": (f"82{len(HOST):02x}{HOST.encode().hex()}", f"a5{len(HOST):02x}{HOST.encode().hex()}"),
+    "type of key": ("2a8648ce3d0201", "2a8648ce3d0209"),
+    "name of bits": ("06035504030c", "060355040303"),
+}
+
+
+def odd(name: str) -> dict[str, bytes]:
+    pems = _pem(HOST, 300)
+    der = ssl.PEM_cert_to_DER_cert(pems[CA_CRT].decode()).hex().replace(*ODD[name])
+    return pems | {CA_CRT: ssl.DER_cert_to_PEM_cert(bytes.fromhex(der)).encode()}
+
+
 # Secrets of a CA as an admin edits them by hand: what is written into them; "emptied" removes all, None one value.
 EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "garbage": lambda: {CA_CRT: b"\xff\x00", CA_KEY: b"no", rotation.RETIRED: b"{", rotation.ROTATED: b"yesterday"},
@@ -315,6 +334,7 @@ EDITS: dict[str, Callable[[], Mapping[str, bytes | None]]] = {
     "no authority": _self_signed,
     "emptied": dict,
     "half next": lambda: {rotation.NEXT_KEY: b"?"},
+    **{name: partial(odd, name) for name in ODD},
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import settings
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from certs.authority import verifies
 from certs.pem import CertificateError, Pair
-from certs.rotation import CA_KEY, GRACE_SECONDS, RETRY_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
+from certs.rotation import CA_CRT, CA_KEY, GRACE_SECONDS, RETRY_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
 from certs.source import self_signed
 from certs.state import MOST_RETIRED
 from tests.certs import memory
@@ -44,9 +45,8 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
     before, plans = world.writes, [replica.plans for replica in world.replicas]
     assert max(plans) <= 7
     for name in NAMES:
-        found = world.configurations[name]
-        assert found
-        world.overwrite(name, found.bundles)
+        if found := world.configurations[name]:
+            world.overwrite(name, found.bundles)
     await world.settle()
     assert [replica.plans for replica in world.replicas] == plans, "nor planned, though versions have changed"
     world.clock.advance(DAY)
@@ -186,19 +186,13 @@ async def test_run_pauses_between_looks() -> None:
     world = CertsWorld()
     replica = world.start()
 
-    class Enough(Exception):  # noqa: N818
-        pass
-
-    async def sleep(seconds: float) -> None:
-        world.clock.slept.append(seconds)
-        if len(world.clock.slept) == 6:
-            raise Enough
-
+    sleep = AsyncMock(side_effect=[None] * 5)
     world.clock.sleep = sleep  # type: ignore[method-assign]
-    with pytest.raises(Enough):
+    with pytest.raises(StopAsyncIteration):
         await replica.rotation.run()
-    assert max(world.clock.slept) <= 6, "the wall clock is looked at every few seconds"
-    assert min(world.clock.slept) > 0.1
+    seconds = [call.args[0] for call in sleep.await_args_list]
+    assert max(seconds) <= 6, "the wall clock is looked at every few seconds"
+    assert min(seconds) > 0.1
 
 
 class TestRepairs:
@@ -281,6 +275,15 @@ class TestRepairs:
         await world.replicas[0].step()
         world.check()
 
+    @pytest.mark.parametrize("name", memory.ODD)
+    async def test_a_certificate_that_cannot_be_read_leaves_a_bundle_and_stops_nothing(self, name: str) -> None:
+        """The API server may trust it, as one of version 2."""
+        world = await settled()
+        world.overwrite(NAMES[0], dict.fromkeys(memory.ENTRIES, world.issuer.pem + memory.odd(name)[CA_CRT]))
+        late = world.start()
+        await world.settle()
+        assert late.leaf and world.bundles() == [world.state.trust_bundle()] * 6
+
     async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the_service(self) -> None:
         world = await settled(2)
         old = world.issuer
@@ -308,9 +311,11 @@ class TestRepairs:
                 world.clock.unix += 8 * DAY
 
         world.at = at
-        await replica.step()
-        assert replica.leaf == serving
-        golden(replica.log.said(RotationEvent.RETRYING)[-1]["why"])
+        for failures in (1, 2):
+            await replica.step()
+            assert (replica.leaf, replica.rotation.failures) == (serving, failures)
+        (retrying,) = replica.log.said(RotationEvent.RETRYING)
+        golden(retrying["why"])
         world.at = lambda _: None
         await world.settle()
         assert replica.leaf != serving
@@ -536,8 +541,7 @@ class RotationCluster(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def reapply(self, name: str) -> None:
         """As server-side apply does it: caBundles as they were, in another version."""
-        found = self.world.configurations[name]
-        if found:
+        if found := self.world.configurations[name]:
             self.world.overwrite(name, found.bundles)
 
     @rule(hours=st.integers(1, 40))

@@ -60,7 +60,8 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_kept(golden: Golden) -> No
         found = CaState.decode({**data, ROTATED: time.encode()}, START)
         assert found[0] == CaState(OLD, NEW, (), None)
         golden("\n".join(found[1]))
-    for broken in (b"[1]", b"[{}]", b"3", json.dumps([{"certificate": "", "until": "x"}]).encode(), b"\xff", b"{"):
+    one = json.dumps([{"certificate": "", "until": "x"}]).encode()
+    for broken in (b"[1]", b"[{}]", b"3", one, b"\xff", b"[" * 99_999, b"{"):
         (problem,) = CaState.decode({**data, RETIRED: broken}, START)[1]
         assert RETIRED in problem
     golden(problem)

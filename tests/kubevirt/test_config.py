@@ -144,8 +144,7 @@ def test_of_several_objects_the_one_in_use_counts_and_an_invalid_one_hides_no_na
     assert install
     assert (install.namespaces, configured(install).cpu_model) == (frozenset({"other", "here"}), "b")
     install = KubeVirtInstall.of([kubevirt(cpuModel=7)])
-    assert install
-    assert install.namespaces == {"kubevirt"}
+    assert install and install.namespaces == {"kubevirt"}
     assert isinstance(install.configuration, Unavailable)
     assert install.configuration.why.startswith("spec.configuration.cpuModel: ")
 

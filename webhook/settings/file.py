@@ -92,7 +92,7 @@ class SettingsFile:
     """Follows a settings file.
 
     A change takes effect once two consecutive polls have read it, so a partial write, or a file that is missing while
-    the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
+    the kubelet swaps a mounted ConfigMap, has no effect. A change of what is read at the start requires a restart.
 
     Args:
         path: the path of the file; symbolic links are resolved at each poll.

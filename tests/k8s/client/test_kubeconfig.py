@@ -353,6 +353,9 @@ class TestPlugins:
         told = LOCAL | {"tls-server-name": "api", "certificate-authority-data": pem, "config": {"audience": "x"}}
         spec = {"interactive": False, "cluster": told}
         assert json.loads(info.read_text()) == {"apiVersion": API, "kind": "ExecCredential", "spec": spec}
+        (tmp_path / "other").write_text(yaml.safe_dump(config(cluster={"extensions": 3})))
+        path = f"{write(tmp_path, config(user=user, clusters=[]))}:{tmp_path / 'other'}"
+        assert (await refusal(path)).where == str(tmp_path / "other"), "the file of the cluster"
 
     async def test_a_new_certificate_of_it_is_used_after_a_denial(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -491,8 +491,7 @@ class TestAllowList:
         there = [sizes.revision("r1", content)] if content else []
         world = facts([*WORLD, *there], [] if content else [("ControllerRevision", "r1")])
         decision = evaluate(vm(instancetype=SMALL | {"revisionName": "r1"}), world, allowed=("u1.small",))
-        assert decision.denial
-        assert decision.denial.code == 403
+        assert decision.denial and decision.denial.code == 403
         assert decision.reasons == (Reason(reasons.NOT_ALLOWED, reasons.not_captured("r1", "demo", "u1.small")),)
 
     @pytest.mark.parametrize(("allowed", "other"), [("u1.small", sizes.SMALL_MARK), ("cx1.*", "")])

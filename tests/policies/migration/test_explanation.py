@@ -277,8 +277,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
         assert not answer.eligible.count
     for name in places:
         one = explained(added, vmi(own), nodes, node=name).node
-        assert one
-        assert one.eligible == (name in answer.eligible.names)
+        assert one and one.eligible == (name in answer.eligible.names)
     assert msgspec.json.decode(msgspec.json.encode(answer), type=explanation.MigrationExplanation) == answer
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -39,11 +40,6 @@ from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificate
 from webhook.server.runtime.options import Options
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings
-
-
-class CertificatesLog(KeptObject):
-    def error(self, event: str, **fields: Any) -> None:
-        self.events.append(("error", event, fields))
 
 
 def write(directory: Path, pair: Pair) -> None:
@@ -99,10 +95,12 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
 
 
-async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
+async def test_mounted_files_are_followed(
+    tmp_path: Path, quickly: None, here: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
-    log = CertificatesLog()
+    log = KeptObject()
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
     following = asyncio.create_task(certificates.follow())
     assert await served(certificates) == der(first)
@@ -132,6 +130,11 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None, here: N
         module.FAILURES: 0,
     }
     assert (certificates.authority, certificates.waiting_for()) == (second.certificate, ())
+    monkeypatch.setattr(module, "POLL_SECONDS", None)
+    async with contextlib.AsyncExitStack() as ends:
+        await certificates.keep_fresh(Options(), settings(tmp_path), "localhost:1", ends, live=False)
+        await until(lambda: caplog.messages)
+    assert caplog.messages == ["internal error while following the certificate's files; retrying"], "of no rotation"
 
 
 async def test_a_change_that_cannot_be_checked_is_tried_again(
@@ -144,7 +147,7 @@ async def test_a_change_that_cannot_be_checked_is_tried_again(
     ca.write_bytes(first.certificate)
     broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
     broken.chmod(0o755)
-    log = CertificatesLog()
+    log = KeptObject()
     tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
     certificates = Certificates(tls, "localhost", log)
     with monkeypatch.context() as patched:
@@ -173,7 +176,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
     first, second = Pki(tmp_path / "first"), Pki(tmp_path / "second")
     ca = tmp_path / "ca"
     ca.write_bytes(first.ca.read_bytes())
-    log, recycled = CertificatesLog(), []
+    log, recycled = KeptObject(), []
     tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
     certificates = Certificates(tls, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
@@ -196,22 +199,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
     assert await accepted() == [False, True]
     none = msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
-        Certificates(none, "localhost", CertificatesLog())
-
-
-class Told:
-    """Configurations as a test says."""
-
-    def __init__(self) -> None:
-        self.found: Mapping[str, WebhookConfiguration | None] | Exception = {}
-
-    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        if isinstance(self.found, Exception):
-            raise self.found
-        return self.found
-
-    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
-        raise AssertionError("mounted certificates' bundles are somebody else's")
+        Certificates(none, "localhost", KeptObject())
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
@@ -219,18 +207,18 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
-    log, bundles = CertificatesLog(), Told()
+    log, bundles = KeptObject(), AsyncMock(CaBundles)
     certificates = Certificates(settings(tmp_path).tls, "localhost", log)
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=certificates.listener) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        bundles.found = NotNow("grant get on this")
+        bundles.read.side_effect = NotNow("grant get on this")
         probing = asyncio.create_task(certificates.probe(address, bundles))
         await until(lambda: log.said("the API server cannot call the server by every configuration"))
-        bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
+        bundles.read.side_effect = lambda: {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
         await until(lambda: len(log.said("the API server cannot call the server by every configuration")) == 2)
         assert certificates.matches() == {"one": 0.0, "two": 0.0}
-        bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
+        bundles.read.side_effect = lambda: {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
         await until(lambda: log.said("the API server can call the server again"))
         probing.cancel()
 
@@ -238,6 +226,7 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(
     assert first == {"why": ("grant get on this",)}
     golden("\n".join(second["why"]))
     assert certificates.matches() == {"one": 1.0}
+    bundles.write.assert_not_called()
 
 
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
@@ -282,10 +271,8 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
     made = options.apply_to(builders.settings())
-    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == (
-        *(mode, mode == "mounted"),
-        options.page_listen or "",
-    )
+    expected = mode, mode == "mounted", options.page_listen or ""
+    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == expected
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
@@ -401,8 +388,7 @@ async def test_a_patch_holds_nothing_but_bundles_over_a_version() -> None:
     }
     assert not await bundles.write(FIRST, found.version, {entry: b"other"}), "the version has moved on"
     again = (await bundles.read())[FIRST]
-    assert again
-    assert again.bundles[entry] == b"PEM"
+    assert again and again.bundles[entry] == b"PEM"
     del api.objects[MUTATING]
     assert (await bundles.read())[FIRST] is None
     assert not await bundles.write(FIRST, "2", {entry: b"x"})
@@ -415,8 +401,7 @@ async def test_entries_of_others_in_our_configuration_are_left_alone() -> None:
     webhooks.append({"name": f"not{names.DOMAIN}", "clientConfig": {"url": "https://x"}})
     webhooks[0]["clientConfig"]["caBundle"] = "no base64!"
     found = (await CaBundles(api, manifests()).read())[FIRST]
-    assert found
-    assert set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
+    assert found and set(found.bundles) == {entry["name"] for entry in manifests()[0]["webhooks"]}
 
 
 async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -> None:
@@ -427,16 +412,14 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
     assert await secret.create({CA_CRT: b"1", CA_KEY: b"k"})
     assert not await secret.create({CA_CRT: b"2"})
     found = await secret.read()
-    assert found
-    assert (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
+    assert found and (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
     api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "x"}
 
     assert await secret.replace({CA_CRT: b"3"}, found.version, answered=True)
     assert not await secret.replace({CA_CRT: b"4"}, found.version, answered=True)
     assert {key: b64decode(text) for key, text in api.objects[SECRET]["data"].items()} == {CA_CRT: b"3", "theirs": b"x"}
     again = await secret.read()
-    assert again
-    assert again.data == {CA_CRT: b"3"}
+    assert again and again.data == {CA_CRT: b"3"}
 
 
 async def test_refusals_say_what_to_grant() -> None:

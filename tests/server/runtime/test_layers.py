@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +16,11 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import generate_latest
 
 from certs.source import pair_of
+from tests.certs.memory import KeptObject
 from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.conftest import CountedServer
-from tests.server.runtime.test_certificates import CertificatesLog, settings
+from tests.server.runtime.test_certificates import settings
 from tests.server.test_extender import body
 from webhook import apart
 from webhook.errors import InputError
@@ -42,7 +45,7 @@ def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.Monk
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
-    return Certificates(settings(tmp_path).tls, "localhost", CertificatesLog())
+    return Certificates(settings(tmp_path).tls, "localhost", KeptObject())
 
 
 async def test_files_have_no_nodes_to_score(tmp_path: Path) -> None:
@@ -124,10 +127,14 @@ async def test_clients_need_a_certificate_of_the_right_name(
 
 
 async def test_the_listener_follows_the_serving_certificate(
-    tmp_path: Path, certificates: Certificates, authority: trustme.CA
+    tmp_path: Path, certificates: Certificates, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "clients").write_bytes(authority.cert_pem.bytes())
-    listener = certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+    # Reviews are served by now.
+    runs = threading.Event()
+    monkeypatch.setattr(apart, "_run", lambda *_: runs.wait(5) or pytest.fail("the loop waits for another process"))
+    asyncio.get_running_loop().call_soon(runs.set)
+    listener = await certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
     (other,) = certificates._others
     assert other.listener is listener
     leaf = authority.issue_cert("localhost")
@@ -136,8 +143,8 @@ async def test_the_listener_follows_the_serving_certificate(
     assert other._parts[0] != before
 
 
-def test_a_client_ca_that_is_none_is_named(tmp_path: Path, certificates: Certificates) -> None:
+async def test_a_client_ca_that_is_none_is_named(tmp_path: Path, certificates: Certificates) -> None:
     (tmp_path / "clients").write_text("no PEM")
     with pytest.raises(InputError) as caught:
-        certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
+        await certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
     assert caught.value.where == "layers.clientCaFile"

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -59,21 +59,15 @@ from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.logs import Lossy
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.serve import Background, background
-from webhook.settings.model import FidelitySettings, InstancetypeSettings, Settings
+from webhook.settings.model import FidelitySettings, InstancetypeSettings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
 
-class Following:
-    def __init__(self, sample: int) -> None:
-        self.reloads = {"accepted": 0, "rejected": 0}
-        fidelity = FidelitySettings(sample=sample, every_minutes=0.0002)
-        self._current = msgspec.structs.replace(
-            builders.settings(schedulers={}), instancetypes=InstancetypeSettings(fidelity_check=fidelity)
-        )
-
-    def current(self) -> Settings:
-        return self._current
+def following(sample: int) -> Any:
+    fidelity = InstancetypeSettings(fidelity_check=FidelitySettings(sample=sample, every_minutes=0.0002))
+    current = msgspec.structs.replace(builders.settings(schedulers={}), instancetypes=fidelity)
+    return Mock(reloads={"accepted": 0, "rejected": 0}, current=lambda: current)
 
 
 @pytest.fixture
@@ -107,7 +101,7 @@ async def test_events_the_look_out_and_the_fidelity_check_run_until_the_end(
     monkeypatch.setattr("webhook.server.background.fidelity._TICK_SECONDS", 0.01)
     path = tmp_path / "audit.jsonl"
     audit = LineWriter(RotatedFile(str(path), 1_000_000, 1))
-    made = drift_settings(events=True, instancetypes=Following(sample=3).current().instancetypes)
+    made = drift_settings(events=True, instancetypes=following(sample=3).current().instancetypes)
     cluster = MemoryCluster(known(vmi()))
     async with running(FakeApiServer()) as server:
         server.serve(EVENTS)
@@ -146,7 +140,7 @@ async def test_events_the_look_out_and_the_fidelity_check_run_until_the_end(
 
 
 async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
-    settings: Any = Following(sample=3)
+    settings = following(sample=3)
     async with AsyncExitStack() as ends:
         beside = await background(Options(cluster_from=tmp_path), settings.current, CLUSTER, audit, ends)
         assert beside == Background()
@@ -164,7 +158,7 @@ def test_the_metric_of_the_release_says_what_knows_its_fields(
     assert version
     configuration = ClusterConfig.of(None, rules=rules_of(release_of(version, known_fields)))
     cluster = MemoryCluster({KubeVirtKey(): installed(configuration)})
-    metrics = scraped(audit, Following(sample=0), Background(), cluster)
+    metrics = scraped(audit, following(sample=0), Background(), cluster)
     assert f'kubevirt_webhook_kubevirt_release{{fields="{said}",rules="known",version="1.8.1"}} 1.0' in metrics
 
 
@@ -173,27 +167,12 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
 ) -> None:
     """The file may be replaced between the two."""
 
-    class First:
-        closed = False
-
-        async def close(self) -> None:
-            self.closed = True
-
-    made = list[First]()
-
-    async def connect(kubeconfig: Kubeconfig | None) -> First:
-        if made:
-            raise InputError("the kubeconfig is not YAML", "config", "repair or replace it")
-        made.append(First())
-        return made[0]
-
-    monkeypatch.setattr("webhook.k8s.client.transport.connect", connect)
-    settings: Any = Following(sample=3)
+    first, mistake = AsyncMock(), InputError("the kubeconfig is not YAML", "config", "repair or replace it")
+    monkeypatch.setattr("webhook.k8s.client.transport.connect", AsyncMock(side_effect=[first, mistake]))
     with pytest.raises(InputError):
         async with AsyncExitStack() as ends:
-            await background(Options(), settings.current, CLUSTER, audit, ends)
-
-    assert [each.closed for each in made] == [True]
+            await background(Options(), following(sample=3).current, CLUSTER, audit, ends)
+    first.close.assert_awaited_once()
 
 
 # Requests of 20 KB on one connection, in two records of TLS each; printed are the page faults of a thousand of them.

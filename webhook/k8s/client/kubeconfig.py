@@ -389,8 +389,8 @@ def _cluster_info(context: _Context) -> dict[str, Any]:
     cluster = context.cluster
     info = {key: cluster[key] for key in keys if key in cluster}
     if file := cluster.get("certificate-authority"):
-        info["certificate-authority-data"] = base64.b64encode(_credential(file, context.file)).decode()
-    for extension in _list(cluster, "extensions", context.file, dict):
+        info["certificate-authority-data"] = base64.b64encode(_credential(file, context.cluster_file)).decode()
+    for extension in _list(cluster, "extensions", context.cluster_file, dict):
         if extension.get("name") == _EXEC_EXTENSION:
             info["config"] = extension.get("extension")
     return info

@@ -12,7 +12,7 @@ import asyncio
 import binascii
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,7 +34,7 @@ from webhook.k8s.types.meta import Object
 from webhook.server.edge import split_address
 from webhook.server.ops import StateMetric
 from webhook.server.runtime.options import Options
-from webhook.server.runtime.tasks import cancel, connected, keep
+from webhook.server.runtime.tasks import connected, keep_until
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.model import Settings, TlsSettings
 
@@ -91,13 +91,13 @@ class Certificates:
         except (CertificateError, apart.ProcessFailed) as error:
             raise InputError(str(error), "the serving certificate") from None
 
-    def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
+    async def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
         """The TLS context of another listener, with the same pair and other clients.
 
         Raises:
             InputError: the PEM file of its clients' CAs, which is read once, cannot be used; it names the setting.
         """
-        tls = _context(client_ca, setting)
+        tls = await asyncio.to_thread(_context, client_ca, setting)
         if self._pair:
             tls.swap(self._pair.certificate, self._pair.key)
         self._others.append(tls)
@@ -123,11 +123,8 @@ class Certificates:
         """Take up changed files until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if self._followed is not None and await asyncio.to_thread(self._followed.has_changed):
-                await self._try_take(lambda: self._use(_from_files(*self._files)), "certificate", self._followed)
-            clients = self._followed_clients
-            have_changed = clients is not None and await asyncio.to_thread(clients.has_changed)
-            if clients and have_changed and await self._try_take(self._use_clients, "client CA", clients):
+            await self._try_take(lambda: self._use(_from_files(*self._files)), "certificate", self._followed)
+            if await self._try_take(self._use_clients, "client CA", self._followed_clients):
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
@@ -163,17 +160,14 @@ class Certificates:
             ends: what ends at the server's end.
             live: whether there is an API server, with webhook configurations to read.
         """
-        works: list[Callable[[], Awaitable[None]]] = [self.follow]
+        keep_until(ends, self.follow, "internal error while following the certificate's files; retrying")
         if live and settings.tls.mode != "self-signed":
             transport = await connected(options.kubeconfig, ends)
             bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=options.url or "")))
             if settings.tls.mode == "managed":
                 secret = CaSecret(transport, settings.webhooks.service.namespace, settings.tls.secret_name)
-                works.append(self.manage(secret, bundles).run)
-            works.append(lambda: self.probe(address, bundles))
-        for work in works:
-            task = asyncio.create_task(keep(work, self._log, "internal error in certificate rotation; retrying"))
-            ends.push_async_callback(cancel, task)
+                keep_until(ends, self.manage(secret, bundles).run, "internal error in certificate rotation; retrying")
+            keep_until(ends, lambda: self.probe(address, bundles), "internal error in the certificate probe; retrying")
 
     def metrics(self) -> list[StateMetric]:
         """The gauges and counters of the certificates."""
@@ -205,7 +199,9 @@ class Certificates:
         """By webhook configuration, 1 if its caBundles verify the serving certificate, otherwise 0."""
         return {name: float(match) for name, match in self._probed.matches.items()} if self._probed else {}
 
-    async def _try_take(self, take: Callable[[], None], what: str, followed: FileWatcher) -> bool:
+    async def _try_take(self, take: Callable[[], None], what: str, followed: FileWatcher | None) -> bool:
+        if followed is None or not await asyncio.to_thread(followed.has_changed):
+            return False
         try:
             await asyncio.to_thread(take)
         except apart.ProcessFailed as error:
@@ -300,15 +296,15 @@ class _WebhookEntry(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig
 
 
-class _Stored(msgspec.Struct):
-    """A Secret, or a webhook configuration."""
+class _SecretOrConfiguration(msgspec.Struct):
+    """The content of a Secret, or of a webhook configuration."""
 
     metadata: _Meta
     data: dict[str, str] | None = None
     webhooks: list[_WebhookEntry] | None = None
 
 
-class _StoredObject(NamedTuple):
+class _ObjectClient(NamedTuple):
     """One object in the API, read and written with the permissions for it alone."""
 
     api: Requests
@@ -336,10 +332,10 @@ class _StoredObject(NamedTuple):
             raise NotNow(f"{where}: {explain(verb, self.resource, self.namespace, status, answer).why}")
         return status, answer
 
-    async def read(self) -> _Stored | None:
+    async def read(self) -> _SecretOrConfiguration | None:
         """Its newest state; None: it does not exist."""
         status, body = await self.call("get", (200, 404))
-        return msgspec.json.decode(body, type=_Stored) if status == 200 else None
+        return msgspec.json.decode(body, type=_SecretOrConfiguration) if status == 200 else None
 
 
 class CaSecret:
@@ -355,7 +351,7 @@ class CaSecret:
     """
 
     def __init__(self, api: Requests, namespace: str, name: str) -> None:
-        self._secret: Final = _StoredObject(api, Resource("", "v1", "secrets", "Secret", True, Object), namespace, name)
+        self._secret: Final = _ObjectClient(api, Resource("", "v1", "secrets", "Secret", True, Object), namespace, name)
 
     async def read(self) -> StoredSecret | None:
         """Its newest state; values that are no base64 count as empty."""
@@ -403,30 +399,30 @@ class CaBundles:
     """
 
     def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:
-        self._objects: Final[dict[str, _StoredObject]] = {}
+        self._clients: Final[dict[str, _ObjectClient]] = {}
         group, _, version = API_VERSION.partition("/")
         for manifest in manifests:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
             resource = Resource(group, version, f"{kind.lower()}s", kind, False, Object)
-            self._objects[f"{kind}/{name}"] = _StoredObject(api, resource, "", name)
+            self._clients[f"{kind}/{name}"] = _ObjectClient(api, resource, "", name)
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
         """Every configuration by ``KIND/NAME``; None: it does not exist."""
-        objects = {where: await stored.read() for where, stored in self._objects.items()}
-        return {where: _configuration(each) if each else None for where, each in objects.items()}
+        contents = {where: await client.read() for where, client in self._clients.items()}
+        return {where: _configuration(each) if each else None for where, each in contents.items()}
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
         """Change the caBundles of entries that exist; ``name`` is a ``KIND/NAME``."""
         entries = [{"name": entry, "clientConfig": {"caBundle": pem}} for entry, pem in _encode(bundles).items()]
         change = {"metadata": {"resourceVersion": version}, "webhooks": entries}
-        status, _ = await self._objects[name].call("patch", (200, 404, 409), change, _STRATEGIC, _MANAGER)
+        status, _ = await self._clients[name].call("patch", (200, 404, 409), change, _STRATEGIC, _MANAGER)
         return status == 200
 
 
-def _configuration(stored: _Stored) -> WebhookConfiguration:
-    own = [entry for entry in stored.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+def _configuration(content: _SecretOrConfiguration) -> WebhookConfiguration:
+    own = [entry for entry in content.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
     bundles = {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
-    return WebhookConfiguration(stored.metadata.resource_version, bundles)
+    return WebhookConfiguration(content.metadata.resource_version, bundles)
 
 
 def _decode(text: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +20,7 @@ from webhook.server.edge import TrafficObserver, serving
 from webhook.server.extender import PATH, Extender
 from webhook.server.ops import MetricsState, StateMetric
 from webhook.server.runtime.certificates import Certificates
-from webhook.server.runtime.tasks import cancel, connected
+from webhook.server.runtime.tasks import connected, keep_until
 from webhook.settings.model import LayersSettings, RegistrySettings
 
 
@@ -52,7 +51,7 @@ class LayerScores(msgspec.Struct):
         """
         tls: ssl.SSLContext | None = None
         if settings.client_ca_file:
-            tls = certificates.listener_for(Path(settings.client_ca_file), "layers.clientCaFile")
+            tls = await certificates.listener_for(Path(settings.client_ca_file), "layers.clientCaFile")
         self.extender = Extender(
             self.nodes.index,
             self.images,
@@ -119,7 +118,7 @@ async def open_layer_scores(kubeconfig: Kubeconfig | None, settings: LayersSetti
         images = Images(clients, files=files, keyrings=secrets, on_manifest=nodes.on_manifest)
         nodes.use(images)
         for work in (images, nodes):
-            ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
+            keep_until(ends, work.run, f"{type(work).__name__}: internal error; retrying")
         yield LayerScores(nodes, images, secrets)
 
 

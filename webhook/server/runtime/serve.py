@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -42,7 +43,7 @@ from webhook.server.request import Answer, HttpRequest
 from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.options import Options, SettingsFollower
-from webhook.server.runtime.tasks import cancel, connected, keep
+from webhook.server.runtime.tasks import connected, keep_until
 from webhook.server.senders import SenderVerifier
 from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
@@ -123,8 +124,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
             page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
             log.info("serving the page", address=await enter(page))
         if settings.file:
-            following = keep(settings.file.watch, log, "internal error while following the settings file; retrying")
-            ends.push_async_callback(cancel, asyncio.create_task(following, name="settings"))
+            keep_until(ends, settings.file.watch, "internal error while following the settings file; retrying")
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
@@ -244,13 +244,11 @@ async def _page(  # noqa: PLR0913 - what the page shows
 
     history = health.HealthHistory(conditions)
     views = PageViews(cluster, settings, recorder, history, waiting_for)
-    task = asyncio.create_task(history.run(), name="health")
-    try:
-        handler = PageHandler(cluster, views, traffic, guarded=not is_loopback(address))
-        async with handler.listening(address, certificates.listener, "page.listen", _SHUTDOWN_SECONDS) as url:
-            yield url + PATH
-    finally:
-        await cancel(task)
+    handler = PageHandler(cluster, views, traffic, guarded=not is_loopback(address))
+    async with AsyncExitStack() as ends:
+        keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
+        listening = handler.listening(address, certificates.listener, "page.listen", _SHUTDOWN_SECONDS)
+        yield await ends.enter_async_context(listening) + PATH
 
 
 async def layer_scores(options: Options, settings: LayersSettings, ends: AsyncExitStack) -> LayerScores | None:
@@ -313,8 +311,8 @@ async def senders(options: Options, settings: Settings, log: Any, ends: AsyncExi
     verifier = SenderVerifier(url, own)
     event = "the keys of service account tokens cannot be read; keeping the previous ones"
     transport = await connected(options.kubeconfig, ends)
-    following = verifier.follow(transport, lambda why: log.warning(event, why=why))
-    ends.push_async_callback(cancel, asyncio.create_task(following, name="senders"))
+    follow = partial(verifier.follow, transport, lambda why: log.warning(event, why=why))
+    keep_until(ends, follow, "internal error while reading the keys of service account tokens; retrying")
     return verifier
 
 
@@ -378,7 +376,7 @@ async def background(
     drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
     fidelity = FidelityCheck(other, configuration, lambda: settings().instancetypes.fidelity_check, audit.write)
     for work in (events, drift_scan, fidelity):
-        ends.push_async_callback(cancel, asyncio.create_task(work.run(), name=type(work).__name__))
+        keep_until(ends, work.run, f"{type(work).__name__}: internal error; retrying")
     return Background(events, drift_scan, fidelity)
 
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
-from typing import Any, Final
+from contextlib import AsyncExitStack
+from typing import Final
 
 from webhook.k8s.client.api import Transport
 from webhook.k8s.client.identity import Kubeconfig
 
 _RESTART_SECONDS: Final = 10.0
 
+logger = logging.getLogger(__name__)
 
-async def keep(work: Callable[[], Awaitable[None]], log: Any, event: str) -> None:
-    """Run a task again and again until cancelled: a bug, which is logged, must not end it without notice."""
-    while True:
-        try:
-            await work()
-        except Exception as error:
-            log.error(event, exc_info=error)  # noqa: TRY400 - the same call as for failures without an exception
-            await asyncio.sleep(_RESTART_SECONDS)
+
+def keep_until(ends: AsyncExitStack, work: Callable[[], Awaitable[None]], event: str) -> None:
+    """Run a task until the end, again after a bug, which is logged: it must not end without notice."""
+
+    async def keep() -> None:
+        while True:
+            try:
+                return await work()
+            except Exception:
+                logger.exception(event)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    ends.push_async_callback(cancel, asyncio.create_task(keep()))
 
 
 async def connected(kubeconfig: Kubeconfig | None, ends: AsyncExitStack) -> Transport:
@@ -36,7 +43,6 @@ async def connected(kubeconfig: Kubeconfig | None, ends: AsyncExitStack) -> Tran
 
 
 async def cancel(task: asyncio.Task[None]) -> None:
-    """End a task, and wait until it has ended."""
+    """End a task, and wait until it has ended, or the caller is cancelled."""
     task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])
