@@ -45,13 +45,13 @@ class TestJoining:
         assert all(isinstance(found, Instancetype | Namespace) for found in await asyncio.gather(*readers))
         assert case.gets(path) == 1
 
-    async def test_one_that_gives_up_leaves_it_to_the_others(self, case: LiveCase, golden: Golden) -> None:
+    async def test_one_that_gives_up_leaves_it_to_the_others(self, case: LiveCase) -> None:
         case.server.put(INSTANCETYPES, "small", "demo")
         release = case.server.hang(TYPE_PATH)
         first, second, patient = case.reading(TYPE), case.reading(TYPE, 0.05), case.reading(TYPE)
         await case.asked(TYPE_PATH, 1)
         first.cancel()
-        golden(why(await second))
+        assert "timed out after" in why(await second)
         release.set()
         assert isinstance(await patient, Instancetype)
         assert first.cancelled()

@@ -264,8 +264,7 @@ def uncallable(desired: Manifest, live: Manifest | None) -> list[str]:
 Manifest = dict[str, Any]
 # The time limit of each call that deletes a configuration, which delays the end of the process.
 _DELETE_SECONDS: Final = 5.0
-# Seconds before a creation is tried again after an error of the API server, such as a timeout of etcd. What timed out
-# may have been executed.
+# Seconds before a creation is tried again after an error of the API server, such as a timeout of etcd.
 _CREATE_PAUSES: Final = (1, 2, 4, 8, 0)
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 

@@ -128,8 +128,7 @@ class App(Application):
         is_usual = head.method == "POST" and head.content_type == "application/json" and not head.is_encoded
         if endpoint is None or connection.rejection or not is_usual or len(body) > EVERYDAY_BYTES:
             return None
-        # It takes no seat for good: no other request is evaluated before it is done. Where nothing is in flight, there
-        # are enough of them.
+        # It takes no seat for good: no other request is evaluated before it is done. With none in flight, all are free.
         if self.in_flight and not self._seats.is_free(self._key(body)):
             return None
         try:

@@ -579,8 +579,7 @@ class Connection(asyncio.BufferedProtocol):
         self._missing = missing
         self._begin_time(request.start)
         if not self._takes_body:
-            answer = self.server.application.answer_from_head(request)
-            if answer:
+            if answer := self.server.application.answer_from_head(request):
                 self._missing -= len(data)
                 self._answer_early(answer, request)
                 return
