@@ -32,7 +32,7 @@ def by_olm(restricted: NodeInstallation) -> Iterator[NodeInstallation]:
             node.admin.apply({**one, "metadata": {**one["metadata"], **where}})
     node.admin.apply(obj("ServiceAccount", NAMESPACE, namespace=NAMESPACE))
     (permissions,) = csv["spec"]["install"]["spec"]["clusterPermissions"]
-    grant(node.admin, f"{NAMESPACE}-olm", permissions["rules"], subject=account(NAMESPACE, NAMESPACE))
+    binding = grant(node.admin, f"{NAMESPACE}-olm", permissions["rules"], subject=account(NAMESPACE, NAMESPACE))
     pair = self_signed([f"{NAMESPACE}-service.{NAMESPACE}.svc"])
     data = {"tls.crt": pair.certificate, "tls.key": pair.key}
     encoded = {name: base64.b64encode(text).decode() for name, text in data.items()}
@@ -40,7 +40,7 @@ def by_olm(restricted: NodeInstallation) -> Iterator[NodeInstallation]:
     (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
     node.admin.apply(obj("Deployment", NAMESPACE, namespace=NAMESPACE, spec=mounted(deployment["spec"])))
     yield node
-    node.kubectl("delete", "clusterrole", f"{NAMESPACE}-olm")
+    node.kubectl("delete", f"clusterrole/{NAMESPACE}-olm", f"clusterrolebinding/{binding}")
 
 
 def mounted(spec: Json) -> Json:

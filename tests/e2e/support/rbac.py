@@ -27,11 +27,11 @@ def bind(kube: Kube, role: str, subject: Json, namespace: str = "", *, kind: str
     return name
 
 
-def grant(kube: Kube, name: str, rules: Iterable[Json], namespace: str = "", subject: Json | None = None) -> None:
-    """Gives permissions, in a namespace or the cluster, by a role of the subject's name; by default to a user."""
+def grant(kube: Kube, name: str, rules: Iterable[Json], namespace: str = "", subject: Json | None = None) -> str:
+    """Gives permissions, in a namespace or the cluster, by a role with this name, and gives the binding's name."""
     kind, where = ("Role", {"namespace": namespace}) if namespace else ("ClusterRole", {})
     kube.apply(obj(kind, name, **where, rules=list(rules)))
-    bind(kube, name, subject or {"apiGroup": RBAC, "kind": "User", "name": name}, namespace, kind=kind)
+    return bind(kube, name, subject or {"apiGroup": RBAC, "kind": "User", "name": name}, namespace, kind=kind)
 
 
 def user_with(access: Access, name: str, rules: Sequence[Json], namespace: str = "") -> Kube:
