@@ -119,11 +119,8 @@ def _replica(
     try:
         yield process, ops, begun
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        process.kill()
+        process.wait()
 
 
 def _wait(ops: int, process: subprocess.Popen[bytes], is_enough: Callable[[int], bool]) -> float:
