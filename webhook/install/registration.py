@@ -432,10 +432,10 @@ class Registration:
         name, where = manifest["metadata"]["name"], f"{manifest['kind']} {manifest['metadata']['name']}"
         collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
         path = f"{collection}/{quote(name)}"
-        for seconds in _CREATE_PAUSES:
+        for attempt, seconds in enumerate(_CREATE_PAUSES):
             try:
                 status, body = await self._api.request("POST", collection, body=manifest)
-                if status == 409 and seconds != _CREATE_PAUSES[0] and (uid := await self._uid(path, manifest)):
+                if status == 409 and attempt and (uid := await self._uid(path, manifest)):
                     self._created.append((path, uid))
                     return
             except ApiConnectionError as error:
@@ -449,7 +449,7 @@ class Registration:
             fix = "stop the server that registered it, delete it, or use another name with --register-as"
             raise InputError("already exists", where, fix)
         if status != 201:
-            self._created.append((path, manifest))
+            self._created += [(path, manifest)] if status >= 500 else []
             answer = decode_status(body)
             fix = advise(status, answer, "create webhook configurations")
             raise InputError(f"the API server answered status {status}: {answer.text}", where, fix)
@@ -458,6 +458,6 @@ class Registration:
     async def _uid(self, path: str, manifest: Manifest) -> str:
         """The uid of a configuration with the content of a manifest; empty: there is none."""
         status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
-        live = msgspec.json.decode(body) if status == 200 else {}
+        live = object_in(body, path) if status == 200 else {}
         there, sent = ([one.get("clientConfig") for one in each.get("webhooks") or ()] for each in (live, manifest))
         return str(live["metadata"]["uid"]) if status == 200 and there == sent else ""

@@ -346,7 +346,7 @@ class DriftScanner:
             if namespace.meta.name and (policies := enforced_policies(namespace, settings))
         ]
         for namespace, policies in opted:
-            found: set[tuple[str, str]] = set()
+            keys: set[tuple[str, str]] = set()
             recorded = recorded_keys.setdefault(namespace, set())
             for kind in scanned_kinds(policies, settings):
                 for endpoint in kind.endpoints:
@@ -356,10 +356,10 @@ class DriftScanner:
                     # Two endpoints of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
                     for finding in hit:
-                        found.add(self._record(finding, recorded))
+                        keys.add(self._record(finding, recorded))
                         if settings.drift_scan.policy_reports:
                             add_result(reports.setdefault(namespace, empty_report(namespace)), finding)
-            recorded &= found
+            recorded &= keys
         for namespace in recorded_keys.keys() - dict(opted):
             del recorded_keys[namespace]
         self.counts = counts
