@@ -99,7 +99,7 @@ _WIDTH, _HEIGHT = 1280, 900
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.page)
 
 
