@@ -87,10 +87,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     gc.disable()  # of what comes to be meanwhile, next to nothing goes
     try:
-        with measuring.collecting():
+        with measuring.unmeasured() if _only_distributes(session.config) else measuring.collecting():
             return (yield)
     finally:
         gc.enable()
@@ -98,18 +98,24 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end, so no search for garbage, which some tests often ask for, visits them."""
-    gc.collect()
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     """Unpacks programs of Debian before the first test: what is downloaded does not count as a test's time."""
     names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for fixture, (package, *programs) in _DEBIAN.items():
         if fixture in names and not session.config.option.collectonly:
             with contextlib.suppress(debian.MissingError):  # which the fixture reports
                 debian.ensure(package, programs, os.environ)
+    with measuring.unmeasured() if _only_distributes(session.config) else contextlib.nullcontext():
+        return (yield)
+
+
+def _only_distributes(config: pytest.Config) -> bool:
+    """Whether this process runs no test: it gives them to xdist's workers."""
+    return config.pluginmanager.has_plugin("dsession")
 
 
 @pytest.hookimpl(wrapper=True)

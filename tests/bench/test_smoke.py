@@ -79,7 +79,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (index, "--nodes 60 --rounds 1 --markdown", "60 nodes with "),
         (instancetypes, "--quick", "x ours"),
         (reliability, "bodies --scale 0.05", "reviews of 7 MiB from 3 clients"),
-        (reliability, "lists --scale 0.1", "50 dry-run migrations at a time"),
+        (reliability, "lists --scale 0.02", "50 dry-run migrations at a time"),
     ],
 )
 def test_it_runs(

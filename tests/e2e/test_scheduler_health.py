@@ -290,7 +290,7 @@ def test_no_pod_of_a_tenant_switches_scheduling_off(own_plane: OwnPlane, new_web
     over = time.monotonic() + LONG_SECONDS
     while time.monotonic() < over:
         for neighbour in neighbours:
-            denial(neighbour.choice)  # on a loaded machine one may get no answer, or not ours: our own words count
+            denial(neighbour.choice)  # on a loaded machine one may get no answer, or pass the server by: verdicts count
         time.sleep(1)
     for neighbour, mallory in zip(neighbours, attackers, strict=True):
         eventually(lambda: neighbour.choice() == "kubevirt", what="a choice after all attacks")  # noqa: B023

@@ -412,6 +412,7 @@ class TestPlugins:
     async def test_what_is_no_credential_is_told_in_one_sentence(
         self, tmp_path: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
-        monkeypatch.setattr("webhook.k8s.client.kubeconfig._PLUGIN_SECONDS", 1.0)
+        if user == plugin("sleep 60"):
+            monkeypatch.setattr("webhook.k8s.client.kubeconfig._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")
