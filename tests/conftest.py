@@ -103,7 +103,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
-    """Unpacks programs of Debian before the first test: what is downloaded does not count as a test's time."""
+    """Unpacks programs of Debian first: downloads do not count as a test's time. Workers alone measure."""
     names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     for fixture, (package, *programs) in _DEBIAN.items():
         if fixture in names and not session.config.option.collectonly:

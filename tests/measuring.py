@@ -59,11 +59,8 @@ def _childless() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collecting() -> Iterator[None]:
-    """The source is imported measured, and the tests are not: which test imports a module first is a matter of luck.
-
-    Of xdist's workers, the first does it for all.
-    """
-    if _current() and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+    """The source is imported measured, and the tests are not: which test imports a module first is a matter of luck."""
+    if _current() and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":  # one worker for all
         for package in ("webhook", "certs"):
             for file in sorted((ROOT / package).rglob("*.py")):
                 if file.name != "__main__.py":

@@ -33,18 +33,21 @@ SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
 
 
 def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
-    own_plane: OwnPlane, new_webhook: NewWebhook
+    own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
     """Each pod holds a seat of workload-low while the webhook reads its VMI; by default that read waits for a seat."""
     plane = own_plane(apiserver_flags=SEATS)
     tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
     assert tenant.choice() == "kubevirt"
+    record_property("chosen without our FlowSchema", str(burst(tenant, "before")))
 
     manifests.apply(plane.admin, "base/flowcontrol.yaml")
     levels = "/debug/api_priority_and_fairness/dump_priority_levels"
     eventually(lambda: "kubevirt-webhook" in plane.admin.text(levels), what="the API server to know our level")
 
-    assert burst(tenant) == {"kubevirt": BURST}
+    chosen = burst(tenant, "after")
+    record_property("chosen with our FlowSchema", str(chosen))
+    assert chosen == {"kubevirt": BURST}
 
 
 class Flood(Repeated):
@@ -58,9 +61,9 @@ class Flood(Repeated):
         denial(lambda: self._kube.list("v1/secrets"))
 
 
-def burst(tenant: Tenant) -> Counter[str]:
+def burst(tenant: Tenant, name: str) -> Counter[str]:
     """The scheduler of launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
-    vmis = [tenant.start(vm(f"web-{number}")) for number in range(BURST)]
+    vmis = [tenant.start(vm(f"{name}-{number}")) for number in range(BURST)]
 
     def launch(vmi: Any) -> str:
         try:

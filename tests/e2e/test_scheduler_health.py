@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 LEASE = HeldLease("kubevirt-scheduler", "kubevirt-scheduler")
 HEALTH_CHECK = f"lease {LEASE.namespace}/{LEASE.name}"
-UNNOTICED_SECONDS = 30.0
 
 
 def gives_up(tenant: Tenant) -> bool:
@@ -74,7 +74,9 @@ def launch_known(tenant: Tenant, name: str) -> KubeObject:
     return pod
 
 
-def test_a_name_that_nobody_serves_is_noticed_by_its_pods(new_webhook: NewWebhook, new_tenant: NewTenant) -> None:
+def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
+    new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
+) -> None:
     # The process renews its Lease, but its only profile has another name.
     health_checks = {"behind-a-lease": HEALTH_CHECK, "by-pods-alone": "pods", "unchecked": "off"}
     schedulers = {name: {"healthCheck": health_check} for name, health_check in health_checks.items()}
@@ -93,7 +95,9 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(new_webhook: NewWebhoo
     for name in ("behind-a-lease", "by-pods-alone"):
         tenant = bystanders[name]
         eventually(partial(gives_up, tenant), what=f"{name} to be given up")
-        assert time.monotonic() - began > UNNOTICED_SECONDS - 1
+        noticed = time.monotonic() - began
+        record_property(f"seconds until {name} is given up", round(noticed, 1))
+        assert noticed > 29
         (warning,) = tenant.create(vm(), dryRun="All").warnings
         # Other tenants must not learn whose pods wait.
         assert not [both for both in tenants[name] if both.namespace in warning]
@@ -265,15 +269,17 @@ def test_no_pod_of_a_tenant_switches_scheduling_off(own_plane: OwnPlane, new_web
     for mallory in attackers:
         for attack in ATTACKS:
             attack(mallory)
-
+    before = [len(neighbour.verdicts()) for neighbour in neighbours]
     over = time.monotonic() + LONG_SECONDS
     while time.monotonic() < over:
         for neighbour in neighbours:
-            denial(neighbour.choice)  # on a loaded machine one may get no answer, or pass the server by: verdicts count
+            denial(neighbour.choice)  # on a loaded machine one may get no answer, or the server no read: verdicts count
         time.sleep(1)
-    for neighbour, mallory in zip(neighbours, attackers, strict=True):
+    for neighbour, mallory, count in zip(neighbours, attackers, before, strict=True):
         eventually(lambda: neighbour.choice() == "kubevirt", what="a choice after all attacks")  # noqa: B023
-        assert not [verdict for verdict in neighbour.verdicts() if "scheduler-unavailable" in verdict]
+        verdicts = Counter(verdict.split()[1] for verdict in neighbour.verdicts()[count:])
+        assert verdicts.keys() <= {"scheduler-injected", "scheduler-health-unknown"}
+        assert verdicts["scheduler-injected"] > verdicts.total() / 2
         # The attacks are real: none of these pods has been tried, but for those whose gate the API server itself notes.
         untried = {name: len(mallory.untried(name)) for name in ("claims", "none", "gated", "volumes")}
         assert untried == {"claims": 3, "none": 4, "gated": 4, "volumes": 4}

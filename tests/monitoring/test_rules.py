@@ -163,10 +163,8 @@ def rules_file(directory: Path, groups: Any) -> Path:
 
 def verdict(prometheus: Path, directory: Path, groups: Any, interval: str = "1m") -> subprocess.CompletedProcess[str]:
     """The output of promtool for the cases of all alerts."""
-    rules, file = rules_file(directory, groups), directory / "tests.json"
-    file.write_text(
-        json.dumps({"rule_files": [rules.name], "evaluation_interval": interval, "tests": promtool_tests()})
-    )
+    names, file = [rules_file(directory, groups).name], directory / "tests.json"
+    file.write_text(json.dumps({"rule_files": names, "evaluation_interval": interval, "tests": promtool_tests()}))
     return promtool(prometheus, "test", "rules", file)
 
 
@@ -188,7 +186,6 @@ def test_an_alert_that_never_fires_or_always_does_is_noticed(
     prometheus: Path, tmp_path: Path, expression: str, answer: str
 ) -> None:
     rules = [rule | {"expr": expression} for rule in ALERTS.values()]
-    # Rarely evaluated: each answer is the same at all times.
     failures = verdict(prometheus, tmp_path, [{"name": "changed", "rules": rules}], "10m").stderr.split("expr: ")[1:]
     # Each failed case names its alert first.
     assert {case.split('\\"')[1] for case in failures if answer in case} == ALERTS.keys()
