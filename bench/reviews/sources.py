@@ -22,7 +22,7 @@ import uvloop
 
 from bench.reviews.payloads import PAYLOADS
 from bench.reviews.servers import OUR_PATHS, ROOT
-from tests.costs.table import counted
+from tests.costs.counted_calls import counted
 from webhook.review.endpoints import BY_PATH
 
 _HERE: Final = Path(__file__).parent

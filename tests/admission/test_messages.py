@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from hack import messages as page
-from tests import golden_files, wording
+from tests import golden_files
 from tests.cli.runner import run
 from webhook import names
 from webhook.admission import reasons
@@ -291,19 +291,9 @@ def test_messages(name: str) -> None:
 
 
 @each_catalogue
-def test_messages_are_worded_as_kubernetes_words_them_and_have_documented_codes(name: str) -> None:
-    for function, part in _made(name):
-        text = part if isinstance(part, str) else part.text
-        assert wording.mistakes(text) == [], f"{function}: {text}"
+def test_messages_have_documented_codes(name: str) -> None:
+    for _, part in _made(name):
         assert isinstance(part, str) or part.code in MEANINGS
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["we do", "told by nobody", "it can't be", "x is no label", "the job", "an end.", "REFUSED", "a  b", "that's it"],
-)
-def test_bad_wording_is_found(text: str) -> None:
-    assert wording.mistakes(text)
 
 
 CODES = sorted(MEANINGS)

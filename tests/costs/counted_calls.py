@@ -1,7 +1,5 @@
 """How many Python functions one review calls: a figure that no other work on the machine changes.
 
-The figures that were committed are in ``table.json``; ``python -m tests.costs.table`` writes them again.
-
 Everything is on, as in `serve`: the connection, limits, metrics and an audit line; facts come from files. What is
 counted is what runs between a request's last byte and its answer, in code of this project and of its libraries, but
 not in the event loop.
@@ -11,17 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
-
-import uvloop
 
 from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
@@ -173,58 +167,3 @@ def _module(filename: str) -> str:
             name = name.rpartition("site-packages.")[2].removesuffix(".__init__")
             return "" if name.partition(".")[0] in _UNCOUNTED else name
     return filename
-
-
-TABLE: Final = Path(__file__).with_name("table.json")
-# Calls that may come and go with a version of a library or of Python.
-TOLERANCE: Final = 0.03
-AGAIN: Final = "python -m tests.costs.table"
-
-
-def committed() -> dict[str, Any]:
-    """The table: the calls of a review at each endpoint, and the modules that serve imports."""
-    table: dict[str, Any] = json.loads(TABLE.read_text())
-    return table
-
-
-def calls() -> dict[str, dict[str, int]]:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return {path: dict(sorted(each.items())) for path, each in runner.run(counted()).items()}
-
-
-def is_more(now: int, then: int) -> bool:
-    """Whether a count has grown by more than the tolerance."""
-    return now > then * (1 + TOLERANCE)
-
-
-# With what `serve` imports later on, as soon as it knows that it serves a cluster.
-_SERVE: Final = (
-    *("webhook.cli.main", "webhook.cli.serve", "uvloop", "webhook.server.runtime.serve", "webhook.cluster.live"),
-    *("webhook.k8s.client.transport", "webhook.server.background.drift"),
-    *("webhook.server.background.events", "webhook.server.background.fidelity"),
-)
-_PROGRAM: Final = f"""
-import json, sys
-before = set(sys.modules)
-import {", ".join(_SERVE)}
-print(json.dumps(sorted(set(sys.modules) - before)))
-"""
-
-
-def imported() -> list[str]:
-    """The modules beside Python's own."""
-    said = subprocess.run([sys.executable, "-c", _PROGRAM], check=True, capture_output=True, text=True)
-    return [name for name in json.loads(said.stdout) if name.partition(".")[0] not in sys.stdlib_module_names]
-
-
-def main() -> None:
-    sums = {path: sum(each.values()) for path, each in calls().items()}
-    modules = len(imported())
-    TABLE.write_text(json.dumps({"calls": sums, "modules": modules}, indent=1) + "\n")
-    for path, each in sums.items():
-        print(f"{each:5}  {path}")
-    print(f"{modules:5}  modules that serve imports")
-
-
-if __name__ == "__main__":
-    main()
