@@ -1,17 +1,33 @@
-"""The request path: limits, deadline, one review, one answer."""
+"""The webhooks: from a request to a review, and from its answer to a response of aiohttp."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection, Mapping
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
 
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Reviewer, encode
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Application, Limits, Server, TrafficObserver, problem_of
+from webhook.server.answers import (
+    JSON,
+    Overload,
+    OverloadError,
+    RequestDenied,
+    TrafficObserver,
+    errors_to_answers,
+    response,
+    text,
+    through_guard,
+)
+from webhook.server.bodies import EVERYDAY_BYTES, RequestBody
 from webhook.server.fair_queue import FairQueue, namespace_of
-from webhook.server.request import Answer, Head, HttpRequest, Overload
+from webhook.server.guard import Guard, Limits, guard_of
+from webhook.server.listener import Listener
 from webhook.server.senders import SenderVerifier
 from webhook.text import parse_duration
 
@@ -48,8 +64,16 @@ PATIENCE: Final = 0.8
 LARGE_PATIENCE: Final = 0.5
 
 
-class App(Application):
-    """Answers HTTP requests at the endpoints.
+class _VerifiedToken(NamedTuple):
+    """What was found out about the token of a connection's last request."""
+
+    authorization: str
+    path: str
+    until: float
+
+
+class ReviewApp:
+    """Answers admission reviews at the endpoints.
 
     Args:
         reviewer: evaluates the reviews.
@@ -58,10 +82,10 @@ class App(Application):
         max_in_flight: reviews that are evaluated concurrently; more wait for their seat, and so do those of a namespace
             that has its share.
         clients: names that a client's certificate may have; empty: no certificate is needed.
+        middlewares: more of them, around each review.
 
     Attributes:
-        in_flight: requests that tasks are answering; those that are answered without a task do not count.
-        listener: the server, once it was made.
+        listener: the connections.
         senders: verifies the tokens of API servers; None: no token counts.
     """
 
@@ -72,6 +96,7 @@ class App(Application):
         traffic: TrafficObserver,
         max_in_flight: int,
         clients: Collection[str] = (),
+        middlewares: Collection[Middleware] = (),
     ) -> None:
         self._reviewer: Final = reviewer
         self._endpoints: Final = endpoints
@@ -80,144 +105,136 @@ class App(Application):
         # A large body takes the processor for a tenth of a second: between two of them come others.
         self._large: Final = FairQueue(_LARGE_IN_FLIGHT)
         self._clients: Final = clients
-        self.in_flight = 0
-        self.listener: Server | None = None
         self.senders: SenderVerifier | None = None
+        application = web.Application(
+            middlewares=[through_guard, self._count, errors_to_answers(traffic), *middlewares],
+        )
+        for endpoint in endpoints.values():
+            application.router.add_post(endpoint.path, partial(self._review, endpoint))
+        application.router.add_route("*", "/{path:.*}", _no_endpoint)
+        self.listener: Final = Listener(application, LIMITS)
 
-    def server(self) -> Server:
-        """The server of this app; make it inside the running loop."""
-        self.listener = Server(self, LIMITS, clients=self._clients)
-        return self.listener
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self.listener.in_flight
 
     @property
     def taken_bytes(self) -> int:
         """Memory that the requests in progress take, in bytes."""
-        return self.listener.taken_bytes if self.listener else 0
+        return self.listener.taken_bytes
 
-    def answer_from_head(self, request: HttpRequest) -> Answer | None:
-        """Why the head of a request cannot belong to a review; None: it can."""
-        head = request.head
-        path = head.path
-        if path not in self._endpoints:
-            hint = "`kubevirt-webhook manifests webhooks` prints all"
-            return Answer.text(404, f"there is no endpoint {path[:200]}; {hint}")
-        if request.connection.rejection:
-            answer = Answer.text(403, request.connection.rejection)
-        elif head.method != "POST":
-            answer = Answer.text(405, f"{head.method} is not answered here; POST an AdmissionReview", {"Allow": "POST"})
-        elif head.content_type.partition(";")[0].strip().lower() != "application/json":
-            answer = Answer.text(415, f"the content type is {head.content_type[:100] or 'none'}; send application/json")
-        elif head.is_encoded:
-            answer = Answer.text(415, "the body is encoded; send JSON as it is")
-        else:
-            return None
-        return self._served(request, answer)
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Report every answer at an endpoint."""
+        started = guard_of(request).started
+        answer = await handler(request)
+        if request.path in self._endpoints:
+            self._traffic.on_served(request.path, answer.status, time.monotonic() - started)
+        return answer
 
-    def verify(self, head: Head) -> float | None:
-        """Until when the head's token proves that an API server sends, as `SenderVerifier.verify` has it."""
-        endpoint = self._endpoints.get(head.path)
-        if endpoint is None or self.senders is None or self._clients:
-            return 0.0
-        return self.senders.verify(head.headers["authorization"], endpoint.path, endpoint.group)
-
-    def answer_at_once(self, request: HttpRequest) -> Answer | None:
-        """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
-        head, connection, body = request.head, request.connection, request.body
-        path = head.path
-        endpoint = self._endpoints.get(path)
-        is_usual = head.method == "POST" and head.content_type == "application/json" and not head.is_encoded
-        if endpoint is None or connection.rejection or not is_usual or len(body) > EVERYDAY_BYTES:
-            return None
-        # It takes no seat for good: no other request is evaluated before it is done. With none in flight, all are free.
-        if self.in_flight and not self._seats.is_free(self._key(body)):
-            return None
-        try:
-            verified = connection.verified or request.start < connection.verified_until
-            pending = self._reviewer.evaluate_from_memory(endpoint, body, verified=verified)
-            review = encode(pending) if isinstance(pending, Evaluation) else None
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            return self._served(request, Answer.text(*problem_of(error, path, self._traffic)))
-        if review is not None:
-            return self._served(request, Answer(200, review))
-        request.pending = pending
-        return None
-
-    async def answer(self, request: HttpRequest) -> Answer:
-        """The answer to any request; no exception but a cancellation leaves."""
-        if answer := self.answer_from_head(request):
-            return answer
-        path = request.head.path
-        self.in_flight += 1
-        try:
-            answer = await self._answer_review(self._endpoints[path], request)
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            answer = Answer.text(*problem_of(error, path, self._traffic))
-        finally:
-            self.in_flight -= 1
-        return self._served(request, answer or self._denial(request, Overload.NO_SEAT, request.body))
-
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        """The answer to a review that has no room or no seat, or whose body is late or too large.
-
-        It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
-        switch a policy off. Only where the body's beginning has no uid it is an HTTP error. What is no review, but is
-        given up while it waits for its client to read, is answered from its head alone.
-        """
-        return self.answer_from_head(request) or self._served(request, self._denial(request, overload, prefix))
-
-    def patience(self, request: HttpRequest) -> float:
-        """The part of the timeout that a review may wait, however long the client says that it does."""
-        is_large = request.length is None or request.length > EVERYDAY_BYTES
-        share = LARGE_PATIENCE if is_large else PATIENCE
-        return min(timeout_of(request.head.query), DEFAULT_TIMEOUT) * MARGIN * share
-
-    async def _answer_review(self, endpoint: Endpoint, request: HttpRequest) -> Answer | None:
-        """The answer to a review, once it has its seat, and look-ups have been made; None: it got no seat in time."""
-        body = request.body
-        key = self._key(body)
-        until = request.start + self.patience(request)
-        deadline = request.start + timeout_of(request.head.query) * MARGIN
-        is_large = len(body) > EVERYDAY_BYTES
-        if is_large and not await self._large.take(key, until):
-            return None
-        try:
-            if not await self._seats.take(key, until):
-                return None
+    async def _review(self, endpoint: Endpoint, request: web.Request) -> web.Response:
+        """The answer to a request at an endpoint."""
+        guard = guard_of(request)
+        self._check_client(guard)
+        _check_head(request)
+        verified = bool(self._clients) or self._is_verified_by_token(endpoint, request, guard)
+        with RequestBody(request, guard) as body:
+            overload = Overload.NO_ROOM
             try:
-                review = request.pending
-                if review is None:
-                    if is_large and time.monotonic() > until:
-                        # What was waited for may have been the processor.
-                        return None
-                    connection = request.connection
-                    verified = connection.verified or request.start < connection.verified_until
-                    review = self._reviewer.evaluate_from_memory(endpoint, body, verified=verified)
-                if not isinstance(review, Evaluation):
-                    review = await self._reviewer.evaluate_pending(review, deadline)
-                return Answer(200, encode(review))
+                async with asyncio.timeout(None) as guard.scope:
+                    return response(200, await self._evaluate(endpoint, request, body, verified=verified))
+            except OverloadError as error:
+                overload = error.overload
+            except TimeoutError:
+                # The guard needs its memory.
+                pass
+            return self._overloaded(endpoint, overload, body.prefix)
+
+    async def _evaluate(self, endpoint: Endpoint, request: web.Request, body: RequestBody, *, verified: bool) -> bytes:
+        """The answer to a review, once its body has come and it has its seat.
+
+        Raises:
+            OverloadError: it has not in time.
+        """
+        loop = asyncio.get_running_loop()
+        timeout = timeout_of(request.query_string)
+        share = LARGE_PATIENCE if body.is_large else PATIENCE
+        # The time began with the request's head.
+        start = loop.time() - (time.monotonic() - guard_of(request).started)
+        until = start + min(timeout, DEFAULT_TIMEOUT) * MARGIN * share
+        deadline = start + timeout * MARGIN
+        data = await body.read(until)
+        key = self._key(data)
+        is_large = len(data) > EVERYDAY_BYTES
+        if is_large and not await self._large.take(key, until):
+            raise OverloadError(Overload.NO_SEAT)
+        try:
+            # What was waited for may have been the processor.
+            if not await self._seats.take(key, until) or (is_large and loop.time() > until):
+                raise OverloadError(Overload.NO_SEAT)
+            try:
+                pending = self._reviewer.evaluate_from_memory(endpoint, data, verified=verified)
+                if not isinstance(pending, Evaluation):
+                    pending = await self._reviewer.evaluate_pending(pending, deadline)
+                return encode(pending)
             finally:
                 self._seats.give(key)
         finally:
             if is_large:
                 self._large.give(key)
 
-    def _denial(self, request: HttpRequest, overload: Overload, body: bytes) -> Answer:
-        endpoint = self._endpoints[request.head.path]
-        try:
-            review = self._reviewer.overloaded(endpoint, body[:PREFIX_BYTES], overload.clause, overload.denial)
-        except Exception as error:  # noqa: BLE001 - the edge, too
-            return Answer.text(*problem_of(error, endpoint.path, self._traffic))
-        return Answer(200, review) if review else overload.answer()
+    def _overloaded(self, endpoint: Endpoint, overload: Overload, prefix: bytes) -> web.Response:
+        """The answer to a review that has no room or no seat, or whose body is late or too large.
+
+        It is an AdmissionReview, or the API server would do as the entry's failurePolicy says, and any client could
+        switch a policy off. Only where the body's beginning has no uid it is an HTTP error.
+        """
+        review = self._reviewer.overloaded(endpoint, prefix, overload.clause, overload.denial)
+        if review:
+            return response(200, review)
+        return text(overload.status, overload.sentence, overload.headers)
+
+    def _check_client(self, guard: Guard) -> None:
+        """Deny a client that has none of the certificates that are needed."""
+        if self._clients and guard.client_name not in self._clients:
+            got = f"{guard.client_name[:100]} is none of those" if guard.client_name else "the client has none"
+            raise RequestDenied(
+                403,
+                f"this webhook answers only clients with a certificate of {' or '.join(sorted(self._clients))},"
+                f" and {got}; give the API server one with --admission-control-config-file",
+            )
+
+    def _is_verified_by_token(self, endpoint: Endpoint, request: web.Request, guard: Guard) -> bool:
+        """Whether the request's token proves that an API server sends it; what was found is kept for the connection."""
+        authorization = request.headers.get(hdrs.AUTHORIZATION, "")
+        if not authorization or self.senders is None:
+            return False
+        known = guard.memo
+        if not (isinstance(known, _VerifiedToken) and known[:2] == (authorization, endpoint.path)):
+            until = self.senders.verify(authorization, endpoint.path, endpoint.group)
+            known = _VerifiedToken(authorization, endpoint.path, until or 0.0)
+            # None: its key is not known yet; the next request's token may be verified.
+            guard.memo = None if until is None else known
+        return guard.started < known.until
 
     def _key(self, body: bytes) -> str:
         """Whose seat a review takes: namespaces that do not exist share theirs, since any client can invent names."""
         namespace = namespace_of(body)
         return namespace if self._reviewer.cluster.has_namespace(namespace) else ""
 
-    def _served(self, request: HttpRequest, answer: Answer) -> Answer:
-        request.end = time.monotonic()
-        self._traffic.on_served(request.head.path, answer.status, request.end - request.start)
-        return answer
+
+def _check_head(request: web.Request) -> None:
+    if request.content_type != JSON:
+        kind = request.headers.get(hdrs.CONTENT_TYPE, "")[:100]
+        raise RequestDenied(415, f"the content type is {kind or 'none'}; send {JSON}")
+    if hdrs.CONTENT_ENCODING in request.headers:
+        raise RequestDenied(415, "the body is encoded; send JSON as it is")
+
+
+async def _no_endpoint(request: web.Request) -> web.Response:
+    hint = "`kubevirt-webhook manifests webhooks` prints all"
+    raise RequestDenied(404, f"there is no endpoint {request.path[:200]}; {hint}")
 
 
 @lru_cache(maxsize=64)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
@@ -23,18 +25,9 @@ from webhook.facts import AccessKey, Facts, TokenKey
 from webhook.lru import LruCache
 from webhook.policies.common.required_facts import read
 from webhook.review.replay import replay
-from webhook.server.edge import (
-    PATIENCE_SECONDS,
-    Application,
-    Limits,
-    RequestDenied,
-    Server,
-    TrafficObserver,
-    problem_of,
-    serving,
-)
+from webhook.server.answers import RequestDenied
 from webhook.server.fair_queue import FairQueue
-from webhook.server.request import Answer, HttpRequest
+from webhook.server.guard import PATIENCE_SECONDS, guard_of
 
 T = TypeVar("T")
 
@@ -111,105 +104,49 @@ class Authorizer:
             self._questions.give(client)
 
 
-class GuardedApplication(Application):
-    """What answers the requests of one listener: the ladder, which has the same rungs for all.
+def limited(open_paths: Collection[str] = (), *, names_host: bool) -> Middleware:
+    """A middleware: the limit of requests that cost something.
 
     Args:
-        path: names the listener where an exception is reported.
-        traffic: gets exceptions.
-        authorizer: checks tokens; None: none is needed.
-
-    Attributes:
-        methods: those that are answered.
-        checks_host: whether a listener that needs no token is on a loopback address, so that requests must name one.
-        max_in_flight: requests that are answered concurrently, shared by clients; 0: there is no limit.
+        open_paths: those that any client may get, at any pace.
+        names_host: whether requests must name a loopback address. A page in a user's browser can reach one under a name
+            of its own that points there (DNS rebinding).
     """
 
-    methods: tuple[str, ...] = ("GET", "HEAD")
-    checks_host = True
-    max_in_flight = MAX_IN_FLIGHT
+    @web.middleware
+    async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in open_paths or request.match_info.http_exception is not None:
+            guard = guard_of(request)
+            if not await guard.listener.limiter.wait(guard.client):
+                raise RequestDenied(429, "this client sends more requests than are answered; try again", _RETRY)
+        if names_host and not _is_loopback(request.headers.get("Host", "")):
+            raise RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
+        return await handler(request)
 
-    def __init__(self, path: str, traffic: TrafficObserver, authorizer: Authorizer | None) -> None:
-        self._path: Final = path
-        self._traffic: Final = traffic
-        self._authorizer: Final = authorizer
-        self._in_flight: Final = FairQueue(self.max_in_flight) if self.max_in_flight else None
+    return limit
 
-    def server(self) -> Server:
-        """The server; make it inside the running loop."""
-        return Server(self, Limits())
+
+def _is_loopback(host: str) -> bool:
+    name, colon, port = host.lower().rpartition(":")
+    return (name if colon and port.isdigit() else host.lower()) in _LOOPBACK_HOSTS
+
+
+class InFlight:
+    """Bounds the requests that are answered at the same time, shared by clients."""
+
+    def __init__(self) -> None:
+        self._seats: Final = FairQueue(MAX_IN_FLIGHT)
 
     @asynccontextmanager
-    async def listening(self, address: str, tls: ssl.SSLContext, what: str, seconds: float) -> AsyncIterator[str]:
-        """As `webhook.server.edge.serving`, with TLS where tokens are needed; gives the listener's URL."""
-        context = tls if self._authorizer else None
-        async with serving(self.server(), address, context, what, seconds) as bound:
-            yield f"{'https' if context else 'http'}://{bound}"
-
-    # What a listener has of its own; each of these may raise what `problem_of` knows.
-
-    async def open_answer(self, request: HttpRequest) -> Answer | None:
-        """The answer to a request that any client may send, at any pace; None: the others' rules apply."""
-
-    async def authorize(self, request: HttpRequest, token: str) -> Any:
-        """Find out whether the client, or the bearer of a token, may get an answer; what it may see is the result."""
-        if self._authorizer:
-            await self._authorizer.admit(token, request.connection.client)
-        return token
-
-    async def serve(self, request: HttpRequest, permission: Any) -> Answer:
-        """The answer to a request whose client has got that far, with the result of `authorize`."""
-        raise NotImplementedError
-
-    async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
-        """The answer to a request that gets nothing else."""
-        return Answer.text(status, sentence, headers)
-
-    async def answer(self, request: HttpRequest) -> Answer:
-        """The answer to any request; no exception but a cancellation leaves."""
-        try:
-            return await self._climb(request)
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            problem = problem_of(error, self._path, self._traffic)
-        return await self.problem(*problem)
-
-    async def _climb(self, request: HttpRequest) -> Answer:
-        """Limit, authenticate, authorize, in flight, answer."""
-        head, connection = request.head, request.connection
-        client: str = connection.client
-        misfit = self._misfit(request)
-        if misfit is None and (answer := await self.open_answer(request)):
-            return answer
-        if not await connection.server.limiter.wait(client):
-            raise RequestDenied(429, "this client sends more requests than are answered; try again", _RETRY)
-        # Only now: a page that says what is missing costs as much as any other.
-        if misfit:
-            raise misfit
-        permission = await self.authorize(request, token_of(head.headers) if self._authorizer else "")
-        if self._in_flight is None:
-            return await self.serve(request, permission)
-        if not await self._in_flight.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
+    async def seat(self, request: web.Request) -> AsyncIterator[None]:
+        """A seat for a request; a `RequestDenied` where there is none in time."""
+        client = guard_of(request).client
+        if not await self._seats.take(client, asyncio.get_running_loop().time() + PATIENCE_SECONDS):
             raise RequestDenied(429, "too many requests are being answered; try again", _RETRY)
         try:
-            return await self.serve(request, permission)
+            yield
         finally:
-            self._in_flight.give(client)
-
-    def _misfit(self, request: HttpRequest) -> RequestDenied | None:
-        """Why a request is none of this listener's, of any client.
-
-        A page in a user's browser can reach a loopback address under a name of its own that points there (DNS
-        rebinding), so that the request must name such an address itself.
-        """
-        if request.head.method not in self.methods:
-            allowed = {"Allow": ", ".join(self.methods)}
-            return RequestDenied(405, f"this method is not answered here; use {self.methods[0]}", allowed)
-        host = request.head.headers.get("host", "").lower()
-        name, colon, port = host.rpartition(":")
-        is_local = self.checks_host and not self._authorizer
-        if is_local and (name if colon and port.isdigit() else host) not in _LOOPBACK_HOSTS:
-            return RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
-        return None
+            self._seats.give(client)
 
 
 def token_of(headers: Mapping[str, str]) -> str:

@@ -15,6 +15,8 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from webhook import names
 from webhook.admission.redaction import redact
@@ -26,15 +28,31 @@ from webhook.k8s.types.selectors import is_name, parse_selector
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
 from webhook.review.replay import replay
-from webhook.server.authorizer import DEADLINE_SECONDS, Authorizer, GuardedApplication, authorize, may, user_of
-from webhook.server.edge import RequestDenied, TrafficObserver
-from webhook.server.request import Answer, HttpRequest, header_lines
+from webhook.server.answers import (
+    JSON,
+    RequestDenied,
+    TrafficObserver,
+    errors_to_answers,
+    response,
+    through_guard,
+)
+from webhook.server.authorizer import (
+    DEADLINE_SECONDS,
+    Authorizer,
+    InFlight,
+    authorize,
+    limited,
+    may,
+    token_of,
+    user_of,
+)
+from webhook.server.guard import guard_of
 from webhook.text import visible, visible_json
 
 PATH: Final = "/v1/explain/migration"
 MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32
-_HEADERS: Final = header_lines({"Content-Type": "application/json", "Cache-Control": "no-store"})
+_HEADERS: Final = {"Cache-Control": "no-store"}
 _ONE: Final = ("namespace", "name", "node")
 
 
@@ -83,7 +101,7 @@ def question_of(fields: Mapping[str, str], selector: Sequence[str], fix: str) ->
     return Question(fields["namespace"], fields["name"], added, fields.get("node", ""), UNCHECKED)
 
 
-class Explainer(GuardedApplication):
+class Explainer:
     """Answers requests for explanations.
 
     Args:
@@ -92,47 +110,58 @@ class Explainer(GuardedApplication):
         guarded: require a bearer token; False: any client may send requests whose ``Host`` is a loopback address.
     """
 
-    methods = ("GET",)
-
     def __init__(self, cluster: Cluster, traffic: TrafficObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
-        super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
+        self._traffic: Final = traffic
+        self._authorizer: Final = Authorizer(cluster, PATH) if guarded else None
+        self._in_flight: Final = InFlight()
 
-    async def answer(self, request: HttpRequest) -> Answer:
-        """The answer to any request; no exception but a cancellation leaves."""
-        answer = await super().answer(request)
+    def application(self) -> web.Application:
+        """The application of the listener."""
+        errors = errors_to_answers(self._traffic, _as_json, PATH)
+        limit = limited(names_host=self._authorizer is None)
+        application = web.Application(middlewares=[through_guard, self._count, errors, limit])
+        application.router.add_get(PATH, self._explain, allow_head=False)
+        application.router.add_route("*", "/{path:.*}", _nothing)
+        return application
+
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        answer = await handler(request)
         self._traffic.on_explained(answer.status)
         return answer
 
-    async def open_answer(self, request: HttpRequest) -> None:
-        """None: every question needs permissions."""
-        if request.head.path != PATH:
-            raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
+    async def _explain(self, request: web.Request) -> web.Response:
+        """The explanation."""
+        question = await self._authorize(request)
+        async with self._in_flight.seat(request):
+            try:
+                deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+                facts = Facts(time.time(), self._cluster.peek)
+                answer = await replay(partial(explain, question), self._cluster, facts, deadline, PATH)
+            except NotThere as error:
+                raise RequestDenied(404, str(error)) from None
+        return response(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), JSON, _HEADERS)
 
-    async def authorize(self, request: HttpRequest, token: str) -> Question:
+    async def _authorize(self, request: web.Request) -> Question:
         """The question, with how the facts are to be read for the user of the token."""
         if (authorizer := self._authorizer) is None:
-            return parse_question(request.head.query)._replace(reader=SERVER)
-        client = request.connection.client
+            return parse_question(request.rel_url.raw_query_string)._replace(reader=SERVER)
+        client, token = guard_of(request).client, token_of(request.headers)
         # Who has no valid token learns nothing about questions.
         user = await authorizer.evaluate(lambda facts: user_of(token, facts), client)
-        question = parse_question(request.head.query)
+        question = parse_question(request.rel_url.raw_query_string)
         reader = await authorizer.evaluate(lambda facts: authorize_question(user, question, facts), client)
         return question._replace(reader=reader)
 
-    async def serve(self, request: HttpRequest, question: Question) -> Answer:
-        """The explanation."""
-        try:
-            deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-            facts = Facts(time.time(), self._cluster.peek)
-            answer = await replay(partial(explain, question), self._cluster, facts, deadline, PATH)
-        except NotThere as error:
-            raise RequestDenied(404, str(error)) from None
-        return Answer(200, visible_json(msgspec.json.encode(redact(msgspec.to_builtins(answer)))), _HEADERS)
 
-    async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
-        """The sentence as JSON."""
-        return Answer(status, msgspec.json.encode({"error": visible(sentence)}), _HEADERS + header_lines(headers))
+async def _nothing(_request: web.Request) -> web.Response:
+    raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
+
+
+async def _as_json(status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:
+    """The sentence as JSON."""
+    return response(status, msgspec.json.encode({"error": visible(sentence)}), JSON, {**_HEADERS, **headers})
 
 
 def authorize_question(user: UserInfo, question: Question, facts: Facts) -> FactPermissions:

@@ -1,25 +1,39 @@
 """A scheduler extender on a listener of its own: it scores nodes by the layers of a pod's images that they have.
 
 kube-scheduler calls it once for each pod that it places, for the pods of all its profiles, and waits for the answer. So
-the answer comes from memory alone, without a task wherever the request has arrived whole. Nodes that are left out count
+the answer comes from memory alone. Nodes that are left out count
 as nodes with score 0 (``prioritizeNodes`` in pkg/scheduler/schedule_one.go).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice
 from typing import Final
 
 import msgspec
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
 
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import parse_reference
 from webhook.images.objects import ScoredPod, decode_arguments
 from webhook.images.registry.images import Images, PullScope
-from webhook.server.edge import Application, Limits, RequestDenied, Server, TrafficObserver, problem_of
-from webhook.server.request import Answer, HttpRequest, Overload
+from webhook.server.answers import (
+    Overload,
+    OverloadError,
+    RequestDenied,
+    TrafficObserver,
+    errors_to_answers,
+    response,
+    text,
+    through_guard,
+)
+from webhook.server.bodies import RequestBody
+from webhook.server.guard import PATIENCE_SECONDS, Limits, guard_of
+from webhook.server.listener import Listener
 
 PATH: Final = "/v1/layers/prioritize"
 # A pod, and the names of nodes: 5,000 names of the greatest length have 1.3 MB.
@@ -38,7 +52,7 @@ _NOTHING: Final = b"[]"
 
 
 @dataclass(eq=False, repr=False)
-class Extender(Application):
+class Extender:
     """Answers kube-scheduler.
 
     Args:
@@ -65,41 +79,34 @@ class Extender(Application):
     def __post_init__(self) -> None:
         self.results = {"scored": 0, "no-scores": 0, "other-scheduler": 0, "rejected": 0}
 
-    def server(self) -> Server:
-        """The server; make it inside the running loop."""
-        return Server(self, LIMITS, clients=self.clients)
+    def listener(self) -> Listener:
+        """The listener; make it inside the running loop."""
+        errors = errors_to_answers(self.traffic, self._reject, PATH)
+        application = web.Application(middlewares=[through_guard, errors, self._check])
+        application.router.add_post(PATH, self._prioritize)
+        application.router.add_route("*", "/{path:.*}", _nothing)
+        return Listener(application, LIMITS)
 
-    def answer_from_head(self, request: HttpRequest) -> Answer | None:
-        """Why the head of a request cannot belong to one of kube-scheduler's; None: it can."""
-        head = request.head
-        if request.connection.rejection:
+    @web.middleware
+    async def _check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Deny what is none of kube-scheduler's requests."""
+        if self.clients and guard_of(request).client_name not in self.clients:
             why = "the client has no certificate of layers.clientNames; see the extender's tlsConfig"
-            return self._reject(403, why)
-        if head.path != PATH:
-            prefix, _, verb = PATH.rpartition("/")
-            return self._reject(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
-        if head.method != "POST":
-            return self._reject(405, "use POST")
-        return self._reject(415, "the body is encoded; send JSON as it is") if head.is_encoded else None
+            raise RequestDenied(403, why)
+        if hdrs.CONTENT_ENCODING in request.headers:
+            raise RequestDenied(415, "the body is encoded; send JSON as it is")
+        return await handler(request)
 
-    def answer_at_once(self, request: HttpRequest) -> Answer:
-        """The answer to a request that has arrived whole, which is always at hand."""
-        if answer := self.answer_from_head(request):
-            return answer
-        try:
-            return Answer(200, self.prioritize(request.body))
-        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            status, sentence, _ = problem_of(error, PATH, self.traffic)
-            return Answer.text(status, sentence) if status == 500 else self._reject(status, sentence)
-
-    async def answer(self, request: HttpRequest) -> Answer:
-        """The same, for a request that had to wait for its body or its client."""
-        return self.answer_at_once(request)
-
-    def overloaded(self, request: HttpRequest, overload: Overload, prefix: bytes) -> Answer:
-        """An HTTP error: kube-scheduler goes on without scores where the extender is ignorable."""
-        hint = "; set nodeCacheCapable: true" if overload is Overload.TOO_LARGE else ""
-        return self._reject(overload.status, f"{overload.sentence}{hint}")
+    async def _prioritize(self, request: web.Request) -> web.Response:
+        """The scores. If there are none, kube-scheduler goes on without them where the extender is ignorable."""
+        until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        with RequestBody(request, guard_of(request)) as body:
+            try:
+                data = await body.read(until)
+            except OverloadError as error:
+                hint = "; set nodeCacheCapable: true" if error.overload is Overload.TOO_LARGE else ""
+                raise RequestDenied(error.overload.status, f"{error.overload.sentence}{hint}") from None
+            return response(200, self.prioritize(data))
 
     def prioritize(self, body: bytes) -> bytes:
         """The scores of nodes for a pod, a HostPriorityList as JSON.
@@ -141,6 +148,12 @@ class Extender(Application):
                 layer_sizes[platform] = sizes
         return layer_sizes
 
-    def _reject(self, status: int, sentence: str) -> Answer:
-        self.results["rejected"] += 1
-        return Answer.text(status, sentence)
+    async def _reject(self, status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:
+        if status != 500:
+            self.results["rejected"] += 1
+        return text(status, sentence, headers)
+
+
+async def _nothing(_request: web.Request) -> web.Response:
+    prefix, _, verb = PATH.rpartition("/")
+    raise RequestDenied(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")

@@ -14,6 +14,8 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -23,9 +25,16 @@ from prometheus_client.utils import floatToGoString
 from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
-from webhook.server.authorizer import Authorizer, GuardedApplication
-from webhook.server.edge import RequestDenied, TrafficObserver
-from webhook.server.request import Answer, HttpRequest, header_lines
+from webhook.server.answers import (
+    RequestDenied,
+    TrafficObserver,
+    errors_to_answers,
+    response,
+    text,
+    through_guard,
+)
+from webhook.server.authorizer import Authorizer, limited, token_of
+from webhook.server.guard import guard_of
 from webhook.text import visible
 
 # Scrapers come every few seconds at most; what several of them get may be as old as this.
@@ -230,57 +239,80 @@ class Metrics(Observer, TrafficObserver):
         self.on_crash(endpoint.path, error)
 
 
-class Ops(GuardedApplication):
-    """Answers requests for health and metrics.
-
-    A listener for metrics alone asks for a token whose user may ``get`` the path, as controller-runtime's
-    WithAuthenticationAndAuthorization does. The kubelet's probes have neither token nor trust, and stay where they are.
+class Health:
+    """Answers the kubelet's probes, and, for Prometheus, with the metrics where no listener asks for a token.
 
     Args:
+        waiting_for: what keeps the server from being ready, in words; empty when ready.
         rendering: the metrics as text; None: they are served elsewhere.
-        waiting_for: what keeps the server from being ready, in words, empty when ready; None: health is served
-            elsewhere.
         traffic: gets exceptions.
-        authorizer: checks tokens for metrics; None: none is needed.
     """
 
-    checks_host = False
-    max_in_flight = 0
-
     def __init__(
-        self,
-        rendering: Rendering | None,
-        waiting_for: Callable[[], tuple[str, ...]] | None,
-        traffic: TrafficObserver,
-        authorizer: Authorizer | None = None,
+        self, waiting_for: Callable[[], tuple[str, ...]], rendering: Rendering | None, traffic: TrafficObserver
     ) -> None:
-        super().__init__(METRICS_PATH, traffic, authorizer)
-        self._rendering: Final = rendering
         self._waiting_for: Final = waiting_for
+        self._rendering: Final = rendering
+        self._traffic: Final = traffic
 
-    async def open_answer(self, request: HttpRequest) -> Answer | None:
-        """Health, for the kubelet; a connection that asks again and again waits a little each time."""
-        path = request.head.path
-        if path == METRICS_PATH and self._rendering:
-            return None
-        # The first request of a connection is answered at once.
-        connection, now = request.connection, asyncio.get_running_loop().time()
-        delay = max(0.0, connection.settled + SETTLE_SECONDS - now)
-        connection.settled = now + delay
+    def application(self) -> web.Application:
+        """The application of the listener."""
+        limit = limited(("/healthz", "/readyz"), names_host=False)
+        application = web.Application(
+            middlewares=[through_guard, errors_to_answers(self._traffic), self._settle, limit]
+        )
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/readyz", self._readyz)
+        if self._rendering:
+            application.router.add_get(METRICS_PATH, metrics_handler(self._rendering, None))
+        application.router.add_get("/{path:.*}", self._nothing)
+        return application
+
+    @web.middleware
+    async def _settle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a connection that asks again and again wait a little each time; its first request is answered at once."""
+        guard, now = guard_of(request), asyncio.get_running_loop().time()
+        settled = guard.memo if isinstance(guard.memo, float) else float("-inf")
+        delay = max(0.0, settled + SETTLE_SECONDS - now)
+        guard.memo = now + delay
         if delay:
             await asyncio.sleep(delay)
-        if self._waiting_for and path == "/healthz":
-            return Answer.text(200, "ok")
-        if self._waiting_for and path == "/readyz":
-            if missing := self._waiting_for():
-                lines = "".join(f"waiting for {visible(item)}\n" for item in missing)
-                return msgspec.structs.replace(Answer.text(503, ""), body=lines.encode())
-            return Answer.text(200, "ok")
-        paths = (*(("/healthz", "/readyz") if self._waiting_for else ()), *((METRICS_PATH,) if self._rendering else ()))
+        return await handler(request)
+
+    async def _nothing(self, _request: web.Request) -> web.Response:
+        paths = ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
         raise RequestDenied(404, f"there is nothing at this path; ask for {', '.join(paths)}")
 
-    async def serve(self, request: HttpRequest, permission: str) -> Answer:
-        """The metrics."""
-        del request, permission
-        assert self._rendering
-        return Answer(200, await self._rendering.text(), header_lines({"Content-Type": CONTENT_TYPE_LATEST}))
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return text(200, "ok")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        if missing := self._waiting_for():
+            lines = "".join(f"waiting for {visible(item)}\n" for item in missing)
+            return response(503, lines.encode(), "text/plain; charset=utf-8")
+        return text(200, "ok")
+
+
+def metrics_handler(rendering: Rendering, authorizer: Authorizer | None) -> Handler:
+    """A handler that answers with the metrics.
+
+    With an authorizer, it asks for a token whose user may ``get`` the path, as controller-runtime's
+    WithAuthenticationAndAuthorization does.
+    """
+
+    async def metrics(request: web.Request) -> web.Response:
+        if authorizer:
+            await authorizer.admit(token_of(request.headers), guard_of(request).client)
+        return response(200, await rendering.text(), CONTENT_TYPE_LATEST)
+
+    return metrics
+
+
+def metrics_application(
+    rendering: Rendering, authorizer: Authorizer | None, traffic: TrafficObserver
+) -> web.Application:
+    """The application of a listener for metrics alone; ``authorizer`` as for `metrics_handler`."""
+    limit = limited(names_host=False)
+    application = web.Application(middlewares=[through_guard, errors_to_answers(traffic), limit])
+    application.router.add_get(METRICS_PATH, metrics_handler(rendering, authorizer))
+    return application

@@ -12,15 +12,24 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from aiohttp import web
+
 from webhook import __version__
 from webhook.cluster.source import Cluster
 from webhook.policies.migration.explanation import SERVER, FactPermissions, Question
-from webhook.server.authorizer import Authorizer, GuardedApplication, user_of
-from webhook.server.edge import RequestDenied, TrafficObserver
+from webhook.server.answers import (
+    RequestDenied,
+    TrafficObserver,
+    errors_to_answers,
+    response,
+    text,
+    through_guard,
+)
+from webhook.server.authorizer import Authorizer, InFlight, limited, token_of, user_of
 from webhook.server.explain import authorize_question
+from webhook.server.guard import guard_of
 from webhook.server.page.renderer import PageRenderer, asset
 from webhook.server.page.views import PATH, PageAnswer, PageViews
-from webhook.server.request import Answer, HttpRequest, header_lines
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -47,7 +56,7 @@ _TITLES: Final = {401: "Not signed in", 403: "Not permitted", 404: "Not found", 
 }
 
 
-class PageHandler(GuardedApplication):
+class PageHandler:
     """Answers requests for the page.
 
     Args:
@@ -58,8 +67,10 @@ class PageHandler(GuardedApplication):
     """
 
     def __init__(self, cluster: Cluster, views: PageViews, traffic: TrafficObserver, *, guarded: bool) -> None:
-        super().__init__(PATH, traffic, Authorizer(cluster, PATH) if guarded else None)
+        self._authorizer: Final = Authorizer(cluster, PATH) if guarded else None
         self._views: Final = views
+        self._traffic: Final = traffic
+        self._in_flight: Final = InFlight()
         self._assets: Final = {path: (asset(name), kind) for path, (name, kind) in _ASSETS.items()}
         self._site: Final = {
             "pages": _PAGES,
@@ -69,42 +80,55 @@ class PageHandler(GuardedApplication):
         }
         self.renderer: Final = PageRenderer()
 
-    async def open_answer(self, request: HttpRequest) -> Answer | None:
-        """What every page needs, and says nothing."""
-        body, kind = self._assets.get(request.head.path, (None, ""))
-        return None if body is None else Answer(200, body, header_lines(HEADERS | {"Content-Type": kind}))
+    def application(self) -> web.Application:
+        """The application of the listener."""
+        errors = errors_to_answers(self._traffic, self._problem, PATH)
+        limit = limited(self._assets, names_host=self._authorizer is None)
+        application = web.Application(middlewares=[through_guard, errors, limit])
+        for path in self._assets:
+            application.router.add_get(path, self._asset)
+        application.router.add_get("/{path:.*}", self._page)
+        return application
 
-    async def serve(self, request: HttpRequest, permission: str) -> Answer:
+    async def _asset(self, request: web.Request) -> web.Response:
+        """What every page needs, and says nothing."""
+        body, kind = self._assets[request.path]
+        return response(200, body, kind, HEADERS)
+
+    async def _page(self, request: web.Request) -> web.Response:
         """A page."""
-        path, token = request.head.path, permission
-        if path == "/":
-            return Answer(302, b"", header_lines(HEADERS | {"Location": PATH}))
+        token, client = "", guard_of(request).client
+        if self._authorizer:
+            token = token_of(request.headers)
+            await self._authorizer.admit(token, client)
+        path = request.path
 
         async def permit(question: Question) -> FactPermissions:
             if self._authorizer is None:
                 return SERVER
-            client = request.connection.client
             return await self._authorizer.evaluate(
                 lambda facts: authorize_question(user_of(token, facts), question, facts), client
             )
 
-        is_below = path == PATH or path.startswith(f"{PATH}/")
-        answer = await self._views.show(path, request.head.query, permit) if is_below else None
-        if answer is None:
-            raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
-        first = path.removeprefix(PATH).strip("/").partition("/")[0]
-        return await self._rendered(answer, f"{PATH}/{first}" if first else PATH, {})
+        async with self._in_flight.seat(request):
+            if path == "/":
+                return response(302, b"", "text/plain; charset=utf-8", HEADERS | {"Location": PATH})
+            is_below = path == PATH or path.startswith(f"{PATH}/")
+            answer = await self._views.show(path, request.rel_url.raw_query_string, permit) if is_below else None
+            if answer is None:
+                raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
+            first = path.removeprefix(PATH).strip("/").partition("/")[0]
+            return await self._rendered(answer, f"{PATH}/{first}" if first else PATH, {})
 
-    async def problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> Answer:
+    async def _problem(self, status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:
         """The sentence on a page; of a fault of the server, on its own."""
         if status == 500:
-            return Answer.text(status, sentence, {**HEADERS, **headers})
+            return text(status, sentence, {**HEADERS, **headers})
         values = {"title": _TITLES.get(status, "Not a valid request"), "sentence": sentence}
         return await self._rendered(PageAnswer("problem.html", values, status), "", headers)
 
-    async def _rendered(self, answer: PageAnswer, here: str, headers: Mapping[str, str]) -> Answer:
+    async def _rendered(self, answer: PageAnswer, here: str, headers: Mapping[str, str]) -> web.Response:
         values: dict[str, Any] = {**answer.values, "site": {**self._site, "here": here}}
         body = await self.renderer.render(answer.template, values)
         refresh = {"Refresh": str(answer.refresh_seconds)} if answer.refresh_seconds else {}
-        kind = {"Content-Type": "text/html; charset=utf-8"}
-        return Answer(answer.status, body, header_lines({**HEADERS, **kind, **refresh, **headers}))
+        return response(answer.status, body, "text/html; charset=utf-8", {**HEADERS, **refresh, **headers})

@@ -31,7 +31,7 @@ from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.server.edge import split_address
+from webhook.server.listener import split_address
 from webhook.server.ops import StateMetric
 from webhook.server.runtime.options import Options
 from webhook.server.runtime.tasks import connected, keep_until

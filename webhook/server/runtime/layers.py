@@ -16,8 +16,9 @@ from webhook.images.registry.credentials import PullSecrets
 from webhook.images.registry.images import Images, ManifestFiles
 from webhook.images.registry.node_layers import NodeLayers
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.server.edge import TrafficObserver, serving
+from webhook.server.answers import TrafficObserver
 from webhook.server.extender import PATH, Extender
+from webhook.server.listener import serving
 from webhook.server.ops import MetricsState, StateMetric
 from webhook.server.runtime.certificates import Certificates
 from webhook.server.runtime.tasks import connected, keep_until
@@ -60,7 +61,7 @@ class LayerScores(msgspec.Struct):
             clients=settings.client_names,
             pull_secrets=settings.pull_secrets,
         )
-        async with serving(self.extender.server(), settings.listen, tls, "layers.listen", seconds) as bound:
+        async with serving(self.extender.listener(), settings.listen, tls, "layers.listen", seconds) as bound:
             yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"
 
     def metrics(self) -> MetricsState:

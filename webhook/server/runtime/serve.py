@@ -7,11 +7,11 @@ say where spans go, and how many are kept, for example ``OTEL_EXPORTER_OTLP_ENDP
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -21,6 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from webhook import __version__
 from webhook.admission import wire
@@ -34,12 +36,20 @@ from webhook.install.registration import Registration, RegistrationTarget, confi
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
-from webhook.server.app import App
+from webhook.server.app import ReviewApp
 from webhook.server.authorizer import Authorizer
-from webhook.server.edge import serving
 from webhook.server.explain import Explainer
-from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
-from webhook.server.request import Answer, HttpRequest
+from webhook.server.guard import Limits
+from webhook.server.listener import Listener, serving
+from webhook.server.ops import (
+    METRICS_PATH,
+    Health,
+    Metrics,
+    MetricsState,
+    Rendering,
+    StateMetric,
+    metrics_application,
+)
 from webhook.server.runtime import logs
 from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.options import Options, SettingsFollower
@@ -57,8 +67,6 @@ if TYPE_CHECKING:
     from webhook.server.runtime.layers import LayerScores
 
 
-# The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
-_GC_THRESHOLD: Final = (50_000, 20, 20)
 _SHUTDOWN_SECONDS: Final = 10.0
 _READY_POLL_SECONDS: Final = 0.5
 # Of malloc.h.
@@ -91,7 +99,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         audit = LineWriter(_output(at_start.audit))
         ends.callback(audit.close)
         beside = await background(options, settings.current, cluster, audit, ends)
-        spans, kind = await enter(with_tracing()) if at_start.traces else (None, App)
+        spans = await enter(with_tracing()) if at_start.traces else None
         recorder = None
         if at_start.page.listen:
             from webhook.server.page.recorder import DecisionRecorder
@@ -99,7 +107,8 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
             recorder = DecisionRecorder(audit)
         observers = filter(None, (metrics, beside.events, spans))
         reviewer = Reviewer(cluster, settings.current, recorder or audit, *observers)
-        app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names)
+        around = [remember_request] if spans else []
+        app = ReviewApp(reviewer, BY_PATH, metrics, server.max_in_flight, at_start.tls.client_names, around)
         app.senders = await senders(options, at_start, log, ends)
 
         def waiting_for() -> tuple[str, ...]:
@@ -109,9 +118,10 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         state = metrics_state(app, audit, settings, cluster, waiting_for)
         metrics.registry.register(MetricsState([*state, *certificates.metrics(), *beside.metrics()]))
         rendering = Rendering(metrics.registry)
-        ops = Ops(None if at_start.metrics.listen else rendering, waiting_for, metrics).server()
+        health = Health(waiting_for, None if at_start.metrics.listen else rendering, metrics)
+        ops = Listener(health.application(), Limits())
         ops_address = await enter(serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0))
-        reviews = app.server()
+        reviews = app.listener
         certificates.on_clients = reviews.recycle
         listen, tls = options.listen or server.listen, certificates.listener
         address = await enter(serving(reviews, listen, tls, "--listen", _SHUTDOWN_SECONDS))
@@ -125,9 +135,6 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
             log.info("serving the page", address=await enter(page))
         if settings.file:
             keep_until(ends, settings.file.watch, "internal error while following the settings file; retrying")
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLD)
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
         stop.end_start()
         if options.register and await _ready(cluster, stop.event, log):
@@ -149,13 +156,27 @@ def _others(
     tls = certificates.listener
     if listen := settings.explain.listen:
         explainer = Explainer(cluster, metrics, guarded=not is_loopback(listen))
-        yield "serving explanations", explainer.listening(listen, tls, "explain.listen", _SHUTDOWN_SECONDS)
+        yield "serving explanations", admin_listener(explainer.application(), listen, tls, "explain.listen")
     if listen := settings.metrics.listen:
-        ops = Ops(rendering, None, metrics, None if is_loopback(listen) else Authorizer(cluster, METRICS_PATH))
-        yield "serving metrics", ops.listening(listen, tls, "metrics.listen", _SHUTDOWN_SECONDS)
+        authorizer = None if is_loopback(listen) else Authorizer(cluster, METRICS_PATH)
+        application = metrics_application(rendering, authorizer, metrics)
+        yield "serving metrics", admin_listener(application, listen, tls, "metrics.listen")
     if layers:
         yield "serving layer scores", layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
         metrics.registry.register(layers.metrics())
+
+
+@asynccontextmanager
+async def admin_listener(
+    application: web.Application, address: str, tls: ssl.SSLContext, what: str
+) -> AsyncIterator[str]:
+    """A listener that is not for the API server, for as long as the context lasts; gives its URL.
+
+    On a loopback address it is plain HTTP, else it has TLS; ``what`` is the setting that an error names.
+    """
+    context = None if is_loopback(address) else tls
+    async with serving(Listener(application, Limits()), address, context, what, _SHUTDOWN_SECONDS) as bound:
+        yield f"{'https' if context else 'http'}://{bound}"
 
 
 def _many_connections() -> None:
@@ -247,7 +268,7 @@ async def _page(  # noqa: PLR0913 - what the page shows
     handler = PageHandler(cluster, views, traffic, guarded=not is_loopback(address))
     async with AsyncExitStack() as ends:
         keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
-        listening = handler.listening(address, certificates.listener, "page.listen", _SHUTDOWN_SECONDS)
+        listening = admin_listener(handler.application(), address, certificates.listener, "page.listen")
         yield await ends.enter_async_context(listening) + PATH
 
 
@@ -411,7 +432,11 @@ class Stop:
 
 
 def metrics_state(
-    app: App, audit: LineWriter, settings: SettingsFollower, cluster: Cluster, waiting_for: Callable[[], Sequence[str]]
+    app: ReviewApp,
+    audit: LineWriter,
+    settings: SettingsFollower,
+    cluster: Cluster,
+    waiting_for: Callable[[], Sequence[str]],
 ) -> list[StateMetric]:
     """What the metrics say of a server's parts at the time of a scrape."""
 
@@ -462,27 +487,17 @@ _MAX_LENGTH: Final = 256
 _NANOSECONDS: Final = 1_000_000_000
 
 # The request that is being answered: the observer of its review does not get it.
-_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
+_request: ContextVar[web.Request | None] = ContextVar("request", default=None)
 
 
-class TracedApp(App):
-    """An `App` whose reviews know the request that they belong to."""
-
-    def answer_at_once(self, request: HttpRequest) -> Answer | None:
-        """As `App`, with the request at hand for its span."""
-        token = _request.set(request)
-        try:
-            return super().answer_at_once(request)
-        finally:
-            _request.reset(token)
-
-    async def answer(self, request: HttpRequest) -> Answer:
-        """As `App`, with the request at hand for its span."""
-        token = _request.set(request)
-        try:
-            return await super().answer(request)
-        finally:
-            _request.reset(token)
+@web.middleware
+async def remember_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A middleware by which the span of a review knows the request that it belongs to."""
+    token = _request.set(request)
+    try:
+        return await handler(request)
+    finally:
+        _request.reset(token)
 
 
 class SpanObserver(Observer):
@@ -520,7 +535,7 @@ class SpanObserver(Observer):
         request = _request.get()
         if request is None:
             return None
-        headers = request.head.headers
+        headers = request.headers
         carrier = {name: headers[name] for name in _HEADERS if name in headers}
         return self._propagator.extract(carrier) if carrier else None
 
@@ -549,8 +564,10 @@ def _bound_text(text: str) -> str:
 
 
 @asynccontextmanager
-async def with_tracing(exporter: Any = None) -> AsyncIterator[tuple[Observer, type[App]]]:
-    """The observer that makes spans, and the kind of `App` that it needs; at the end, spans that wait are sent.
+async def with_tracing(exporter: Any = None) -> AsyncIterator[Observer]:
+    """The observer that makes spans; at the end, spans that wait are sent.
+
+    It needs the middleware `remember_request`.
 
     Without an exporter they go to OTLP over HTTP; an `InputError` where OpenTelemetry is not installed.
     """
@@ -570,7 +587,7 @@ async def with_tracing(exporter: Any = None) -> AsyncIterator[tuple[Observer, ty
     provider = TracerProvider(resource=resource)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield SpanObserver(provider.get_tracer(_NAME, __version__)), TracedApp
+        yield SpanObserver(provider.get_tracer(_NAME, __version__))
     finally:
         # It waits for the last spans to be sent.
         await asyncio.to_thread(provider.shutdown)

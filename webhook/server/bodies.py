@@ -1,0 +1,121 @@
+"""Bodies of requests: read in pieces, within a time, with room that is asked for before a large one is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, Self
+
+from aiohttp import web
+
+from webhook.server.answers import Overload, OverloadError
+from webhook.server.guard import Guard
+
+# Bodies up to this are the everyday ones: a pod is 20 KB, a VM's update with both its states seldom 100 KB.
+EVERYDAY_BYTES: Final = 256 * 1024
+# The API server sends a body at once. What is slower holds memory meanwhile.
+ARRIVAL_SECONDS: Final = 3.0
+GRACE_SECONDS: Final = 0.5
+MIN_BYTES_PER_SECOND: Final = 512 * 1024
+# Of a body that is not read, to find out which request it belongs to.
+PREFIX_BYTES: Final = 4096
+# Before a body that seems late is given up: the process itself may have had no processor, and the bytes are there.
+_CATCH_UP_SECONDS: Final = 0.05
+
+
+class RequestBody:
+    """The body of a request, as a context: its room is given back at the end.
+
+    Args:
+        request: the request.
+        guard: of its connection; its listener's limits hold.
+
+    Attributes:
+        length: bytes as the head says; None: it comes in chunks, and has no length beforehand.
+    """
+
+    def __init__(self, request: web.BaseRequest, guard: Guard) -> None:
+        self.length: Final = None if "Transfer-Encoding" in request.headers else request.content_length or 0
+        self._content: Final = request.content
+        self._guard: Final = guard
+        self._most: Final = guard.listener.limits.body_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._room = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._room:
+            self._guard.listener.room.give(self._guard.client, self._room)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it may be larger than everyday ones."""
+        return self.length is None or self.length > EVERYDAY_BYTES
+
+    @property
+    def prefix(self) -> bytes:
+        """The beginning, as far as it has come: as much as tells whose the request is."""
+        return b"".join(self._pieces)[:PREFIX_BYTES]
+
+    async def read(self, until: float) -> bytes:
+        """The whole body.
+
+        A large one takes all of its room before it is read: two of them, half read, could wait for each other.
+
+        Args:
+            until: how long the client waits, on the running loop's clock.
+
+        Raises:
+            OverloadError: it is too large or too slow, or there is no room for it in time.
+            ConnectionError: the client has gone.
+        """
+        began = asyncio.get_running_loop().time()
+        if not self.is_large:
+            # In nearly all requests it came with the head.
+            self._guard.allow(self.length or 0)
+            await self._take(self._most, until, began)
+            return self._join()
+        # As much as an answer without the rest takes; the framing of tiny chunks takes several times that.
+        self._guard.allow(EVERYDAY_BYTES if self.length is None else PREFIX_BYTES)
+        await self._take(PREFIX_BYTES, until, began)
+        if self._content.at_eof():
+            return self._join()
+        if (self.length or 0) > self._most:
+            raise OverloadError(Overload.TOO_LARGE)
+        room = self._most if self.length is None else self.length
+        if not await self._guard.listener.room.take(self._guard.client, until, room):
+            raise OverloadError(Overload.NO_ROOM)
+        self._room = room
+        rest = 2 * self._most if self.length is None else self.length - PREFIX_BYTES
+        self._guard.allow(rest, counted=False)
+        await self._take(self._most, until, asyncio.get_running_loop().time())
+        return self._join()
+
+    def _join(self) -> bytes:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    async def _take(self, enough: int, until: float, began: float) -> None:
+        """Read to the end of the body, or until so many bytes have come."""
+        until = min(until, began + ARRIVAL_SECONDS)
+        while not self._content.at_eof() and (self._size < enough or enough == self._most):
+            pace = began + GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND
+            piece = await self._next(min(until, pace))
+            if piece:
+                self._pieces.append(piece)
+                self._size += len(piece)
+            if self._size > self._most:
+                raise OverloadError(Overload.TOO_LARGE)
+
+    async def _next(self, due: float) -> bytes:
+        before = self._content.total_bytes
+        try:
+            async with asyncio.timeout_at(due):
+                return await self._content.readany()
+        except TimeoutError:
+            await asyncio.sleep(_CATCH_UP_SECONDS)
+            if self._content.total_bytes == before and not self._content.is_eof():
+                raise OverloadError(Overload.LATE) from None
+            return b""

@@ -1,0 +1,468 @@
+"""Before aiohttp: what a connection may cost until somebody has read a request of it.
+
+aiohttp parses whatever comes, and keeps it until a handler reads it. This protocol stands between the transport and
+aiohttp's `RequestHandler`. It passes everything on, and holds back what no handler has asked for:
+
+    idle ── first byte ──▶ head ── empty line ──▶ request ── answer ──▶ idle
+                                                     └── answer that closes ──▶ ending
+
+* A head is held here until it is whole, for `HEAD_SECONDS` and `MAX_HEAD_BYTES` at most. aiohttp gets one at a time.
+* Behind a head nothing goes on until its handler has begun and says how much it takes (`Guard.allow`); meanwhile the
+  rest waits in the kernel's buffers. Behind a bad head no handler begins, so nothing more is read. (aiohttp 3.14.5
+  alone grows to 400 MB in three rounds of twelve connections that send a zero byte and go on sending.)
+* Connections are counted by client, bytes too: where all connections together keep too many, the client with most of
+  them loses some.
+
+A handler finds its guard by `guard_of`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+from aiohttp import web
+
+from webhook.server.tls import client_name
+
+if TYPE_CHECKING:
+    from webhook.server.listener import Listener
+
+# What ends a head.
+_END: Final = b"\r\n\r\n"
+# The API server's has 300 bytes, and 1,500 with a token.
+MAX_HEAD_BYTES: Final = 32 * 1024
+# How long a head may take from its first byte on, and a handshake.
+HEAD_SECONDS: Final = 10.0
+# How long a client may leave answers lying before it gets no more of them.
+STALLED_SECONDS: Final = 10.0
+# How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
+LINGER_SECONDS: Final = 3.0
+# How long the end of a connection may take.
+CLOSE_SECONDS: Final = 1.0
+# How often connections are looked at.
+CHECK_SECONDS: Final = 0.25
+# So that connections that began together don't end together.
+JITTER: Final = 0.2
+# Clients whose pace is remembered.
+_MAX_CLIENTS: Final = 1024
+# Requests that cost something, of each client and of all together: so many at once, and then so many a second.
+BURST: Final = 20
+PER_SECOND: Final = 10.0
+BURST_OF_ALL: Final = 100
+PER_SECOND_OF_ALL: Final = 200.0
+# A request that would wait for longer is answered with 429.
+PATIENCE_SECONDS: Final = 2.0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listener takes.
+
+    Attributes:
+        per_client: connections of a client.
+        connections: connections in all.
+        keep_alive_seconds: an idle connection is closed after them.
+        lifetime_seconds: an answer after them is the connection's last one, give or take `JITTER`.
+        abort_seconds: a connection ends after them, whatever it does.
+        body_bytes: of one body.
+        kept_bytes: heads and everyday bodies in memory.
+        room_bytes: larger bodies in memory.
+    """
+
+    per_client: int = 16
+    connections: int = 128
+    keep_alive_seconds: float = 15.0
+    lifetime_seconds: float = 60.0
+    abort_seconds: float = 60.0
+    body_bytes: int = 0
+    kept_bytes: int = 4 * 1024 * 1024
+    room_bytes: int = 0
+
+
+class Phase(Enum):
+    """Where a connection is in its present request."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    REQUEST = "request"
+    ENDING = "ending"
+
+
+class Guard(asyncio.Protocol):
+    """One connection, before aiohttp.
+
+    Args:
+        listener: the listener that accepted it.
+        client: the client's IP address.
+
+    Attributes:
+        opening: makes the connection, by a handshake where there is TLS; None: it is made.
+        transport: None: before the handshake's end, and after the connection's.
+        phase: where it is in its present request.
+        started: when the head of the present request was whole, on the clock of `time.monotonic`.
+        closes_at: an answer after this time is the connection's last one, on the same clock.
+        kept: bytes that count for it, of heads and of everyday bodies.
+        client_name: the common name in the client's verified certificate; empty: it has none.
+        evicted: the present request lost its bytes because there are too many.
+        scope: ends the work of the handler early where there are more bytes than memory; a handler enters it if it can
+            answer then. Without one, the connection ends.
+        memo: what an application remembers of the connection.
+    """
+
+    def __init__(self, listener: Listener, client: str) -> None:
+        self.listener: Final = listener
+        self.client: Final = client
+        self.opening: asyncio.Task[Any] | None = None
+        self.transport: asyncio.Transport | None = None
+        self.phase = Phase.IDLE
+        self.started = 0.0
+        lifetime = listener.lifetime_seconds * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
+        self.closes_at = time.monotonic() + lifetime
+        self.kept = 0
+        self.client_name = ""
+        self.evicted = False
+        self.scope: asyncio.Timeout | None = None
+        self.memo: Any = None
+        self._http: web.RequestHandler | None = None
+        # What came, and is not passed on.
+        self._held = bytearray()
+        # Bytes of the present body that may be passed on, and those that have not come yet (None: it comes in chunks).
+        self._allowance = 0
+        self._missing: int | None = 0
+        self._counts_body = True
+        self._has_begun = self._is_last = False
+        self._reads = True
+        self._head_until = self._stalled_until = self._ends_at = float("inf")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self.phase in (Phase.IDLE, Phase.HEAD)
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a head or body is still being read."""
+        return self._missing != 0 or self.phase is Phase.HEAD
+
+    # -- the transport's side ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, once the handshake is over."""
+        # uvloop's transports have its methods, but are none of its kind.
+        self.transport = cast("asyncio.Transport", transport)
+        self.client_name = client_name(transport)
+        self._ends_at = time.monotonic() + self.listener.limits.abort_seconds
+        self._http = self.listener.request_handler()
+        self._http.connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of everything; a request whose handler has begun goes on, and its answer goes nowhere."""
+        self.transport = None
+        self._held.clear()
+        if self._http:
+            self._http.connection_lost(exc)
+            self._http = None
+        if not self._has_begun:
+            self._release()
+            self.phase = Phase.ENDING
+        self.listener.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hold what comes, and pass on what may go on."""
+        if self.phase is Phase.ENDING and not self._allowance:
+            return
+        self._held += data
+        if self.phase is not Phase.REQUEST or self._counts_body:
+            self._keep(len(data))
+        self._pass_on()
+
+    def eof_received(self) -> None:
+        """The client sends no more, and the transport closes itself."""
+        if self._http:
+            self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is answered."""
+        self._stalled_until = time.monotonic() + STALLED_SECONDS
+        if self._http:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read most of its answers."""
+        self._stalled_until = float("inf")
+        if self._http:
+            self._http.resume_writing()
+
+    # -- the handler's side --------------------------------------------------------------------------------------------
+
+    def begin(self, request: web.BaseRequest) -> None:
+        """A handler has begun to answer a request, of whose body it takes nothing yet."""
+        self._has_begun = True
+        self._head_until = float("inf")
+        is_chunked = "Transfer-Encoding" in request.headers
+        self._missing = None if is_chunked else request.content_length or 0
+        self._is_last = is_chunked or "Upgrade" in request.headers or request.method == "CONNECT"
+        self.listener.in_flight += 1
+
+    def allow(self, count: int, *, counted: bool = True) -> None:
+        """Let so many more bytes of the body go on to aiohttp.
+
+        Args:
+            count: bytes.
+            counted: whether they count among those that are kept; False: room was made for them elsewhere.
+        """
+        self._counts_body = counted
+        self._allowance += count
+        self._pass_on()
+
+    def end(self) -> bool:
+        """The answer to the present request is known; whether it is the connection's last one.
+
+        It is, too, where the body has not come whole, or has come in chunks, whose end only aiohttp knows.
+        """
+        self.scope = None
+        self._has_begun = False
+        self._counts_body = True
+        self._release()
+        self.listener.in_flight -= 1
+        now = time.monotonic()
+        is_last = self._is_last or self.evicted or self._missing != 0 or now >= self.closes_at
+        if not is_last and self.transport:
+            self.phase = Phase.IDLE
+            self._allowance = 0
+            self._keep(len(self._held))
+            self._pass_on()
+            return False
+        self.phase = Phase.ENDING
+        # aiohttp reads on for a while, and so the client can read its answer; not without an end.
+        most = 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES
+        self._allowance = most if self._missing is None else min(self._missing, most)
+        self._ends_at = min(self._ends_at, now + LINGER_SECONDS + CLOSE_SECONDS)
+        self._pass_on()
+        return True
+
+    # -- the listener's side -------------------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """End the connection where its time is over; ``now`` is on the clock of `time.monotonic`."""
+        if now >= min(self._head_until, self._stalled_until, self._ends_at):
+            self.abort()
+        elif self.transport and self.transport.is_closing() and self._ends_at == float("inf"):
+            # What was written may lie there for ever.
+            self._ends_at = now + CLOSE_SECONDS
+
+    def abort(self) -> None:
+        """End the connection, whatever it is doing."""
+        if self.transport:
+            self.transport.abort()
+        elif self.opening:
+            self.opening.cancel()
+
+    def retire(self) -> None:
+        """End as soon as no request is being read or answered."""
+        self.closes_at = 0.0
+        if self.is_idle and self.transport:
+            self._ends_at = min(self._ends_at, time.monotonic() + CLOSE_SECONDS)
+            self.transport.close()
+
+    def give_up(self) -> None:
+        """Lose the bytes that are kept for it: its handler answers so, and without one the connection ends."""
+        self._release()
+        self._held.clear()
+        if self.scope is None:
+            self.abort()
+            return
+        self.evicted = True
+        self._counts_body = False
+        self.scope.reschedule(asyncio.get_running_loop().time())
+
+    # -- within --------------------------------------------------------------------------------------------------------
+
+    def _pass_on(self) -> None:
+        if self.is_idle and self._held:
+            self._pass_head_on()
+        http = self._http
+        if self._allowance and self._held and http:
+            piece = bytes(self._held[: self._allowance])
+            del self._held[: len(piece)]
+            self._allowance -= len(piece)
+            if self._missing is not None:
+                self._missing -= len(piece)
+            http.data_received(piece)
+        self._read(wanted=self.is_idle or not self._held)
+
+    def _pass_head_on(self) -> None:
+        end = self._held.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
+        if end < len(_END):
+            if len(self._held) >= MAX_HEAD_BYTES:
+                self._reject()
+            elif self.phase is Phase.IDLE:
+                self.phase = Phase.HEAD
+                self._head_until = time.monotonic() + HEAD_SECONDS
+            return
+        head = bytes(self._held[:end])
+        del self._held[:end]
+        self.phase = Phase.REQUEST
+        self.started = time.monotonic()
+        # Until its handler begins. If it is a bad head, aiohttp says so, and none does.
+        self._head_until = self.started + HEAD_SECONDS
+        self._missing = self._allowance = 0
+        if self._http:
+            self._http.data_received(head)
+
+    def _reject(self) -> None:
+        """Answer a head that does not end, which aiohttp never sees."""
+        self._held.clear()
+        self._release()
+        self.phase = Phase.ENDING
+        self._ends_at = time.monotonic() + CLOSE_SECONDS
+        if self.transport:
+            body = f"the request is not valid HTTP/1.1: its head is longer than {MAX_HEAD_BYTES} bytes\n".encode()
+            head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            self.transport.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            self.transport.close()
+
+    def _read(self, *, wanted: bool) -> None:
+        if self.transport is None or self.transport.is_closing() or wanted == self._reads:
+            return
+        self._reads = wanted
+        if wanted:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def _keep(self, count: int) -> None:
+        """Count bytes; where there are too many in all, a client loses some."""
+        self.kept += count
+        self.listener.kept += count
+        if count > 0 and self.listener.kept > self.listener.limits.kept_bytes:
+            self.listener.make_room(self)
+
+    def _release(self) -> None:
+        self._keep(-self.kept)
+
+
+def guard_of(request: web.BaseRequest) -> Guard:
+    """The guard of the connection that a request came on.
+
+    Raises:
+        ConnectionResetError: the client has gone.
+    """
+    transport = request.transport
+    guard = transport.get_protocol() if transport else None
+    if not isinstance(guard, Guard):
+        raise ConnectionResetError("the client has gone")
+    return guard
+
+
+class Client(msgspec.Struct):
+    """One address, and a leaky bucket of its requests that cost something.
+
+    Attributes:
+        burst: requests that need not wait.
+        per_second: requests a second after that.
+        due: when all requests so far have had their time, on the running loop's clock.
+        connections: its own, the oldest first.
+    """
+
+    burst: int
+    per_second: float
+    due: float = 0.0
+    connections: dict[Guard, None] = {}
+
+    def delay(self, now: float) -> float | None:
+        """The seconds that the next one must wait, which counts from now on; None: too many, and it does not count."""
+        due = max(self.due, now) + 1 / self.per_second
+        delay = max(0.0, due - now - self.burst / self.per_second)
+        if delay > PATIENCE_SECONDS:
+            return None
+        self.due = due
+        return delay
+
+
+class ConnectionLimiter:
+    """Bounds the connections and requests of clients, so that none can keep out the others.
+
+    Where there are too many connections, one of the client with the most of them ends: its oldest one without a
+    request, else its oldest.
+
+    Args:
+        per_client: connections of a client.
+        total: connections in all.
+
+    Attributes:
+        count: connections now.
+    """
+
+    def __init__(self, per_client: int, total: int) -> None:
+        self._per_client: Final = per_client
+        self._total: Final = total
+        self._clients: Final[dict[str, Client]] = {}
+        self._all: Final = Client(BURST_OF_ALL, PER_SECOND_OF_ALL)
+        self.count = 0
+
+    def add(self, guard: Guard) -> None:
+        """Count a connection; where that is one too many, another ends."""
+        client = self._client(guard.client)
+        client.connections[guard] = None
+        self.count += 1
+        if len(client.connections) <= self._per_client:
+            if self.count <= self._total:
+                return
+            client = max(self._clients.values(), key=lambda each: len(each.connections))
+        victim = next((each for each in client.connections if each.is_idle), next(iter(client.connections)))
+        # Now, not when the loop comes to it: more may come before.
+        self.remove(victim)
+        victim.abort()
+
+    def remove(self, guard: Guard) -> None:
+        """Forget a connection, if it is counted."""
+        client = self._clients.get(guard.client)
+        if client and guard in client.connections:
+            del client.connections[guard]
+            self.count -= 1
+
+    def connections(self) -> list[Guard]:
+        """All connections that are counted, also those in their handshake."""
+        return [guard for client in self._clients.values() for guard in client.connections]
+
+    async def wait(self, client: str) -> bool:
+        """Wait until a request that costs something is due; False: it comes too soon to be answered."""
+        now = asyncio.get_running_loop().time()
+        mine = self._client(client).delay(now)
+        # One client that comes too often takes nothing of what is there for all.
+        shared = None if mine is None else self._all.delay(now)
+        if mine is None or shared is None:
+            # An answer at once would be the next request at once.
+            await asyncio.sleep(PATIENCE_SECONDS)
+            return False
+        if delay := max(mine, shared):
+            await asyncio.sleep(delay)
+        return True
+
+    def _client(self, address: str) -> Client:
+        client = self._clients.get(address)
+        if client is None:
+            if len(self._clients) >= _MAX_CLIENTS:
+                for other in [other for other, each in self._clients.items() if not each.connections]:
+                    del self._clients[other]
+            client = self._clients[address] = Client(BURST, PER_SECOND)
+        return client
+
+
+def most_burdened(guards: list[Guard]) -> Guard | None:
+    """Of the client for which most bytes are kept, the connection that loses them: one that is still read, the largest.
+
+    Where nothing of it is unread, it loses the largest of those that wait for their answers.
+    """
+    totals: Counter[str] = Counter()
+    for guard in guards:
+        totals[guard.client] += guard.kept
+    client = max(totals, key=totals.__getitem__, default="")
+    mine = [guard for guard in guards if guard.client == client and guard.kept]
+    return max(mine, key=lambda guard: (guard.is_unread, guard.kept), default=None)

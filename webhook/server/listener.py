@@ -1,0 +1,271 @@
+"""A listener: an address, its connections, and the aiohttp application that answers their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from webhook.errors import InputError
+from webhook.server.fair_queue import FairQueue
+from webhook.server.guard import (
+    CHECK_SECONDS,
+    CLOSE_SECONDS,
+    HEAD_SECONDS,
+    LINGER_SECONDS,
+    MAX_HEAD_BYTES,
+    ConnectionLimiter,
+    Guard,
+    Limits,
+    Phase,
+    most_burdened,
+)
+
+# What waits in the kernel's buffers, and is read at once.
+_RECEIVED_BYTES: Final = 64 * 1024
+_OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Listener:
+    """One listener, and all of its connections.
+
+    Connections are accepted here and not by ``loop.create_server``: a client's connections count from their first
+    packet on, and with ``create_server`` nobody knows whose they are before the handshake is over.
+
+    Args:
+        application: answers its requests.
+        limits: what it takes.
+
+    Attributes:
+        open: the connections that are open.
+        lifetime_seconds: of connections that are made from now on, as in `Limits`.
+        kept: bytes of heads and everyday bodies in memory.
+        room: the room for larger ones, shared by clients.
+        in_flight: requests whose handlers are at work.
+        address: ``HOST:PORT`` once it listens.
+    """
+
+    def __init__(self, application: web.Application, limits: Limits) -> None:
+        self.application: Final = application
+        self.limits: Final = limits
+        self.lifetime_seconds = limits.lifetime_seconds
+        self.kept = 0
+        self.room: Final = FairQueue(limits.room_bytes)
+        self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
+        self.in_flight = 0
+        self.address = ""
+        self._runner: Final = web.AppRunner(
+            application,
+            handle_signals=False,
+            access_log=None,
+            keepalive_timeout=limits.keep_alive_seconds,
+            lingering_time=LINGER_SECONDS,
+            # The guard bounds a head as a whole.
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            # A compressed body is denied by its head, not unpacked.
+            auto_decompress=False,
+            shutdown_timeout=CLOSE_SECONDS,
+        )
+        self._listening: list[socket.socket] = []
+        self._checking: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> list[Guard]:
+        """The connections whose handshake is over."""
+        return [guard for guard in self.limiter.connections() if guard.transport]
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of heads and bodies in memory, and the room that large bodies on their way have taken."""
+        return self.kept + self.room.taken
+
+    def request_handler(self) -> web.RequestHandler:
+        """Aiohttp's side of a new connection."""
+        assert self._runner.server
+        return self._runner.server()
+
+    def forget(self, guard: Guard) -> None:
+        """A connection is gone."""
+        self.limiter.remove(guard)
+
+    def make_room(self, newcomer: Guard) -> None:
+        """Let the client for which most bytes are kept lose some."""
+        (most_burdened(self.open) or newcomer).give_up()
+
+    def recycle(self) -> None:
+        """Let every connection that is open, or in its handshake, end with its next answer."""
+        for guard in self.limiter.connections():
+            guard.closes_at = 0.0
+
+    async def begin_shutdown(self, seconds: float) -> None:
+        """Serve on for so long while clients learn that the server ends: every answer closes its connection.
+
+        A Service's endpoints are removed some time after SIGTERM, and open connections outlive them.
+        """
+        self.lifetime_seconds = 0.0
+        self.recycle()
+        await asyncio.sleep(seconds)
+
+    async def listen(self, address: str, tls: ssl.SSLContext | None, what: str) -> None:
+        """Begin to listen on ``HOST:PORT``, with port 0 on a free one; without a context plain HTTP.
+
+        Raises:
+            InputError: nothing can listen there; ``what`` is the setting or option that it names.
+        """
+        host, port = split_address(address)
+        try:
+            sockets = await _bind(host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InputError(f"{address} is in use", what, "end the other program or choose another port") from None
+            cause = error.strerror or str(error)
+            fix = "choose an address of this host"
+            raise InputError(f"nothing can listen on {address}: {cause}", what, fix) from None
+        bound = sockets[0].getsockname()[1]
+        self.address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+        await self._runner.setup()
+        self._checking = asyncio.create_task(self._check(), name=f"connections of {self.address}")
+        self._listening = sockets
+        for each in sockets:
+            self._accept_from(each, tls)
+
+    async def shutdown(self, seconds: float) -> None:
+        """Take no new connections, let requests that have begun end within so many seconds, then close."""
+        for each in self._listening:
+            asyncio.get_running_loop().remove_reader(each)
+            each.close()
+        self._listening = []
+        for guard in self.open:
+            guard.retire()
+        deadline = time.monotonic() + seconds
+        while self._is_busy() and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be one for each request
+            await asyncio.sleep(0.02)
+        # Those in their handshake, too: nothing else would end them.
+        left = self.limiter.connections()
+        opening = [guard.opening for guard in left if guard.opening]
+        for guard in left:
+            guard.abort()
+        if opening:
+            await asyncio.wait(opening)
+        await self._runner.cleanup()
+        if self._checking:
+            self._checking.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._checking
+
+    def _is_busy(self) -> bool:
+        return bool(self.in_flight) or any(guard.phase is Phase.REQUEST for guard in self.open)
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            now = time.monotonic()
+            for guard in self.open:
+                guard.check(now)
+
+    def _accept_from(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening, tls)
+
+    def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept one connection, in each turn of the loop in which there is one."""
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, peer = listening.accept()
+        except OSError as error:
+            if error.errno in _OUT_OF_FILES:
+                loop.remove_reader(listening)
+                loop.call_later(1.0, self._accept_from, listening, tls)
+            return
+        accepted.setblocking(False)
+        guard = Guard(self, str(peer[0]))
+        timeouts = {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": CLOSE_SECONDS} if tls else {}
+        opening = loop.connect_accepted_socket(lambda: guard, accepted, ssl=tls, **timeouts)
+        guard.opening = loop.create_task(opening)
+        guard.opening.add_done_callback(partial(self._opened, guard, accepted))
+        self.limiter.add(guard)
+
+    def _opened(self, guard: Guard, accepted: socket.socket, opening: asyncio.Task[Any]) -> None:
+        """A handshake has ended; one that failed, took too long, or was cancelled by the limiter, makes no connection.
+
+        Raises:
+            Exception: a bug, which the loop reports.
+        """
+        guard.opening = None
+        if guard.transport is None:
+            accepted.close()
+            self.forget(guard)
+        elif opening.cancelled():
+            # In the turn of the loop in which the connection was made: uvloop then closes it without a word.
+            guard.transport.abort()
+            guard.connection_lost(None)
+        error = None if opening.cancelled() else opening.exception()
+        if error and not isinstance(error, OSError):
+            raise error
+
+
+@asynccontextmanager
+async def serving(
+    listener: Listener, address: str, tls: ssl.SSLContext | None, what: str, seconds: float
+) -> AsyncIterator[str]:
+    """A listener, as `Listener.listen` has it, for as long as the context lasts; gives its ``HOST:PORT``.
+
+    Requests that have begun at the end have so many seconds to end.
+    """
+    await listener.listen(address, tls, what)
+    try:
+        yield listener.address
+    finally:
+        await listener.shutdown(seconds)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets. The settings have checked the form."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+async def _bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets of all addresses of a host; an `OSError` where there is none, or one is in use."""
+    places = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, place in dict.fromkeys(places):
+            try:
+                each = socket.socket(family, kind, protocol)
+            except OSError:
+                # The kernel has no IPv6.
+                continue
+            sockets.append(each)
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets have the options of the listening one (tcp(7), and Linux's sk_clone_lock).
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # TLS keeps a buffer as large as what was ever read at once, for as long as a connection is open.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+            # The loopback's segments of 64 KiB fit that buffer only where it is empty: the sender would wait
+            # seconds for a window that does not open (RFC 9293, 3.8.6.2: silly windows are avoided).
+            with suppress(OSError):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _RECEIVED_BYTES // 4)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(place)
+            each.listen(1024)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    if not sockets:
+        raise OSError(errno.EADDRNOTAVAIL, "no address")
+    return sockets
