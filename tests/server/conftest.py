@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from certs.pem import Pair
 from certs.source import self_signed
@@ -24,10 +25,10 @@ from webhook.facts import Key
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
-from webhook.server.app import LIMITS, App
-from webhook.server.authorizer import GuardedApplication
-from webhook.server.edge import Application, Connection, Limits, Server, TrafficObserver, split_address
-from webhook.server.request import Answer, HttpRequest
+from webhook.server.answers import TrafficObserver
+from webhook.server.app import ReviewApp
+from webhook.server.listener import Listener, split_address
+from webhook.server.runtime.serve import admin_listener
 
 REQUEST = head(len(BODY)) + BODY
 LAST = head(len(BODY), extra="Connection: close\r\n") + BODY
@@ -77,7 +78,7 @@ class SlowCluster(MemoryCluster):
 class ServedApp:
     """A server, and a client that trusts it."""
 
-    app: App
+    app: ReviewApp
     reviewer: Reviewer
     counted: CountedServer
     address: str
@@ -85,7 +86,7 @@ class ServedApp:
     trust: ssl.SSLContext
     client: aiohttp.ClientSession
     kept: KeptInMemory
-    server: Server
+    server: Listener
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         async with self.client.post(
@@ -110,14 +111,14 @@ async def start() -> AsyncIterator[Start]:
         swappable: tls.ReloadableTLSContext | None = None,
         clients: tuple[str, ...] = (),
         observer: Observer | None = None,
-        kind: type[App] = App,
+        kind: type[ReviewApp] = ReviewApp,
     ) -> ServedApp:
         kept = KeptInMemory()
         reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, observer or kept)
         counted = CountedServer()
         app = kind(reviewer, BY_PATH, counted, max_in_flight, clients)
         pair = self_signed(["localhost", "127.0.0.1"])
-        server = app.server()
+        server = app.listener
         listener = (swappable or tls.ReloadableTLSContext(pair.certificate, pair.key)).listener
         await server.listen("127.0.0.1:0", listener, "--listen")
         trust = ssl.create_default_context(cadata=pair.authority.decode())
@@ -135,84 +136,6 @@ async def start() -> AsyncIterator[Start]:
 async def server(start: Start) -> ServedApp:
     """A server over a cluster in which one VMI is known."""
     return await start()
-
-
-class PieceTransport(asyncio.Transport):
-    """A transport that keeps all written bytes, and counts the writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.reads = True
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    @property
-    def answers(self) -> int:
-        return self.written.count(b"HTTP/1.1 200 OK\r\n")
-
-
-class PieceCase(Application):
-    """A connection, and what answers."""
-
-    def __init__(self) -> None:
-        self.release = asyncio.Event()
-        self.slow: list[HttpRequest] = []
-        self.at_once = True
-        self.heads = 0
-        self.server = Server(self, LIMITS)
-        self.connection: Connection = Connection(self.server)
-        self.transport = PieceTransport()
-        self.connection.connection_made(self.transport)
-
-    def receive(self, data: bytes, connection: Connection | None = None) -> None:
-        """Bytes come, on a connection or on the one, as a transport brings them."""
-        one = connection or self.connection
-        while data:
-            place = one.get_buffer(-1)
-            count = min(len(place), len(data))
-            place[:count], data = data[:count], data[count:]
-            one.buffer_updated(count)
-
-    def answer_from_head(self, request: HttpRequest) -> Answer | None:
-        self.heads += 1
-        return Answer(403, b"{}") if request.head.path == "/refused" else None
-
-    def patience(self, request: HttpRequest) -> float:
-        return 10.0
-
-    async def answer(self, request: HttpRequest) -> Answer:
-        self.slow.append(request)
-        await self.release.wait()
-        return Answer(200, b"{}")
-
-    def answer_at_once(self, request: HttpRequest) -> Answer | None:
-        assert request.body in (BODY, b"")
-        return Answer(200, b"{}") if self.at_once else None
-
-
-@pytest.fixture
-async def case() -> PieceCase:
-    return PieceCase()
 
 
 class RawAnswer(NamedTuple):
@@ -294,20 +217,12 @@ class Visitor:
 
 
 @asynccontextmanager
-async def visited(application: GuardedApplication, address: str = "127.0.0.1:0") -> AsyncIterator[Visitor]:
+async def visited(application: web.Application, address: str = "127.0.0.1:0") -> AsyncIterator[Visitor]:
     pair = self_signed(["localhost", "127.0.0.1"])
     trust = ssl.create_default_context(cadata=pair.authority.decode())
     context = tls.context(pair.certificate, pair.key)
     async with (
-        application.listening(address, context, "x.listen", 1.0) as url,
+        admin_listener(application, address, context, "x.listen") as url,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
     ):
         yield Visitor(url.replace("0.0.0.0", "127.0.0.1"), client)
-
-
-class Unanswering(Application):
-    """An application that fails at every request."""
-
-    @classmethod
-    def server(cls, limits: Limits | None = None) -> Server:
-        return Server(cls(), limits or Limits())

@@ -9,6 +9,7 @@ import asyncio
 import json
 import ssl
 import time
+from asyncio import FIRST_COMPLETED as FIRST
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests import builders
 from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
 from tests.review.memory import KeptInMemory, MemoryCluster
-from tests.server.conftest import LAST, REQUEST, PieceTransport, ServedApp, SlowCluster, Start, connect, everything
+from tests.server.conftest import LAST, REQUEST, ServedApp, SlowCluster, Start, connect, everything
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook import names
@@ -30,10 +31,10 @@ from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.review.reviewer import Reviewer
-from webhook.server import app, edge
-from webhook.server.app import DEFAULT_TIMEOUT, MAX_BODY, timeout_of
-from webhook.server.edge import EVERYDAY_BYTES, PREFIX_BYTES, Connection
-from webhook.server.request import HttpRequest, Overload, parse_head
+from webhook.server import app, bodies
+from webhook.server.answers import Overload
+from webhook.server.app import DEFAULT_TIMEOUT, MAX_BODY, patience_of, timeout_of
+from webhook.server.bodies import EVERYDAY_BYTES, PREFIX_BYTES
 from webhook.settings.model import InstancetypeSettings
 
 
@@ -359,38 +360,35 @@ async def test_a_body_that_is_too_large(listed: ServedApp) -> None:
     assert (answer["allowed"], answer["status"]["code"]) == (False, 413)
 
 
-@pytest.mark.parametrize("path", [VMS, "/nowhere"])
-async def test_what_waits_for_a_client_that_does_not_read_denies_no_other(
-    listed: ServedApp, path: str, monkeypatch: pytest.MonkeyPatch
+async def test_where_there_is_too_much_the_client_with_the_most_of_it_loses(
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One client's requests take all of the memory; a review of another comes in pieces."""
+    """One client's reviews wait for look-ups, and take all of the memory; a review of another one is evaluated."""
+    monkeypatch.setattr(builders, "settings", lambda: LISTED)
+    cluster = SlowCluster(facts_of(ENFORCED), peeked=set())
+    server = await start(cluster)
     body = forbidden(EVERYDAY_BYTES // 4)
-    limits = msgspec.structs.replace(listed.server.limits, kept_bytes=2 * len(body))
-    monkeypatch.setattr(listed.server, "limits", limits)
+    limits = msgspec.structs.replace(server.server.limits, kept_bytes=3 * len(body))
+    monkeypatch.setattr(server.server, "limits", limits)
+    waiting = [await connect(server, source="127.0.0.2") for _ in range(2)]
+    for _, writer in waiting:
+        writer.write(head(len(body), VMS + "?timeout=10s") + body)
+    await until(lambda: server.app.in_flight == 2, "the requests to come")
+    honest = asyncio.create_task(response(server, VMS + "?timeout=10s", body))
+    first, _ = await asyncio.wait([asyncio.create_task(reader.readline()) for reader, _ in waiting], return_when=FIRST)
+    assert len(first) == 1
+    cluster.release.set()
 
-    def connection(client: str) -> tuple[Connection, PieceTransport]:
-        made = Connection(listed.server, client)
-        made.connection_made(transport := PieceTransport())
-        return made, transport
-
-    waiting = [connection("192.0.2.1") for _ in range(2)]
-    for made, _ in waiting:
-        made.pause_writing()
-        made.data_received(head(len(body), path) + body)
-    honest, transport = connection("192.0.2.2")
-    honest.data_received(head(len(body), VMS) + body[:-1])
-    honest.data_received(body[-1:])
-
-    assert transport.answers == 1
-    status = b"200 OK" if path == VMS else b"404 Not Found"
-    assert [transport.written.startswith(b"HTTP/1.1 " + status) for _, transport in waiting] == [True, False]
+    assert (await honest)["auditAnnotations"]["reason"] == instancetypes.NOT_ALLOWED
+    for _, writer in waiting:
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("begin", [b"", b'{"request": {"uid": 5', b" " * 5000], ids=["nothing", "no-uid", "blanks"])
 async def test_without_a_uid_there_is_an_http_error(
     listed: ServedApp, begin: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.1)
     reader, writer = await connect(listed)
     writer.write(head(100_000, VMS) + begin)
     async with asyncio.timeout(PATIENCE):
@@ -398,14 +396,11 @@ async def test_without_a_uid_there_is_an_http_error(
     writer.transport.abort()
 
 
-@pytest.mark.parametrize(("length", "share"), [(EVERYDAY_BYTES, 0.72), (EVERYDAY_BYTES + 1, 0.45), (None, 0.45)])
+@pytest.mark.parametrize(("is_large", "share"), [(False, 0.72), (True, 0.45)])
 @pytest.mark.parametrize(("query", "seconds"), [("timeout=1s", 1.0), ("timeout=30s", 3.0)])
-async def test_how_long_a_review_may_wait(
-    server: ServedApp, length: int | None, share: float, query: str, seconds: float
-) -> None:
+def test_how_long_a_review_may_wait(is_large: bool, share: float, query: str, seconds: float) -> None:
     """The rest is for its evaluation, and for the way back before the API server gives up."""
-    request = HttpRequest(msgspec.structs.replace(parse_head(head(0, VMS))[0], query=query), length, None, 0.0)
-    assert server.app.patience(request) == pytest.approx(seconds * share)
+    assert patience_of(query, is_large=is_large) == pytest.approx(seconds * share)
 
 
 AS_GO_WRITES_IT = (

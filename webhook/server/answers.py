@@ -19,6 +19,7 @@ Render: TypeAlias = Callable[[int, str, Mapping[str, str]], Awaitable[web.Respon
 
 JSON: Final = "application/json"
 # Which versions of what answer is nobody's business.
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 _SERVER: Final = {"Server": "kubevirt-webhook"}
 
 
@@ -124,11 +125,12 @@ async def through_guard(request: web.Request, handler: Handler) -> web.StreamRes
     return answer
 
 
-def errors_to_answers(traffic: TrafficObserver, render: Render = as_text, path: str = "") -> Middleware:
+def errors_to_answers(traffic: TrafficObserver, hint: str, render: Render = as_text, *, path: str = "") -> Middleware:
     """A middleware that makes an answer of every exception.
 
     Args:
         traffic: gets exceptions that are bugs.
+        hint: what to do instead of a request for a path at which there is nothing.
         render: makes the answer.
         path: names the listener, or a part of it, to ``traffic``; empty: the request's path does.
     """
@@ -140,6 +142,8 @@ def errors_to_answers(traffic: TrafficObserver, render: Render = as_text, path: 
         except ConnectionError:
             # The client has gone, and aiohttp ends the connection.
             raise
+        except web.HTTPNotFound:
+            problem = 404, f"there is nothing at {request.path[:200]}; {hint}", _NO_HEADERS
         except Exception as error:  # noqa: BLE001 - the edge: what leaves here would be aiohttp's own 500
             problem = problem_of(error, path or request.path, traffic)
         return await render(*problem)
@@ -162,7 +166,5 @@ def problem_of(error: Exception, path: str, traffic: TrafficObserver) -> tuple[i
     if isinstance(error, web.HTTPMethodNotAllowed):
         methods = ", ".join(sorted(error.allowed_methods))
         return 405, f"{error.method[:20]} is not answered here; use {methods}", {"Allow": methods}
-    if isinstance(error, web.HTTPNotFound):
-        return 404, "there is nothing at this path", {}
     traffic.on_crash(path, error)
     return 500, "internal error; see the kubevirt-webhook log", {}

@@ -62,6 +62,7 @@ PATIENCE: Final = 0.8
 # A large body takes longer at every step, and the API server's clock ran while it wrote it. An answer that comes too
 # late would be an error, and so what the entry's failurePolicy says.
 LARGE_PATIENCE: Final = 0.5
+_HINT: Final = "`kubevirt-webhook manifests webhooks` prints all endpoints"
 
 
 class _VerifiedToken(NamedTuple):
@@ -107,11 +108,10 @@ class ReviewApp:
         self._clients: Final = clients
         self.senders: SenderVerifier | None = None
         application = web.Application(
-            middlewares=[through_guard, self._count, errors_to_answers(traffic), *middlewares],
+            middlewares=[through_guard, self._count, errors_to_answers(traffic, _HINT), *middlewares],
         )
         for endpoint in endpoints.values():
             application.router.add_post(endpoint.path, partial(self._review, endpoint))
-        application.router.add_route("*", "/{path:.*}", _no_endpoint)
         self.listener: Final = Listener(application, LIMITS)
 
     @property
@@ -158,12 +158,10 @@ class ReviewApp:
             OverloadError: it has not in time.
         """
         loop = asyncio.get_running_loop()
-        timeout = timeout_of(request.query_string)
-        share = LARGE_PATIENCE if body.is_large else PATIENCE
         # The time began with the request's head.
         start = loop.time() - (time.monotonic() - guard_of(request).started)
-        until = start + min(timeout, DEFAULT_TIMEOUT) * MARGIN * share
-        deadline = start + timeout * MARGIN
+        until = start + patience_of(request.query_string, is_large=body.is_large)
+        deadline = start + timeout_of(request.query_string) * MARGIN
         data = await body.read(until)
         key = self._key(data)
         is_large = len(data) > EVERYDAY_BYTES
@@ -232,9 +230,9 @@ def _check_head(request: web.Request) -> None:
         raise RequestDenied(415, "the body is encoded; send JSON as it is")
 
 
-async def _no_endpoint(request: web.Request) -> web.Response:
-    hint = "`kubevirt-webhook manifests webhooks` prints all"
-    raise RequestDenied(404, f"there is no endpoint {request.path[:200]}; {hint}")
+def patience_of(query: str, *, is_large: bool) -> float:
+    """The part of the timeout that a review may wait for its body and its seat, however long the client waits."""
+    return min(timeout_of(query), DEFAULT_TIMEOUT) * MARGIN * (LARGE_PATIENCE if is_large else PATIENCE)
 
 
 @lru_cache(maxsize=64)

@@ -118,11 +118,10 @@ class Explainer:
 
     def application(self) -> web.Application:
         """The application of the listener."""
-        errors = errors_to_answers(self._traffic, _as_json, PATH)
+        errors = errors_to_answers(self._traffic, f"ask for {PATH}", _as_json, path=PATH)
         limit = limited(names_host=self._authorizer is None)
         application = web.Application(middlewares=[through_guard, self._count, errors, limit])
         application.router.add_get(PATH, self._explain, allow_head=False)
-        application.router.add_route("*", "/{path:.*}", _nothing)
         return application
 
     @web.middleware
@@ -153,10 +152,6 @@ class Explainer:
         question = parse_question(request.rel_url.raw_query_string)
         reader = await authorizer.evaluate(lambda facts: authorize_question(user, question, facts), client)
         return question._replace(reader=reader)
-
-
-async def _nothing(_request: web.Request) -> web.Response:
-    raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
 
 
 async def _as_json(status: int, sentence: str, headers: Mapping[str, str]) -> web.Response:

@@ -49,6 +49,7 @@ LIMITS: Final = Limits(
 # Of one pod and platform, the first ones: kube-scheduler waits while they are added up.
 MAX_LAYERS: Final = 512
 _NOTHING: Final = b"[]"
+_HINT: Final = "set urlPrefix to {}, verb {}".format(*PATH.rsplit("/", 1))
 
 
 @dataclass(eq=False, repr=False)
@@ -81,10 +82,9 @@ class Extender:
 
     def listener(self) -> Listener:
         """The listener; make it inside the running loop."""
-        errors = errors_to_answers(self.traffic, self._reject, PATH)
+        errors = errors_to_answers(self.traffic, _HINT, self._reject, path=PATH)
         application = web.Application(middlewares=[through_guard, errors, self._check])
         application.router.add_post(PATH, self._prioritize)
-        application.router.add_route("*", "/{path:.*}", _nothing)
         return Listener(application, LIMITS)
 
     @web.middleware
@@ -152,8 +152,3 @@ class Extender:
         if status != 500:
             self.results["rejected"] += 1
         return text(status, sentence, headers)
-
-
-async def _nothing(_request: web.Request) -> web.Response:
-    prefix, _, verb = PATH.rpartition("/")
-    raise RequestDenied(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")

@@ -26,7 +26,6 @@ from webhook.admission.wire import is_dry_run
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.answers import (
-    RequestDenied,
     TrafficObserver,
     errors_to_answers,
     response,
@@ -257,15 +256,14 @@ class Health:
 
     def application(self) -> web.Application:
         """The application of the listener."""
+        paths = ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
+        errors = errors_to_answers(self._traffic, f"ask for {', '.join(paths)}")
         limit = limited(("/healthz", "/readyz"), names_host=False)
-        application = web.Application(
-            middlewares=[through_guard, errors_to_answers(self._traffic), self._settle, limit]
-        )
+        application = web.Application(middlewares=[through_guard, errors, self._settle, limit])
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         if self._rendering:
             application.router.add_get(METRICS_PATH, metrics_handler(self._rendering, None))
-        application.router.add_get("/{path:.*}", self._nothing)
         return application
 
     @web.middleware
@@ -278,10 +276,6 @@ class Health:
         if delay:
             await asyncio.sleep(delay)
         return await handler(request)
-
-    async def _nothing(self, _request: web.Request) -> web.Response:
-        paths = ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
-        raise RequestDenied(404, f"there is nothing at this path; ask for {', '.join(paths)}")
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return text(200, "ok")
@@ -313,6 +307,8 @@ def metrics_application(
 ) -> web.Application:
     """The application of a listener for metrics alone; ``authorizer`` as for `metrics_handler`."""
     limit = limited(names_host=False)
-    application = web.Application(middlewares=[through_guard, errors_to_answers(traffic), limit])
+    application = web.Application(
+        middlewares=[through_guard, errors_to_answers(traffic, f"ask for {METRICS_PATH}"), limit]
+    )
     application.router.add_get(METRICS_PATH, metrics_handler(rendering, authorizer))
     return application

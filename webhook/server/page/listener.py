@@ -82,7 +82,7 @@ class PageHandler:
 
     def application(self) -> web.Application:
         """The application of the listener."""
-        errors = errors_to_answers(self._traffic, self._problem, PATH)
+        errors = errors_to_answers(self._traffic, f"ask for {PATH}", self._problem, path=PATH)
         limit = limited(self._assets, names_host=self._authorizer is None)
         application = web.Application(middlewares=[through_guard, errors, limit])
         for path in self._assets:
