@@ -1,4 +1,4 @@
-"""How long connections last, who may use them, and which requests need no task, and which of their bytes are kept."""
+"""How long connections last, and who may use them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import shutil
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -18,11 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 import uvloop
+from aiohttp import web
 
 from certs.authority import Authority
 from certs.pem import Pair
 from certs.source import self_signed
-from tests.builders import opted_in
+from tests.builders import known, opted_in, vmi
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.policies.migration import world as migrations
@@ -30,12 +30,10 @@ from tests.review.memory import MemoryCluster
 from tests.server.conftest import (
     LAST,
     REQUEST,
-    PieceCase,
-    PieceTransport,
     ServedApp,
+    SlowCluster,
     Start,
     Stream,
-    Unanswering,
     ask,
     connect,
     everything,
@@ -43,16 +41,16 @@ from tests.server.conftest import (
     unharmed,
     working,
 )
-from tests.server.raw_requests import BODY, PODS, head
+from tests.server.raw_requests import head
 from tests.server.test_senders import KEY, OWN, URL, KeyTransport
 from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.errors import InputError
-from webhook.server import edge
+from webhook.server import guard
 from webhook.server.app import LIMITS
-from webhook.server.edge import Client, Connection, ConnectionLimiter, Limits, serving, split_address
-from webhook.server.request import Overload
+from webhook.server.guard import Client, ConnectionLimiter, Guard, Limits
+from webhook.server.listener import Listener, serving, split_address
 from webhook.server.senders import SenderVerifier
 from webhook.server.tls import ReloadableTLSContext, context
 
@@ -82,7 +80,7 @@ async def test_ages_differ(server: ServedApp) -> None:
     now = asyncio.get_running_loop().time()
     ages = {connection.closes_at - now for connection in server.server.open}
     assert len(ages) == 8
-    least, most = LIMITS.lifetime_seconds * (1 - edge.JITTER) - 10, LIMITS.lifetime_seconds * (1 + edge.JITTER)
+    least, most = LIMITS.lifetime_seconds * (1 - guard.JITTER) - 10, LIMITS.lifetime_seconds * (1 + guard.JITTER)
     assert all(least < age <= most for age in ages)
     for _, writer in streams:
         writer.close()
@@ -189,8 +187,8 @@ async def test_nodes_are_named_to_a_sender_with_an_api_servers_token_as_long_as_
     ]
     assert await names_nodes(token)
     (connection,) = server.server.open
-    assert time.monotonic() < connection.verified_until < time.monotonic() + 600
-    connection.verified_until = time.monotonic()
+    assert time.monotonic() < connection.memo.until < time.monotonic() + 600
+    connection.memo = connection.memo._replace(until=time.monotonic())
     assert not await names_nodes(token), "expired since"
     stream[1].close()
 
@@ -255,7 +253,9 @@ async def test_another_certificate_is_for_new_handshakes_and_a_bad_one_for_none(
 async def test_without_a_certificate_no_handshake_succeeds() -> None:
     swappable, pair = ReloadableTLSContext(), self_signed(["localhost"])
     trust = ssl.create_default_context(cadata=pair.authority.decode())
-    async with serving(Unanswering.server(), "127.0.0.1:0", swappable.listener, "--listen", 0.0) as address:
+    async with serving(
+        Listener(web.Application(), Limits()), "127.0.0.1:0", swappable.listener, "--listen", 0.0
+    ) as address:
         host, port = split_address(address)
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
@@ -267,7 +267,7 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
 
 async def test_address_of_another_host() -> None:
     with pytest.raises(InputError, match=r"nothing can listen on 192\.0\.2\.1:8443"):
-        await Unanswering.server().listen("192.0.2.1:8443", None, "--listen")
+        await Listener(web.Application(), Limits()).listen("192.0.2.1:8443", None, "--listen")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_split(address: str, parts: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", [":0", "localhost:0"])
 async def test_every_address_of_a_host_is_listened_on(address: str) -> None:
-    async with serving(Unanswering.server(), address, None, "--listen", 0.0) as bound:
+    async with serving(Listener(web.Application(), Limits()), address, None, "--listen", 0.0) as bound:
         _, writer = await asyncio.open_connection("127.0.0.1", split_address(bound)[1])
         writer.close()
 
@@ -421,7 +421,7 @@ async def test_one_client_that_asks_too_often_takes_no_turn_of_another(
     async def at_once(seconds: float) -> None:
         assert 0 < seconds <= 2
 
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", at_once)
+    monkeypatch.setattr("webhook.server.guard.asyncio.sleep", at_once)
     turns = [await limiter.wait("10.0.0.1") for _ in range(5000)]
 
     assert turns[:39] == [True] * 39
@@ -429,165 +429,54 @@ async def test_one_client_that_asks_too_often_takes_no_turn_of_another(
     assert await limiter.wait("10.0.0.2")
 
 
-# -- what comes in pieces, or several at once --------------------------------------------------------------------------
+# -- a listener's beginning and end ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 7, 100, 4096])
-async def test_a_body_in_pieces_takes_no_task(case: PieceCase, size: int) -> None:
-    for start in range(0, len(REQUEST), size):
-        assert case.transport.answers == 0
-        case.receive(REQUEST[start : start + size])
-    assert (case.transport.answers, case.connection.task, case.slow) == (1, None, [])
-
-
-@pytest.mark.parametrize("length", [len(BODY), edge.EVERYDAY_BYTES + 1])
-async def test_a_body_that_does_not_come_is_given_up(
-    case: PieceCase, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(edge, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(edge, "GRACE_SECONDS", 0.0)
-    case.receive(head(length) + BODY[:-1])
-    await until(lambda: case.transport.written)
-    assert b"HTTP/1.1 408 Request Timeout\r\n" in case.transport.written
-    assert (b"Connection: close\r\n" in case.transport.written, case.server.taken_bytes) == (True, 0)
-    assert not case.transport.closed, "the rest is still read, or the client would not see the answer"
-    case.receive(b" " * length)
-    assert (case.transport.closed, case.slow) == (True, [])
-
-
-async def test_a_head_waits_for_the_first_byte_of_its_body(case: PieceCase) -> None:
-    """An API server without a processor leaves half a second between the two; an answer without a uid is none to it."""
-    case.receive(head(len(BODY)))
-    for _ in range(20):
-        case.connection.check(time.monotonic())
-    assert case.transport.written == b""
-    case.receive(BODY)
-    assert case.transport.answers == 1
-
-
-async def test_half_a_head_behind_a_request_has_no_more_time_than_any_other(case: PieceCase) -> None:
-    case.receive(REQUEST + b"POST / HTTP/1.1\r\n")
-    case.receive(b"Host: x\r\n")
-    case.connection.check(time.monotonic() + edge.HEAD_SECONDS - 1)
-    assert not case.transport.closed
-    case.connection.check(time.monotonic() + edge.HEAD_SECONDS)
-    assert (case.transport.answers, case.transport.closed) == (1, True)
-
-
-async def test_a_body_in_pieces_has_the_length_of_its_own_head(case: PieceCase) -> None:
-    """The head is that of the request before, but for the length."""
-    case.receive(head(0))
-    case.receive(REQUEST[:-1])
-    case.receive(REQUEST[-1:] + REQUEST)
-    await until(lambda: case.transport.answers == 2)
-    case.release.set()
-    await until(lambda: case.transport.answers == 3)
-    assert [request.body for request in case.slow] == [BODY]
-
-
-async def test_the_same_head_is_not_evaluated_again(case: PieceCase) -> None:
-    """Go sends nearly every review in two pieces."""
-    for _ in range(3):
-        case.receive(REQUEST[:-1])
-        case.receive(REQUEST[-1:])
-    assert (case.transport.answers, case.heads) == (3, 1)
-    case.receive(head(len(BODY), "/refused"))
-    assert b"HTTP/1.1 403 Forbidden\r\n" in case.transport.written
-    assert case.heads == 2
-
-
-async def test_of_requests_sent_ahead_one_at_a_time_is_taken(case: PieceCase) -> None:
-    case.at_once = False
-    case.receive(REQUEST * 3)
-    await asyncio.sleep(0)
-    assert len(case.slow) == 1
-
-    for _ in range(2):
-        case.receive(REQUEST)
-        assert not case.transport.reads
-    case.release.set()
-    async with asyncio.timeout(PATIENCE):
-        while case.transport.answers < 5:
-            # As long as one is left, no more are read.
-            assert not case.transport.reads
-            await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-    assert case.transport.reads
-    assert len(case.slow) == 5
-
-
-async def test_after_the_last_answer_nothing_is_taken(case: PieceCase) -> None:
-    case.receive(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
-    case.receive(REQUEST)
-    assert (case.transport.answers, case.transport.closed) == (1, True)
-    assert b"Connection: close\r\n" in case.transport.written
-
-
-async def test_who_was_in_a_handshake_is_recycled_too(case: PieceCase) -> None:
-    shaking_hands = Connection(case.server)
-    case.server.limiter.add(shaking_hands)
-    case.server.recycle()
-    shaking_hands.connection_made(transport := PieceTransport())
-    shaking_hands.data_received(REQUEST)
-    assert transport.closed
-    assert b"Connection: close\r\n" in transport.written
-
-
-@pytest.mark.parametrize("at", [0, 1])
-async def test_chunks_that_are_none_end_their_request(case: PieceCase, at: int) -> None:
-    chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    pieces = (b"5\r\nabcde\r\n", b"zz\r\n")
-    case.receive(chunked + b"".join(pieces[: 1 - at]))
-    await asyncio.sleep(0)
-    case.receive(b"".join(pieces[1 - at :]))
-    await asyncio.sleep(0)
-    assert b"HTTP/1.1 400 Bad Request\r\n" in case.transport.written
-    assert (case.transport.closed, case.server.taken_bytes, case.slow) == (True, 0, [])
-
-
-@pytest.mark.parametrize("behind", [REQUEST, REQUEST[:5]])
-async def test_what_is_behind_chunks_is_no_part_of_them(case: PieceCase, behind: bytes) -> None:
-    chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    case.receive(b"%s%x\r\n%s\r\n0\r\n\r\n%s" % (chunked, len(BODY), BODY, behind))
-    assert (case.transport.answers, case.transport.closed) == (1, True)
-    assert b"Connection: close\r\n" in case.transport.written
-
-
-async def test_the_end_of_a_server_waits_for_what_has_begun(case: PieceCase) -> None:
-    Connection(case.server).connection_made(transport := PieceTransport())
-    case.receive(REQUEST[:-1])
-    assert case.server.in_flight == 1
-    ending = asyncio.create_task(case.server.shutdown(PATIENCE))
-    await asyncio.sleep(0.01)
-    assert (transport.closed, case.transport.closed) == (True, False)
-    case.release.set()
-    case.receive(REQUEST[-1:])
+async def test_the_end_of_a_server_waits_for_what_has_begun(server: ServedApp) -> None:
+    """A body that has not come whole, and an idle connection, which ends at once."""
+    idle, busy = await connect(server), await connect(server)
+    await ask(idle)
+    busy[1].write(REQUEST[:-1])
+    await until(lambda: server.server.in_flight == 1, "the request to begin")
+    ending = asyncio.create_task(server.server.shutdown(PATIENCE))
+    assert await asyncio.wait_for(idle[0].read(), PATIENCE) == b""
+    assert (await ask(busy, REQUEST[-1:])).is_last
     await ending
+    for _, writer in (idle, busy):
+        writer.close()
 
-    assert (case.transport.answers, case.transport.closed) == (1, True)
 
-
-async def test_the_end_of_a_server_ends_what_does_not_end(case: PieceCase) -> None:
-    case.at_once = False
-    case.receive(REQUEST)
-    await asyncio.sleep(0)
-    task = case.connection.task
-    await case.server.shutdown(0.01)
-    assert task and task.cancelled()
-    assert case.transport.closed
+async def test_the_end_of_a_server_ends_what_does_not_end(start: Start) -> None:
+    cluster = SlowCluster(known(vmi()), peeked=set())
+    server = await start(cluster)
+    stream = await connect(server)
+    stream[1].write(REQUEST)
+    await until(lambda: cluster.waiting, "the look-up to begin")
+    await server.server.shutdown(0.01)
+    assert await status(stream) == 0
+    assert server.server.in_flight == 0
 
 
 async def test_a_handshake_does_not_outlive_its_server() -> None:
-    case, pair = PieceCase(), self_signed(["localhost"])
-    await case.server.listen("127.0.0.1:0", context(pair.certificate, pair.key), "--listen")
-    reader, writer = await asyncio.open_connection(*split_address(case.server.address))
-    await until(lambda: case.server.limiter.count, "the connection to be accepted")
-    await case.server.shutdown(0.0)
-    assert case.server.limiter.count == 0
+    listener, pair = Listener(web.Application(), Limits()), self_signed(["localhost"])
+    await listener.listen("127.0.0.1:0", context(pair.certificate, pair.key), "--listen")
+    reader, writer = await asyncio.open_connection(*split_address(listener.address))
+    await until(lambda: listener.limiter.count, "the connection to be accepted")
+    await listener.shutdown(0.0)
+    assert listener.limiter.count == 0
     with suppress(ConnectionError):
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
     writer.transport.abort()
+
+
+async def test_who_was_in_a_handshake_is_recycled_too(server: ServedApp) -> None:
+    host, port = split_address(server.address)
+    reader, writer = await asyncio.open_connection(host, port)
+    await until(lambda: server.server.limiter.count, "the connection to be accepted")
+    server.server.recycle()
+    await writer.start_tls(server.trust, server_hostname="localhost")
+    assert (await ask((reader, writer))).is_last
+    writer.close()
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -598,83 +487,31 @@ def test_a_connection_that_ends_as_it_begins_is_forgotten(
     """Whatever has been done of its beginning when it must make room for others: uvloop has a way of its own."""
 
     async def run() -> None:
-        case = PieceCase()
-        accepted, limiter = list[Connection](), case.server.limiter
+        listener = Listener(web.Application(), Limits())
+        accepted, limiter = list[Guard](), listener.limiter
         add = limiter.add
 
-        def end(connection: Connection, left: int) -> None:
+        def end(connection: Guard, left: int) -> None:
             if left:
                 asyncio.get_running_loop().call_soon(end, connection, left - 1)
             else:
                 connection.abort()
 
-        def added(connection: Connection) -> None:
+        def added(connection: Guard) -> None:
             add(connection)
             accepted.append(connection)
             end(connection, turns)
 
         limiter.add = added  # type: ignore[method-assign]
-        await case.server.listen("127.0.0.1:0", None, "--listen")
-        reader, writer = await asyncio.open_connection(*split_address(case.server.address))
+        await listener.listen("127.0.0.1:0", None, "--listen")
+        reader, writer = await asyncio.open_connection(*split_address(listener.address))
         with suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "closed"
         await until(lambda: accepted and not accepted[0].opening)
         await until(lambda: not limiter.count, "it to be forgotten")
-        assert [*case.server.open] == [case.connection], "which was there before"
-        await case.server.shutdown(0.0)
+        assert listener.open == []
+        await listener.shutdown(0.0)
         writer.transport.abort()
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(run())
-
-
-async def test_a_request_outlives_a_client_that_leaves_with_its_handshake(case: PieceCase) -> None:
-    """Its evaluation is waited for, as any other."""
-    case.at_once = False
-    case.receive(REQUEST)
-    opening: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(0))
-    await opening
-    case.connection.connection_lost(None)
-    accepted = socket.socket()
-    case.server._opened(case.connection, accepted, opening)
-    assert (accepted.fileno(), case.server.in_flight) == (-1, 1)
-    case.release.set()
-    await until(lambda: not case.server.open, "the evaluation to end")
-
-
-@pytest.mark.parametrize("paused", [False, True])
-async def test_what_is_given_up_before_its_task_begins_is_answered_once(case: PieceCase, *, paused: bool) -> None:
-    if paused:
-        case.connection.pause_writing()
-    case.receive(head(edge.EVERYDAY_BYTES + 1) + b" " * edge.PREFIX_BYTES)
-    task = case.connection.task
-    assert task
-    if paused:
-        await asyncio.sleep(0)
-    case.connection.give_up(Overload.NO_ROOM)
-    if paused:
-        case.connection.resume_writing()
-    case.release.set()
-    await task
-
-    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
-    assert (case.transport.written.count(b"HTTP/1.1 "), case.slow, case.server.taken_bytes) == (1, [], 0)
-
-
-async def test_a_task_that_never_began_holds_no_connection(case: PieceCase) -> None:
-    """Memory may be short in the turn of the loop in which a request has come whole."""
-    case.at_once = False
-    case.receive(REQUEST)
-    case.connection.give_up(Overload.NO_ROOM)
-    await asyncio.sleep(0)
-    case.connection.connection_lost(None)
-    assert case.transport.written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
-    assert (case.slow, len(case.server.open)) == ([], 0)
-
-
-async def test_a_head_has_no_body(case: PieceCase) -> None:
-    case.release.set()
-    case.receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
-    case.receive(b"")
-    await until(lambda: case.transport.written)
-    assert case.transport.written.endswith(b"Content-Length: 2\r\n\r\n")

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from webhook.server.edge import RequestDenied, serving
 
 from tests.server.conftest import CountedServer
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
-from webhook.server.edge import RequestDenied, serving
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
 
 AMD, ARM = "linux/amd64", "linux/arm64"

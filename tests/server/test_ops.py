@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from webhook.server.edge import Connection, Limits, RequestDenied, Server, serving, split_address
 
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
@@ -28,7 +29,6 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import authorizer, edge
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
-from webhook.server.edge import Connection, Limits, RequestDenied, Server, serving, split_address
 from webhook.server.explain import Explainer
 from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
 from webhook.server.page.listener import PageHandler

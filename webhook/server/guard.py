@@ -136,13 +136,18 @@ class Guard(asyncio.Protocol):
         self._missing: int | None = 0
         self._counts_body = True
         self._has_begun = self._is_last = False
-        self._reads = True
+        self._has_paused = False
         self._head_until = self._stalled_until = self._ends_at = float("inf")
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being read or answered."""
         return self.phase in (Phase.IDLE, Phase.HEAD)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client reads more slowly than it is answered."""
+        return self._stalled_until < float("inf")
 
     @property
     def is_unread(self) -> bool:
@@ -207,7 +212,7 @@ class Guard(asyncio.Protocol):
         is_chunked = "Transfer-Encoding" in request.headers
         self._missing = None if is_chunked else request.content_length or 0
         self._is_last = is_chunked or "Upgrade" in request.headers or request.method == "CONNECT"
-        self.listener.in_flight += 1
+        self.listener.answering[self] = asyncio.current_task()
 
     def allow(self, count: int, *, counted: bool = True) -> None:
         """Let so many more bytes of the body go on to aiohttp.
@@ -216,6 +221,8 @@ class Guard(asyncio.Protocol):
             count: bytes.
             counted: whether they count among those that are kept; False: room was made for them elsewhere.
         """
+        if not counted:
+            self._release()
         self._counts_body = counted
         self._allowance += count
         self._pass_on()
@@ -229,7 +236,7 @@ class Guard(asyncio.Protocol):
         self._has_begun = False
         self._counts_body = True
         self._release()
-        self.listener.in_flight -= 1
+        self.listener.answering.pop(self, None)
         now = time.monotonic()
         is_last = self._is_last or self.evicted or self._missing != 0 or now >= self.closes_at
         if not is_last and self.transport:
@@ -294,6 +301,8 @@ class Guard(asyncio.Protocol):
             if self._missing is not None:
                 self._missing -= len(piece)
             http.data_received(piece)
+        if self.phase is Phase.ENDING and not self._allowance:
+            self._held.clear()
         self._read(wanted=self.is_idle or not self._held)
 
     def _pass_head_on(self) -> None:
@@ -328,13 +337,19 @@ class Guard(asyncio.Protocol):
             self.transport.close()
 
     def _read(self, *, wanted: bool) -> None:
-        if self.transport is None or self.transport.is_closing() or wanted == self._reads:
+        """Read on, or let what comes wait in the kernel's buffers.
+
+        aiohttp pauses and resumes reading, too, for bodies that its handler is slow to take. So this pauses again
+        whenever bytes come that are not wanted, and resumes only what it has paused.
+        """
+        if self.transport is None or self.transport.is_closing():
             return
-        self._reads = wanted
-        if wanted:
-            self.transport.resume_reading()
-        else:
+        if not wanted:
+            self._has_paused = True
             self.transport.pause_reading()
+        elif self._has_paused:
+            self._has_paused = False
+            self.transport.resume_reading()
 
     def _keep(self, count: int) -> None:
         """Count bytes; where there are too many in all, a client loses some."""

@@ -49,7 +49,7 @@ class Listener:
         lifetime_seconds: of connections that are made from now on, as in `Limits`.
         kept: bytes of heads and everyday bodies in memory.
         room: the room for larger ones, shared by clients.
-        in_flight: requests whose handlers are at work.
+        answering: the connections whose handlers are at work, also where the client has gone, and their tasks.
         address: ``HOST:PORT`` once it listens.
     """
 
@@ -60,7 +60,7 @@ class Listener:
         self.kept = 0
         self.room: Final = FairQueue(limits.room_bytes)
         self.limiter: Final = ConnectionLimiter(limits.per_client, limits.connections)
-        self.in_flight = 0
+        self.answering: Final[dict[Guard, asyncio.Task[Any] | None]] = {}
         self.address = ""
         self._runner: Final = web.AppRunner(
             application,
@@ -82,6 +82,11 @@ class Listener:
     def open(self) -> list[Guard]:
         """The connections whose handshake is over."""
         return [guard for guard in self.limiter.connections() if guard.transport]
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose handlers are at work."""
+        return len(self.answering)
 
     @property
     def taken_bytes(self) -> int:
@@ -149,13 +154,15 @@ class Listener:
         deadline = time.monotonic() + seconds
         while self._is_busy() and time.monotonic() < deadline:  # noqa: ASYNC110 - an event would be one for each request
             await asyncio.sleep(0.02)
-        # Those in their handshake, too: nothing else would end them.
+        # Those in their handshake, too, and handlers whose clients have gone: nothing else would end them.
         left = self.limiter.connections()
-        opening = [guard.opening for guard in left if guard.opening]
+        ending = [guard.opening for guard in left if guard.opening] + [task for task in self.answering.values() if task]
+        for task in ending:
+            task.cancel()
         for guard in left:
             guard.abort()
-        if opening:
-            await asyncio.wait(opening)
+        if ending:
+            await asyncio.wait(ending)
         await self._runner.cleanup()
         if self._checking:
             self._checking.cancel()
@@ -163,7 +170,7 @@ class Listener:
                 await self._checking
 
     def _is_busy(self) -> bool:
-        return bool(self.in_flight) or any(guard.phase is Phase.REQUEST for guard in self.open)
+        return bool(self.answering) or any(guard.phase is Phase.REQUEST for guard in self.open)
 
     async def _check(self) -> None:
         while True:

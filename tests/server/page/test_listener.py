@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from webhook.server.edge import BURST, BURST_OF_ALL
 
 from tests.builders import installed
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
@@ -23,7 +24,6 @@ from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, 
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
 from webhook.server import edge
 from webhook.server.authorizer import MAX_IN_FLIGHT, MAX_QUESTIONS
-from webhook.server.edge import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
 
 ALICE = UserInfo("alice", "u1", [], {})

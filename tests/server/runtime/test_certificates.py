@@ -18,6 +18,7 @@ from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
+from webhook.server.edge import serving
 
 from certs.authority import Authority
 from certs.pem import Pair
@@ -34,7 +35,6 @@ from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
-from webhook.server.edge import serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
 from webhook.server.runtime.options import Options

@@ -1,0 +1,303 @@
+"""What goes on to aiohttp: heads one at a time, bodies as far as they are wanted, and nothing behind a bad head."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
+
+import msgspec
+import pytest
+import uvloop
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.server.raw_requests import BODY, head
+from tests.waiting import PATIENCE, until
+from webhook.server import bodies, guard
+from webhook.server.answers import TrafficObserver, errors_to_answers, response, through_guard
+from webhook.server.app import LIMITS
+from webhook.server.bodies import EVERYDAY_BYTES, PREFIX_BYTES, RequestBody
+from webhook.server.guard import MAX_HEAD_BYTES, Guard, Limits, guard_of
+from webhook.server.listener import Listener, serving, split_address
+
+PATH = "/echo"
+REQUEST = head(len(BODY), PATH) + BODY
+GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Served:
+    """A listener whose handler reads bodies, and waits before it answers until it may."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.release = asyncio.Event()
+        self.release.set()
+        self.bodies: list[bytes] = []
+        self.begun = 0
+        application = web.Application(
+            middlewares=[through_guard, errors_to_answers(TrafficObserver(), "ask for /echo")]
+        )
+        application.router.add_route("*", PATH, self._echo)
+        application.router.add_route("*", "/unread", self._unread)
+        self.listener = Listener(application, limits)
+
+    async def _echo(self, request: web.Request) -> web.Response:
+        self.begun += 1
+        with RequestBody(request, guard_of(request)) as body:
+            data = await body.read(asyncio.get_running_loop().time() + 10)
+            self.bodies.append(data)
+            await self.release.wait()
+        return response(200, b"%d" % len(data))
+
+    async def _unread(self, _request: web.Request) -> web.Response:
+        return response(200, b"unread")
+
+    @property
+    def only(self) -> Guard:
+        (found,) = self.listener.open
+        return found
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection(*split_address(self.listener.address))
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    async def everything(self, *pieces: bytes) -> bytes:
+        """All that the server sends until it closes the connection."""
+        async with self.connection() as (reader, writer):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0)
+            received = b""
+            with suppress(ConnectionResetError):
+                while piece := await asyncio.wait_for(reader.read(65536), PATIENCE):
+                    received += piece
+            return received
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    case = Served()
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+        yield case
+    assert (case.listener.taken_bytes, case.listener.in_flight) == (0, 0)
+
+
+LAST = REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close")
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096, 10**6])
+async def test_a_request_may_come_in_pieces(served: Served, size: int) -> None:
+    data = REQUEST + LAST
+    answers = await served.everything(*(data[start : start + size] for start in range(0, len(data), size)))
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert served.bodies == [BODY, BODY]
+
+
+@given(
+    st.lists(st.integers(1, len(REQUEST) * 3), max_size=8),
+    st.sampled_from([asyncio.new_event_loop, uvloop.new_event_loop]),
+)
+def test_where_a_stream_is_cut_changes_nothing(cuts: list[int], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    chunked = head(0, PATH).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"3\r\nabc\r\n0\r\n\r\n"
+    stream = REQUEST + GET + REQUEST + chunked
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+
+    async def run() -> None:
+        case = Served()
+        async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+            pieces = [stream[start:end] for start, end in pairwise(edges)]
+            answers = await case.everything(*pieces)
+        assert answers.count(b"HTTP/1.1 200 OK") == 4
+        assert case.bodies == [BODY, b"", BODY, b"abc"]
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00 bad\r\n\r\n",
+        # What others may take for the end of a head must not be inside of one.
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\n\nabc\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\nabc\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\rabc\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nA: b\r\n Content-Length: 3\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\ncontent-length: 3\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: +3\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 3\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: \r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+async def test_behind_a_bad_head_nothing_goes_on(served: Served, data: bytes) -> None:
+    async with served.connection() as (reader, writer):
+        writer.write(data + REQUEST)
+        try:
+            status = (await asyncio.wait_for(reader.readline(), PATIENCE)).split()[1:2]
+        except ConnectionError:
+            status = []
+        assert status in ([b"400"], []), data
+    await until(lambda: not served.listener.open, "the connection to end")
+    assert served.bodies == []
+
+
+async def test_a_bad_head_lets_no_memory_be_filled(served: Served) -> None:
+    async with served.connection() as (reader, writer):
+        writer.write(b"\x00 bad\r\n\r\n")
+        most = 0
+        try:
+            for _ in range(200):
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                most = max(most, served.listener.kept)
+        except ConnectionError:
+            pass
+        del reader
+    assert most <= 4 * 65536
+
+
+@pytest.mark.parametrize("begin", [b"POST / HTTP/1.1\r\nA: ", b"POST / HTTP/1.1\r\n", b"", b"POST /"])
+async def test_a_head_without_an_end_has_a_limit(served: Served, begin: bytes) -> None:
+    answer = await served.everything(begin, b"A: b\r\n" * (MAX_HEAD_BYTES // 6 + 1))
+    assert not answer or answer.split()[1] in (b"431", b"400")
+    assert served.begun == 0
+
+
+async def test_half_a_head_has_its_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a request, and an empty line that aiohttp passes over."""
+    monkeypatch.setattr(guard, "HEAD_SECONDS", 0.2)
+    for begin in (b"", REQUEST):
+        for half in (b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\n", b"\r\n\r\n"):
+            answers = await served.everything(begin + half)
+            assert answers.count(b"HTTP/1.1 200 OK") == bool(begin), half
+
+
+async def test_of_requests_sent_ahead_one_at_a_time_is_taken(served: Served) -> None:
+    served.release.clear()
+    async with served.connection() as (reader, writer):
+        writer.write(REQUEST * 3)
+        await until(lambda: served.begun == 1, "the first to begin")
+        for _ in range(50):
+            writer.write(REQUEST * 20)
+            await asyncio.sleep(0)
+        assert served.begun == 1
+        assert served.listener.kept < 4 * 65536, "the rest waits in the kernel's buffers"
+        served.release.set()
+        for _ in range(1003):
+            await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200 OK"), PATIENCE)
+    assert served.bodies == [BODY] * 1003
+
+
+async def test_after_the_last_answer_nothing_is_taken(served: Served) -> None:
+    answers = await served.everything(LAST + REQUEST, REQUEST)
+    assert (answers.count(b"HTTP/1.1 "), answers.lower().count(b"connection: close")) == (1, 1)
+    assert served.begun == 1
+
+
+@pytest.mark.parametrize("behind", [REQUEST, REQUEST[:5], b"\x00"])
+async def test_what_is_behind_chunks_is_no_part_of_them(served: Served, behind: bytes) -> None:
+    chunked = head(0, PATH).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    answers = await served.everything(b"%s%x\r\n%s\r\n0\r\n\r\n%s" % (chunked, len(BODY), BODY, behind))
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert served.bodies in ([BODY], [])
+
+
+@pytest.mark.parametrize("pieces", [[b"zz\r\n"], [b"5\r\nabcde\r\n", b"zz\r\n"], [b"5\r\nabcdefg\r\n"]])
+async def test_chunks_that_are_none_end_their_request(served: Served, pieces: list[bytes]) -> None:
+    chunked = head(0, PATH).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    answers = await served.everything(chunked, *pieces)
+    # Bytes that are no chunks never become a part of the body, and it does not come.
+    assert answers.split()[1] in (b"400", b"408")
+    assert served.bodies == []
+
+
+@pytest.mark.parametrize("length", [len(BODY), EVERYDAY_BYTES + 1])
+async def test_a_body_that_does_not_come_is_given_up(
+    served: Served, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "GRACE_SECONDS", 0.1)
+    async with served.connection() as (reader, writer):
+        writer.write(head(length, PATH) + BODY[:-1])
+        lines = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).lower()
+        assert lines.split()[1] == b"408"
+        assert b"connection: close" in lines
+        # The rest is still read, or the client would not see the answer.
+        writer.write(b" " * length)
+        await asyncio.wait_for(reader.read(), PATIENCE)
+    assert served.bodies == []
+
+
+async def test_a_body_that_is_not_read_ends_its_connection_and_is_no_request(served: Served) -> None:
+    data = REQUEST
+    answers = await served.everything(head(len(data), "/unread") + data[:50], data[50:], REQUEST)
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert served.begun == 0
+
+
+async def test_a_request_without_a_body_is_followed_by_others(served: Served) -> None:
+    answers = await served.everything(b"HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\n" + GET, LAST)
+    assert answers.count(b"HTTP/1.1 200 OK") == 3
+    assert served.bodies == [b"", b"", BODY]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /echo HTTP/1.0\r\n\r\n",
+    ],
+)
+async def test_what_another_protocol_may_follow_is_the_last_request(served: Served, data: bytes) -> None:
+    answers = await served.everything(data, REQUEST)
+    assert answers.count(b"HTTP/1.") == 1
+    assert served.bodies in ([b""], [])
+
+
+async def test_a_body_that_is_expected_is_asked_for(served: Served) -> None:
+    async with served.connection() as (reader, writer):
+        writer.write(head(len(BODY), PATH, "Expect: 100-continue\r\n"))
+        assert b"100 Continue" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        writer.write(BODY)
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+
+
+async def test_a_large_body_waits_for_room_in_the_kernels_buffers(served: Served) -> None:
+    size = 2 * 1024 * 1024
+    taken = served.listener.limits.room_bytes // 2
+    assert await served.listener.room.take("other", 0.0, taken)
+    assert await served.listener.room.take("others", 0.0, taken // 2)
+    assert await served.listener.room.take("more", 0.0, taken // 4)
+    assert await served.listener.room.take("most", 0.0, taken // 8)
+    async with served.connection() as (reader, writer):
+        writer.write(head(size, PATH) + b"x" * size)
+        await until(lambda: served.begun == 1, "the request to begin")
+        await asyncio.sleep(0.1)
+        # As much as is read at once.
+        assert served.listener.kept <= PREFIX_BYTES + 256 * 1024
+        served.listener.room.give("other", taken)
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+    for client, count in (("others", taken // 2), ("more", taken // 4), ("most", taken // 8)):
+        served.listener.room.give(client, count)
+
+
+async def test_connections_end_after_a_while_whatever_they_do() -> None:
+    limits = msgspec.structs.replace(Limits(), abort_seconds=0.3, body_bytes=10**6)
+    case = Served(limits)
+    case.release.clear()
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+        for data in (b"", REQUEST[:100], REQUEST, REQUEST * 100):
+            assert await case.everything(data) == b""
+        case.release.set()
+        await until(lambda: case.listener.in_flight == 0, "the handlers to end")
