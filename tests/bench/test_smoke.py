@@ -164,7 +164,7 @@ def test_the_report_has_every_round(tmp_path: Path) -> None:
 def test_the_request_path_is_found_out() -> None:
     found = sources.digests()
 
-    path = ("server/edge.py", "review/reviewer.py", "placement/index.py", "policies/scheduling/scheduler_name.py")
+    path = ("server/guard.py", "review/reviewer.py", "placement/index.py", "policies/scheduling/scheduler_name.py")
     assert {"bench/reviews/go/plain/main.go", "requirements.lock: msgspec", *(f"webhook/{one}" for one in path)} <= {
         *found
     }

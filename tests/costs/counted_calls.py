@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from webhook.server.edge import Connection
+
 from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
 from tests.server.conftest import PieceTransport
@@ -26,7 +28,6 @@ from webhook.cluster.files import FilesCluster
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server.app import App
-from webhook.server.edge import Connection
 from webhook.server.ops import Metrics
 from webhook.settings import file as settings_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from certs.pem import Pair
 from certs.source import self_signed
@@ -111,12 +112,12 @@ async def start() -> AsyncIterator[Start]:
         swappable: tls.ReloadableTLSContext | None = None,
         clients: tuple[str, ...] = (),
         observer: Observer | None = None,
-        kind: type[ReviewApp] = ReviewApp,
+        middlewares: Sequence[Middleware] = (),
     ) -> ServedApp:
         kept = KeptInMemory()
         reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, observer or kept)
         counted = CountedServer()
-        app = kind(reviewer, BY_PATH, counted, max_in_flight, clients)
+        app = ReviewApp(reviewer, BY_PATH, counted, max_in_flight, clients, middlewares)
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.listener
         listener = (swappable or tls.ReloadableTLSContext(pair.certificate, pair.key)).listener

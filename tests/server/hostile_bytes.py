@@ -51,6 +51,7 @@ def _floods(path: str) -> dict[str, tuple[bytes, bytes]]:
         "endless line": (get + b"A: ", b"a" * PIECE),
         "endless chunk extension": (chunked + b"5;", b"a" * PIECE),
         "endless trailers": (chunked + b"0\r\n", headers),
+        "endless trailers behind a body": (chunked + b"2000\r\n" + b" " * 8192 + b"\r\n0\r\n", headers),
         "tiny chunks": (chunked, b"1\r\na\r\n" * (PIECE // 6)),
         "large chunks": (chunked, b"10000\r\n" + b"a" * 65536 + b"\r\n"),
         "large body": (head(large, path), blanks),

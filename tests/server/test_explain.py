@@ -78,7 +78,7 @@ async def listening() -> AsyncIterator[Open]:
         async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
             counted = CountedExplanations()
             explainer = Explainer(cluster, counted, guarded=not is_loopback(address))
-            return FacedExplain(await ends.enter_async_context(visited(explainer, address)), counted)
+            return FacedExplain(await ends.enter_async_context(visited(explainer.application(), address)), counted)
 
         yield start
     await break_off()

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from webhook.server.edge import RequestDenied, serving
 
 from tests.server.conftest import CountedServer
 from webhook.images.index import LayerIndex
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.images import PullScope
+from webhook.server.answers import RequestDenied
 from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender
+from webhook.server.listener import serving
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -149,7 +150,7 @@ class TestPrioritize:
 
 @pytest.fixture
 async def served(world: ExtenderWorld) -> AsyncIterator[str]:
-    async with serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
+    async with serving(world.extender.listener(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
         yield f"http://{address}{PATH}"
 
 
@@ -192,7 +193,7 @@ class TestHttp:
 
         assert (await answered(served, pour()))[0] == 413
         assert (await answered(served, b"x", **{"Content-Encoding": "gzip"}))[0] == 415
-        monkeypatch.setattr("webhook.server.edge.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("webhook.server.extender.PATIENCE_SECONDS", 0.05)
         host, _, port = served.removeprefix("http://").partition("/")[0].partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
@@ -207,6 +208,6 @@ class TestHttp:
 
 async def test_without_a_certificate_nobody_is_answered() -> None:
     world = ExtenderWorld(clients=["system:kube-scheduler"])
-    async with serving(world.extender.server(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
+    async with serving(world.extender.listener(), "127.0.0.1:0", None, "layers.listen", 1.0) as address:
         assert (await answered(f"http://{address}{PATH}", body()))[0] == 403
     assert world.known.asked == []

@@ -34,10 +34,10 @@ MAX_KEPT_MIB: Final = 24
 _EXTENDER: Final = """
 import asyncio
 from tests.server.test_extender import ExtenderWorld
-from webhook.server.edge import serving
+from webhook.server.listener import serving
 
 async def main():
-    async with serving(ExtenderWorld().extender.server(), "127.0.0.1:%d", None, "layers.listen", 1.0):
+    async with serving(ExtenderWorld().extender.listener(), "127.0.0.1:%d", None, "layers.listen", 1.0):
         print("serving", flush=True)
         await asyncio.Event().wait()
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from unittest.mock import Mock
 
 import msgspec
 import pytest
+from aiohttp import web
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from webhook.server.edge import Connection, Limits, RequestDenied, Server, serving, split_address
 
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.review.memory import MemoryCluster
-from tests.server.conftest import PieceCase, PieceTransport, SlowCluster, visited
+from tests.server.conftest import SlowCluster, visited
 from tests.waiting import other_turns, until
 from webhook.admission.audit import NoAudit
 from webhook.admission.wire import UserInfo
@@ -27,11 +26,12 @@ from webhook.facts import AccessKey, Key, TokenKey
 from webhook.policies.common.required_facts import Unreadable
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
-from webhook.server import authorizer, edge
+from webhook.server import authorizer, guard
+from webhook.server.answers import RequestDenied
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
-from webhook.server.explain import Explainer
-from webhook.server.ops import METRICS_PATH, Metrics, MetricsState, Ops, Rendering, StateMetric
-from webhook.server.page.listener import PageHandler
+from webhook.server.guard import Limits
+from webhook.server.listener import Listener, serving, split_address
+from webhook.server.ops import METRICS_PATH, Health, Metrics, MetricsState, Rendering, StateMetric, metrics_application
 
 PODS = "/mutate/scheduling/pods/enforce"
 
@@ -54,11 +54,11 @@ def rendering(counted: Metrics) -> CountedRendering:
     return CountedRendering(counted.registry)
 
 
-def ops_app(counted: Metrics, waiting_for: Callable[[], tuple[str, ...]] = tuple) -> Ops:
-    return Ops(Rendering(counted.registry), waiting_for, counted)
+def ops_app(counted: Metrics, waiting_for: Callable[[], tuple[str, ...]] = tuple) -> web.Application:
+    return Health(waiting_for, Rendering(counted.registry), counted).application()
 
 
-async def scrape(ops: Ops, path: str, method: str = "GET") -> tuple[int, str]:
+async def scrape(ops: web.Application, path: str, method: str = "GET") -> tuple[int, str]:
     async with visited(ops) as visitor:
         return await visitor.get(path, method)
 
@@ -159,9 +159,9 @@ async def test_state_is_read_at_the_scrape(counted: Metrics) -> None:
 
 
 @pytest.fixture
-async def opened(counted: Metrics, rendering: CountedRendering) -> AsyncIterator[tuple[Server, int]]:
+async def opened(counted: Metrics, rendering: CountedRendering) -> AsyncIterator[tuple[Listener, int]]:
     """The server of a listener, and its port."""
-    server = Ops(rendering, tuple, counted).server()
+    server = Listener(Health(tuple, rendering, counted).application(), Limits())
     async with serving(server, "127.0.0.1:0", None, "--ops-listen", 0.0) as address:
         yield server, split_address(address)[1]
 
@@ -220,7 +220,7 @@ async def test_a_rendering_that_fails_is_tried_anew(counted: Metrics, rendering:
 
 
 async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(
-    rendering: CountedRendering, opened: tuple[Server, int]
+    rendering: CountedRendering, opened: tuple[Listener, int]
 ) -> None:
     server, port = opened
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
@@ -240,15 +240,15 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         seconds.append(delay)
         await sleep(0)
 
-    monkeypatch.setattr("webhook.server.edge.asyncio.sleep", noted)
+    monkeypatch.setattr("webhook.server.guard.asyncio.sleep", noted)
     return seconds
 
 
 async def test_requests_that_cost_something_wait_for_their_turn(
-    slept: list[float], opened: tuple[Server, int], monkeypatch: pytest.MonkeyPatch
+    slept: list[float], opened: tuple[Listener, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge, "PER_SECOND", 0.1)
-    monkeypatch.setattr(edge, "PATIENCE_SECONDS", 45.0)
+    monkeypatch.setattr(guard, "PER_SECOND", 0.1)
+    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 45.0)
     _, port = opened
     for _ in range(24):
         assert await get(port, "/metrics") == 200
@@ -260,7 +260,7 @@ async def test_requests_that_cost_something_wait_for_their_turn(
 
 
 async def test_a_connection_that_asks_for_health_again_and_again_waits(
-    slept: list[float], opened: tuple[Server, int]
+    slept: list[float], opened: tuple[Listener, int]
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", opened[1])
     slept.clear()
@@ -271,33 +271,14 @@ async def test_a_connection_that_asks_for_health_again_and_again_waits(
     writer.close()
 
 
-async def test_connections_end_after_a_while_whatever_they_do(case: PieceCase) -> None:
-    """Also while a request is answered, which a client that does not read never lets end."""
-    case.at_once = False
-    connection, transport = Connection(Server(case, Limits())), PieceTransport()
-    connection.connection_made(transport)
-    connection.data_received(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-    now = time.monotonic()
-    connection.check(now + 59)
-    assert connection.task
-    assert not transport.closed
-    connection.check(now + 61)
-    assert transport.closed
-    case.release.set()
-    await connection.task
-
-
-async def test_every_guarded_listener_ends_connections_after_a_minute(counted: Metrics) -> None:
-    cluster: Any = MemoryCluster({})
-    page, explainer = PageHandler(cluster, cluster, counted, guarded=True), Explainer(cluster, counted, guarded=True)
-    for listener in (Ops(None, tuple, counted), page, explainer):
-        assert listener.server().limits.abort_seconds <= 60
+def test_every_listener_but_for_those_of_the_cluster_ends_connections_after_a_minute() -> None:
+    assert Limits().abort_seconds <= 60
 
 
 async def test_where_metrics_are_served_elsewhere(counted: Metrics) -> None:
-    ops = Ops(None, tuple, counted)
+    ops = Health(tuple, None, counted).application()
     status, text = await scrape(ops, "/metrics")
-    assert (status, "/metrics" in text) == (404, False)
+    assert (status, "ask for /healthz, /readyz\n" in text) == (404, True)
     assert (await scrape(ops, "/healthz", "POST"))[0] == 405
 
 
@@ -310,8 +291,9 @@ async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(c
     """What becomes of tokens at every listener is shown below."""
     cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
     guarded = address != "127.0.0.1:0"
-    listener = Ops(Rendering(counted.registry), None, counted, Authorizer(cluster, METRICS_PATH) if guarded else None)
-    async with visited(listener, address) as visitor:
+    token_checks = Authorizer(cluster, METRICS_PATH) if guarded else None
+    application = metrics_application(Rendering(counted.registry), token_checks, counted)
+    async with visited(application, address) as visitor:
         assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
         for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):
             assert (await visitor.get(path, method, "GOOD"))[0] == status

@@ -18,6 +18,8 @@ from webhook.text import visible
 Render: TypeAlias = Callable[[int, str, Mapping[str, str]], Awaitable[web.Response]]
 
 JSON: Final = "application/json"
+# Of an answer that goes nowhere, as other servers number it.
+CLIENT_GONE: Final = 499
 # Which versions of what answer is nobody's business.
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _SERVER: Final = {"Server": "kubevirt-webhook"}
@@ -114,6 +116,8 @@ async def as_text(status: int, sentence: str, headers: Mapping[str, str]) -> web
 @web.middleware
 async def through_guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost middleware: tells the connection's guard when a request begins and ends."""
+    if request.transport is None:
+        return web.Response(status=CLIENT_GONE)
     guard = guard_of(request)
     guard.begin(request)
     try:
@@ -140,8 +144,8 @@ def errors_to_answers(traffic: TrafficObserver, hint: str, render: Render = as_t
         try:
             return await handler(request)
         except ConnectionError:
-            # The client has gone, and aiohttp ends the connection.
-            raise
+            # To aiohttp it would be an error of the handler.
+            return web.Response(status=CLIENT_GONE)
         except web.HTTPNotFound:
             problem = 404, f"there is nothing at {request.path[:200]}; {hint}", _NO_HEADERS
         except Exception as error:  # noqa: BLE001 - the edge: what leaves here would be aiohttp's own 500

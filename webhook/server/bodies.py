@@ -39,14 +39,16 @@ class RequestBody:
         self._content: Final = request.content
         self._guard: Final = guard
         self._most: Final = guard.listener.limits.body_bytes
-        self._pieces: list[bytes] = []
-        self._size = 0
+        # One array: each of many small pieces would take a multiple of its size.
+        self._data = bytearray()
         self._room = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # aiohttp keeps the error of a client that has gone, and so its frames, until the collector's next run.
+        self._data.clear()
         if self._room:
             self._guard.listener.room.give(self._guard.client, self._room)
 
@@ -58,7 +60,7 @@ class RequestBody:
     @property
     def prefix(self) -> bytes:
         """The beginning, as far as it has come: as much as tells whose the request is."""
-        return b"".join(self._pieces)[:PREFIX_BYTES]
+        return bytes(self._data[:PREFIX_BYTES])
 
     async def read(self, until: float) -> bytes:
         """The whole body.
@@ -77,12 +79,12 @@ class RequestBody:
             # In nearly all requests it came with the head.
             self._guard.allow(self.length or 0)
             await self._take(self._most, until, began)
-            return self._join()
+            return self._whole()
         # As much as an answer without the rest takes; the framing of tiny chunks takes several times that.
-        self._guard.allow(EVERYDAY_BYTES if self.length is None else PREFIX_BYTES)
+        self._guard.allow(8 * PREFIX_BYTES if self.length is None else PREFIX_BYTES)
         await self._take(PREFIX_BYTES, until, began)
         if self._content.at_eof():
-            return self._join()
+            return self._whole()
         if (self.length or 0) > self._most:
             raise OverloadError(Overload.TOO_LARGE)
         room = self._most if self.length is None else self.length
@@ -92,21 +94,21 @@ class RequestBody:
         rest = 2 * self._most if self.length is None else self.length - PREFIX_BYTES
         self._guard.allow(rest, counted=False)
         await self._take(self._most, until, asyncio.get_running_loop().time())
-        return self._join()
+        return self._whole()
 
-    def _join(self) -> bytes:
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+    def _whole(self) -> bytes:
+        whole = bytes(self._data)
+        # Two copies of a large body would be too many.
+        del self._data[PREFIX_BYTES:]
+        return whole
 
     async def _take(self, enough: int, until: float, began: float) -> None:
         """Read to the end of the body, or until so many bytes have come."""
         until = min(until, began + ARRIVAL_SECONDS)
-        while not self._content.at_eof() and (self._size < enough or enough == self._most):
-            pace = began + GRACE_SECONDS + self._size / MIN_BYTES_PER_SECOND
-            piece = await self._next(min(until, pace))
-            if piece:
-                self._pieces.append(piece)
-                self._size += len(piece)
-            if self._size > self._most:
+        while not self._content.at_eof() and (len(self._data) < enough or enough == self._most):
+            pace = began + GRACE_SECONDS + len(self._data) / MIN_BYTES_PER_SECOND
+            self._data += await self._next(min(until, pace))
+            if len(self._data) > self._most:
                 raise OverloadError(Overload.TOO_LARGE)
 
     async def _next(self, due: float) -> bytes:

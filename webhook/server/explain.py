@@ -29,6 +29,7 @@ from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SERVER, UNCHECKED, FactPermissions, NotThere, Question, explain
 from webhook.review.replay import replay
 from webhook.server.answers import (
+    CLIENT_GONE,
     JSON,
     RequestDenied,
     TrafficObserver,
@@ -127,7 +128,8 @@ class Explainer:
     @web.middleware
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = await handler(request)
-        self._traffic.on_explained(answer.status)
+        if answer.status != CLIENT_GONE:
+            self._traffic.on_explained(answer.status)
         return answer
 
     async def _explain(self, request: web.Request) -> web.Response:

@@ -93,7 +93,7 @@ class Phase(Enum):
     ENDING = "ending"
 
 
-class Guard(asyncio.Protocol):
+class Guard(asyncio.BufferedProtocol):
     """One connection, before aiohttp.
 
     Args:
@@ -177,13 +177,17 @@ class Guard(asyncio.Protocol):
             self.phase = Phase.ENDING
         self.listener.forget(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Hold what comes, and pass on what may go on."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts the next bytes, until it says so in the same turn of the loop."""
+        return self.listener.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hold what came, and pass on what may go on."""
         if self.phase is Phase.ENDING and not self._allowance:
             return
-        self._held += data
+        self._held += self.listener.received[:nbytes]
         if self.phase is not Phase.REQUEST or self._counts_body:
-            self._keep(len(data))
+            self._keep(nbytes)
         self._pass_on()
 
     def eof_received(self) -> None:
@@ -293,17 +297,18 @@ class Guard(asyncio.Protocol):
     def _pass_on(self) -> None:
         if self.is_idle and self._held:
             self._pass_head_on()
+        if self.phase is Phase.ENDING and not self._allowance:
+            self._held.clear()
+        # Before bytes go on, by which aiohttp may find that it wants no more of them for now.
+        self._read(wanted=self.is_idle or len(self._held) <= self._allowance)
         http = self._http
         if self._allowance and self._held and http:
-            piece = bytes(self._held[: self._allowance])
+            piece = bytes(memoryview(self._held)[: self._allowance])
             del self._held[: len(piece)]
             self._allowance -= len(piece)
             if self._missing is not None:
                 self._missing -= len(piece)
             http.data_received(piece)
-        if self.phase is Phase.ENDING and not self._allowance:
-            self._held.clear()
-        self._read(wanted=self.is_idle or not self._held)
 
     def _pass_head_on(self) -> None:
         end = self._held.find(_END, 0, MAX_HEAD_BYTES) + len(_END)

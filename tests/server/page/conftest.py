@@ -88,7 +88,7 @@ async def opened(
     history.sample()
     views = PageViews(cluster, lambda: in_force, recorder, history, lambda: missing)
     handler = PageHandler(cluster, views, counted, guarded=not is_loopback(address))
-    return OpenPage(await ends.enter_async_context(visited(handler, address)), recorder, counted, cluster)
+    return OpenPage(await ends.enter_async_context(visited(handler.application(), address)), recorder, counted, cluster)
 
 
 # To compile the templates takes longer than all that a test asks.

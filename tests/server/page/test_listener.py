@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from webhook.server.edge import BURST, BURST_OF_ALL
 
 from tests.builders import installed
 from tests.policies.migration.world import CLAIMED, facts, stored, vmi
@@ -22,8 +21,9 @@ from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, KubeVirtKey, NamespaceKey, ObjectKey, TokenKey
 from webhook.placement.machines import CLAIMS, VMIS, VOLUMES
-from webhook.server import edge
+from webhook.server import guard
 from webhook.server.authorizer import MAX_IN_FLIGHT, MAX_QUESTIONS
+from webhook.server.guard import BURST, BURST_OF_ALL
 from webhook.server.page.listener import HEADERS
 
 ALICE = UserInfo("alice", "u1", [], {})
@@ -53,9 +53,9 @@ async def test_who_gets_nothing_has_a_pace_too(
     page: Opened, monkeypatch: pytest.MonkeyPatch, address: str, method: str, headers: dict[str, str]
 ) -> None:
     """What is missing is said on a page, which costs as much as any other."""
-    monkeypatch.setattr(edge, "BURST", 2)
-    monkeypatch.setattr(edge, "PER_SECOND", 0.001)
-    monkeypatch.setattr(edge, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(guard, "BURST", 2)
+    monkeypatch.setattr(guard, "PER_SECOND", 0.001)
+    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.01)
     opened = await page(address=address)
     statuses = [(await opened.get(method=method, **headers))[0] for _ in range(4)]
     assert (statuses[:2].count(429), statuses[2:]) == (0, [429, 429])
@@ -268,8 +268,8 @@ async def guessers(opened: OpenPage) -> AsyncIterator[list[int]]:
 async def test_made_up_tokens_at_one_address_keep_no_admin_at_another_waiting(
     page: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge, "BURST", BURST)
-    monkeypatch.setattr(edge, "BURST_OF_ALL", BURST_OF_ALL)
+    monkeypatch.setattr(guard, "BURST", BURST)
+    monkeypatch.setattr(guard, "BURST_OF_ALL", BURST_OF_ALL)
     opened = await page(signed_in(), "0.0.0.0:0")
     async with guessers(opened) as statuses:
         answers = [(await opened.get(path, token="GOOD"))[0] for path in ["/page", MATRIX] * (BURST // 2)]

@@ -18,7 +18,7 @@ from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from webhook.server.edge import serving
+from aiohttp import web
 
 from certs.authority import Authority
 from certs.pem import Pair
@@ -30,11 +30,12 @@ from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.install.memory import InstallMemory
-from tests.server.conftest import Unanswering
 from tests.waiting import until
 from webhook import apart, names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
+from webhook.server.guard import Limits
+from webhook.server.listener import Listener, serving
 from webhook.server.runtime import certificates as module
 from webhook.server.runtime.certificates import CaBundles, CaSecret, Certificates, host_of, make_plan, probe
 from webhook.server.runtime.options import Options
@@ -246,7 +247,7 @@ async def test_every_configuration_is_evaluated_by_its_own_bundles(golden: Golde
     }
     context = ReloadableTLSContext(pair.certificate, pair.key).listener
     # As it listens in a pod: the probe has to find a way in.
-    async with serving(Unanswering.server(), "0.0.0.0:0", context, "--listen", 0.0) as address:
+    async with serving(Listener(web.Application(), Limits()), "0.0.0.0:0", context, "--listen", 0.0) as address:
         found = await probe(address, HOST, bundles)
 
     assert found.matches == {name: name in ("good", "pinned", "empty") for name in bundles}

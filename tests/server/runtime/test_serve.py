@@ -179,17 +179,22 @@ async def test_of_two_connections_the_first_is_closed_where_the_second_cannot_be
 _READS = """
 import asyncio, resource, socket, ssl, uvloop
 from certs.source import self_signed
-from webhook.server import edge, tls
-from webhook.server.request import Answer
+from aiohttp import web
+from webhook.server import tls
+from webhook.server.answers import response, through_guard
+from webhook.server.bodies import RequestBody
+from webhook.server.guard import Limits, guard_of
+from webhook.server.listener import Listener, serving
 from webhook.server.runtime import serve
 
 serve._return_large_blocks()
 pair = self_signed(["localhost"])
 REQUEST = b"POST / HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 20000\\r\\n\\r\\n" + b"x" * 20000
 
-class Echo(edge.Application):
-    def answer_at_once(self, request):
-        return Answer.text(200, "x")
+async def echo(request):
+    with RequestBody(request, guard_of(request)) as body:
+        await body.read(asyncio.get_running_loop().time() + 10)
+    return response(200, b"x")
 
 def ask(port):
     trust = ssl.create_default_context(cadata=pair.authority.decode())
@@ -202,8 +207,10 @@ def ask(port):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - warm)
 
 async def main():
-    server = edge.Server(Echo(), edge.Limits(body_bytes=100_000))
-    async with edge.serving(server, "127.0.0.1:0", tls.context(pair.certificate, pair.key), "--listen", 0.0) as address:
+    application = web.Application(middlewares=[through_guard])
+    application.router.add_post("/", echo)
+    server = Listener(application, Limits(body_bytes=100_000))
+    async with serving(server, "127.0.0.1:0", tls.context(pair.certificate, pair.key), "--listen", 0.0) as address:
         await asyncio.to_thread(ask, int(address.rpartition(":")[2]))
 
 uvloop.run(main())
@@ -224,8 +231,8 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:
     """A server whose spans can be read once it has ended."""
     exporter = InMemorySpanExporter()
-    async with serve.with_tracing(exporter) as (observer, kind):
-        yield await start(cluster, observer=observer, kind=kind), exporter
+    async with serve.with_tracing(exporter) as observer:
+        yield await start(cluster, observer=observer, middlewares=[serve.remember_request]), exporter
 
 
 async def test_a_review_is_a_span_below_the_senders(start: Start) -> None:
