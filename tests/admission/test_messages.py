@@ -223,7 +223,13 @@ EVICTION: Final[Examples] = {
     "strategy_if_possible": NOTHING,
     "not_migratable": (("shop/web",),),
     "already_evacuating": (("shop/web",),),
-    "name_too_long": ((str(migration_targets.name_problem("v" * 64)),),),
+    "name_too_long": (
+        (str(migration_targets.name_problem("v" * 64)),),
+        (
+            "KubeVirt 1.8.1 cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose name has"
+            " more than 37 characters",
+        ),
+    ),
     "held_back": (("while its backup runs",), ("while its backup runs and until its utility volumes are detached",)),
     "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
     "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),

@@ -855,6 +855,8 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
         return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
     kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
+    if problem := migration_targets.state_problem(vmi, kubevirt.release):
+        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),

@@ -512,6 +512,10 @@ class _ClaimInfo(View, frozen=True):
     access_modes: list[str] | None = None
 
 
+# The claim of a VM's persistent state is called so, with the VM's name behind it.
+STATE_PREFIX: Final = "persistent-state-for"
+
+
 class VolumeStatus(View, frozen=True):
     """One of the ``status.volumeStatus`` of a VMI; ``hotplug_volume`` is there where a pod of its own holds it."""
 
@@ -523,7 +527,7 @@ class VolumeStatus(View, frozen=True):
     def is_shared(self) -> bool:
         """Whether it does not keep its VM from another node; KubeVirt takes the VM's persistent state along."""
         claim = self.persistent_volume_claim_info
-        if claim is None or (self.name or "").startswith("persistent-state-for"):
+        if claim is None or (self.name or "").startswith(STATE_PREFIX):
             return True
         return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(claim.access_modes or ())
 
@@ -602,6 +606,18 @@ class Vmi(Object, frozen=True):
         attached = (self.status.volume_status if self.status else None) or ()
         declared = {each.name for each in volumes if each and each.is_hotplugged}
         return frozenset({*declared, *(each.name for each in attached if each and each.hotplug_volume is not None)})
+
+    @property
+    def state_volumes(self) -> tuple[str, ...]:
+        """The volumes in its status that hold its persistent state (TPM, EFI, changed block tracking).
+
+        KubeVirt (pkg/storage/backend-storage) adds them to those that the spec declares.
+        """
+        volumes = (self.spec.volumes if self.spec else None) or ()
+        declared = {each.name for each in volumes if each}
+        attached = (self.status.volume_status if self.status else None) or ()
+        named = [each.name for each in attached if each and each.name and each.name.startswith(STATE_PREFIX)]
+        return tuple([name for name in named if name not in declared])
 
     @property
     def migrates_volumes(self) -> bool:

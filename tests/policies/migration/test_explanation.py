@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import config_of, installed
 from tests.golden_files import Golden
 from tests.placement.samples import affinity, expression, expressions
 from tests.policies.migration import world as migrations
 from tests.policies.migration.world import AMD, CLAIMED, FOO, INTEL, PODS, VM, VMI, explained, facts, node, stored, vmi
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, NodesKey, NotRead, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, NodesKey, NotRead, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.eligibility import Failure
@@ -201,6 +202,16 @@ def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None
     assert answer.obstacles == (migration_targets.name_problem(long),)
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
     assert (answer.running_on, len(answer.obstacles), len(answer.gaps)) == ("", 1, 2)
+
+
+@pytest.mark.parametrize("version", ["1.8.1", "1.8.2"])
+def test_a_vm_whose_persistent_state_kubevirt_does_not_find(version: str) -> None:
+    found = vmi()
+    found["status"] |= {"volumeStatus": [{"name": "persistent-state-for-a-name-that-was-cut-off"}]}
+    answer = explained(found=found, more={KubeVirtKey(): installed(config_of(version))})
+    problem = migration_targets.state_problem(msgspec.convert(found, Vmi), config_of(version).release)
+    assert answer.obstacles == ((problem,) if version == "1.8.1" else ())
+    assert answer.favorable is (version == "1.8.2")
 
 
 def test_a_vm_that_comes_from_another_cluster() -> None:

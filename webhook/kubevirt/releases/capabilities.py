@@ -212,6 +212,11 @@ HOLDS_MIGRATIONS_BACK: Final = capability(
     "pkg/virt-controller/watch/migration",
     since="1.8.0",
 )
+FINDS_STATE_OF_LONG_NAMES: Final = capability(
+    "migrates VMs whose persistent state (TPM, EFI) is on a claim whose name had to be cut off",
+    "#16853",
+    since="1.6.5 1.7.3 1.8.2",
+)
 CANCELS_EVACUATIONS: Final = capability(
     "takes the request to evacuate a VM back (evacuate/cancel)", "#15957", since="1.7.0"
 )

@@ -16,6 +16,7 @@ from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
+from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
@@ -358,6 +359,9 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
     """What stands in the migration's way: KubeVirt cannot make it, or the API server denies a pod, now or already."""
     vmi = subject.target.vmi
     if why := migration_targets.name_problem(subject.question.name):
+        yield why
+    configuration = read_configuration(subject.facts) or DEFAULTS
+    if why := migration_targets.state_problem(vmi, configuration.release):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
