@@ -79,6 +79,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(_ADMISSION, "ValidatingAdmissionPolicyBinding", "v1", False, for_doctor=True),
         Kind("plugin.kubevirt.io", "Plugin", "v1alpha1", False, for_doctor=True),
         Kind("lifecycle.k8s.io", "EvictionRequest", "v1alpha1", for_doctor=True),
+        Kind("operator.openshift.io", "KubeDescheduler", "v1", for_doctor=True),
         Kind("apps", "Deployment", "v1", for_doctor=True),
         Kind("", "ConfigMap", "v1", for_doctor=True),
         Kind("", "Secret", "v1", for_doctor=True),

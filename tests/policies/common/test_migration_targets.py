@@ -340,7 +340,7 @@ def test_every_node_is_in_the_audit_record() -> None:
 
 
 def with_state(name: str, *, legacy: str = "", declared: str = "") -> Vmi:
-    """A VMI whose persistent state is on a claim that the API server has named, as it names them (k8s.io/apiserver, names)."""
+    """A VMI whose persistent state is on a claim that the API server has named (k8s.io/apiserver, storage/names)."""
     volume = legacy or f"persistent-state-for-{name}-"[:58] + "x7k2p"
     found: Json = vmi()
     found["metadata"] |= {"name": name}

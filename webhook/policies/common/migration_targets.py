@@ -96,8 +96,8 @@ def name_problem(name: str) -> str | None:
 def state_problem(vmi: Vmi, release: Release) -> str | None:
     """Why KubeVirt cannot migrate a VM with persistent state under its name, a sentence; None where it can.
 
-    Releases without the capability look for the volume whose name contains the VM's (backendstorage.CurrentPVCName). The
-    API server cuts generated names off, and then virt-controller never begins the migration.
+    Releases without the capability look for the volume whose name contains the VM's (backendstorage.CurrentPVCName).
+    The API server cuts generated names off, and then virt-controller never begins the migration.
     """
     volumes = vmi.state_volumes
     if not volumes or release.has(FINDS_STATE_OF_LONG_NAMES):
@@ -106,8 +106,8 @@ def state_problem(vmi: Vmi, release: Release) -> str | None:
     if any(looked_for in volume for volume in volumes):
         return None
     return (
-        f"KubeVirt {release} cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose name"
-        " has more than 37 characters"
+        f"KubeVirt {release} cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose"
+        " name has more than 37 characters"
     )
 
 
