@@ -40,8 +40,8 @@ UNRELEASED: Final = Version(1, 10, 0)
 
 _PATCHES: Final = {version.line: version.patch for version in SUPPORTED_VERSIONS}
 # OpenShift Virtualization counts its own versions: 4.20 is built from KubeVirt 1.6, 4.21 from 1.7, 4.22 from 1.8, 5.0
-# (beside which OpenShift has a 4.23) from 1.9, and so on: HyperConverged Cluster Operator 1.16 to 1.19, hack/config. By
-# major version: the first minor version that is read, and the minor version of its KubeVirt.
+# from 1.9, and so on (HyperConverged Cluster Operator 1.16 to 1.19, hack/config). OpenShift 4.23 comes at the same time
+# as 5.0. By major version: the first minor version that is read, and the minor version of its KubeVirt.
 _OPENSHIFT: Final = {4: (14, 0), 5: (0, 9)}
 
 
