@@ -40,7 +40,7 @@ def test_a_migration_is_in_flight_until_it_has_ended(phase: str) -> None:
     assert migrations.in_flight(vmi(), others) is None
     own = migration(phase)
     assert migrations.in_flight(vmi(), [*others, own]) is own
-    assert "Active migration job (uid-m) is currently already in progress for VMI web." in migrations.conflict(own)
+    assert "Active migration job (uid-m) is currently already in progress for VMI web" in migrations.conflict(own)
 
 
 def test_its_target_pod_is_the_one_that_names_it_and_has_a_node() -> None:

@@ -22,11 +22,11 @@ def in_flight(vmi: Vmi, migrations: Iterable[Migration]) -> Migration | None:
 
 
 def conflict(migration: Migration) -> str:
-    """How virt-api denies a second migration of the VM, in its words."""
+    """How virt-api denies a second migration of the VM, in its words, as a clause."""
     uid = migration.meta.uid or ""
     return (
         f"in-flight migration detected. Active migration job ({uid}) is currently already in progress for VMI"
-        f" {migration.vmi_name}."
+        f" {migration.vmi_name}"
     )
 
 
@@ -62,8 +62,13 @@ def stale_evacuation(vmi: Vmi) -> str:
     return "" if marked == vmi.node_name else marked
 
 
+def can_cancel_evacuations(release: Release) -> bool:
+    """Whether ``virtctl evacuate-cancel`` exists."""
+    return release.has(CANCELS_EVACUATIONS)
+
+
 def cancel_evacuation(vmi: Vmi, release: Release) -> str:
     """How to have KubeVirt no longer evacuate a VM, an imperative."""
-    if release.has(CANCELS_EVACUATIONS):
+    if can_cancel_evacuations(release):
         return f"run `virtctl evacuate-cancel vm {vmi.meta.name} -n {vmi.meta.namespace}` to end that"
     return "restart the VM to end that, or make a node eligible for it"
