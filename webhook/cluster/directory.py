@@ -55,6 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("", "LimitRange", "v1"),
         Kind("resource.k8s.io", "DeviceClass", "v1", False),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
+        Kind("scheduling.k8s.io", "PriorityClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
         Kind(DEFINITIONS.group, DEFINITIONS.kind, DEFINITIONS.version, False, Definition),
         Kind("apps", "ControllerRevision", "v1", view=views.ControllerRevision),

@@ -35,6 +35,7 @@ class MigrationState(View, frozen=True):
     """``status.migrationState`` of a migration or a VMI."""
 
     source_state: SourceState | None = None
+    start_timestamp: str | None = None
     end_timestamp: str | None = None
 
 
@@ -175,6 +176,8 @@ class LauncherPodSpec(Placed, frozen=True):
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     priority_class_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
     resource_claims: list[Any] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
@@ -490,6 +493,7 @@ class PlacedVmiSpec(Placed, frozen=True):
     topology_spread_constraints: list[Any] | None = None
     volumes: list[Volume | None] | None = None
     eviction_strategy: str | None = None
+    priority_class_name: str | None = None
     utility_volumes: list[Any] | None = None
 
 
