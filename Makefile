@@ -118,8 +118,8 @@ kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVI
 	@$(BIN)/python -m hack.controlplane.build --descheduler >/dev/null
 	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) KUBERNETES=$(KUBERNETES) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
-# What OpenShift 4.20, 4.21 and 4.22 have: KubeVirt/Kubernetes.
-PAIRS ?= 1.6.1/1.33 1.7.0/1.34 1.8.4/1.35
+# What OpenShift 4.20, 4.21, 4.22 and 5.0 have: KubeVirt/Kubernetes.
+PAIRS ?= 1.6.1/1.33 1.7.0/1.34 1.8.4/1.35 1.9.0/1.36
 .PHONY: pairs
 pairs: ## Run the tests beside each pair of KubeVirt and Kubernetes that OpenShift has; PAIRS=1.8.4/1.35 takes one
 	@set -e; for pair in $(PAIRS); do $(MAKE) --no-print-directory kubevirt KUBEVIRT=$${pair%/*} KUBERNETES=$${pair#*/}; done

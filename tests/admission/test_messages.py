@@ -35,6 +35,10 @@ NO_ANSWER: Final = "VirtualMachineInstance shop/web cannot be read: the request 
 # KubeVirt's own words.
 CONFLICT: Final = "VM field(s) spec.template.spec.domain.memory.guest conflicts with selected instance type"
 LEASE: Final = "Lease kubevirt-scheduler/kubevirt-scheduler expired 12s ago"
+STATE_NOT_FOUND: Final = (
+    "KubeVirt 1.8.1 cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose name has"
+    " more than 37 characters"
+)
 VM_UID: Final = "705ab4f5-6393-11e8-b7cc-42010a800002"
 # Of a sentence that is always the same.
 NOTHING: Final[tuple[Arguments, ...]] = ()
@@ -223,7 +227,10 @@ EVICTION: Final[Examples] = {
     "strategy_if_possible": NOTHING,
     "not_migratable": (("shop/web",),),
     "already_evacuating": (("shop/web",),),
-    "name_too_long": ((str(migration_targets.name_problem("v" * 64)),),),
+    "name_too_long": (
+        (str(migration_targets.name_problem("v" * 64)),),
+        (STATE_NOT_FOUND,),
+    ),
     "held_back": (("while its backup runs",), ("while its backup runs and until its utility volumes are detached",)),
     "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
     "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),

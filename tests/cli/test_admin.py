@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -136,6 +137,9 @@ def test_the_manifests_in_the_repository_are_those_that_we_print(overlay: str) -
 CLEAN = (0, "0 errors, 0 warnings\n")
 
 
+REPORTS = Path(__file__).parents[1] / "data" / "reports" / "scheduler-lint"
+
+
 def written(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "scheduler.yaml"
     path.write_text(value if isinstance(value, str) else yaml.safe_dump(value, sort_keys=False))
@@ -199,6 +203,47 @@ def test_a_configuration_in_a_config_map_is_read_too(tmp_path: Path) -> None:
     assert lint(path, "--profile", "vms") == CLEAN
     assert lint(path)[0] == 1
     assert lint("-", stdin=yaml.safe_dump(configuration())) == CLEAN
+
+
+@pytest.mark.parametrize("field", ["data", "stringData"])
+def test_a_configuration_in_a_secret_is_read_too(field: str, tmp_path: Path) -> None:
+    inner = yaml.safe_dump(configuration())
+    held = base64.b64encode(inner.encode()).decode() if field == "data" else inner
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    assert lint(written(tmp_path, secret | {field: {"k": held}})) == CLEAN
+    # What is no text holds no configuration.
+    for bad in ("%", base64.b64encode(b"\xff").decode(), 5, None):
+        assert lint(written(tmp_path, secret | {"data": {"k": bad}}))[0] == 2
+    assert lint(written(tmp_path, secret | {"data": ["k"]}))[0] == 2
+
+
+# Configurations from public reports, with the plugins and fields of kube-scheduler's earlier versions that they have.
+REPORTED = {
+    "a-trimaran-secret": ["unknown-plugin", "no-leader-election"],
+    "a2-trimaran-configmap": ["unknown-plugin", "no-leader-election"],
+    "a3-trimaran": ["unknown-plugin", "no-leader-election"],
+    "b-v1beta1": ["stale-api-version", "unknown-plugin", "unknown-plugin"],
+    "c-deckhouse": ["stale-api-version", "lease-clash"],
+}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_configurations_from_public_reports(name: str) -> None:
+    path = REPORTS / f"{name}.yaml"
+    profile = "default-scheduler" if name[0] in "bc" else "trimaran-scheduler"
+
+    result = run("scheduler", "lint", path, "--profile", profile, "-o", "json")
+
+    problems = [
+        one for one in json.loads(result.stdout) if one["code"] not in ("image-locality-on", "default-profile-twice")
+    ]
+    assert [one["code"] for one in problems] == REPORTED[name]
+    for one in problems:
+        assert "NodeResourcesAllocatable" not in one["text"] + one["remedy"]
+    if name[0] in "ab":
+        (least,) = [one for one in problems if "NodeResourcesLeastAllocated" in one["text"]]
+        assert "NodeResourcesFit" in least["remedy"]
+        assert "scoringStrategy.type: LeastAllocated" in least["remedy"]
 
 
 @pytest.mark.parametrize("value", [{}, {"kind": "Pod"}, [1], "text", None])

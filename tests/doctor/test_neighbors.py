@@ -7,7 +7,7 @@ import pytest
 
 from tests.doctor.world import Change, DoctorWorld, both, forbid, put
 from webhook.doctor.installation import CONFIG_MAPS
-from webhook.doctor.neighbors import check_neighbors
+from webhook.doctor.neighbors import KUBE_DESCHEDULERS, check_neighbors
 from webhook.k8s.resources import NODES_WITH_IMAGES, PODS
 
 OPERATOR = "openshift-kube-descheduler-operator"
@@ -39,6 +39,17 @@ def policy(text: str) -> Change:
 AWARE = policy("- name: KubevirtMigrationAware")
 
 
+def descheduler(mode: str = "Automatic", by: str = "virt-platform-autopilot", **limits: int) -> Change:
+    """OpenShift's descheduler as virt-platform-autopilot sets it."""
+    spec = {"mode": mode, "evictionLimits": limits or None}
+    labels = {"platform.kubevirt.io/managed-by": by}
+    live = put(KUBE_DESCHEDULERS, "cluster", OPERATOR, metadata={"labels": labels}, spec=spec)
+    return both(policy("profiles: []"), live)
+
+
+OWNED_UNPACED = "ok cool-down; warning autopilot-unpaced"
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -63,6 +74,16 @@ AWARE = policy("- name: KubevirtMigrationAware")
         (AWARE, "warning two-cool-downs"),
         (both(AWARE, lambda it: it.set("eviction", cool_down_seconds=0)), "ok cool-down"),
         (both(policy(""), forbid(CONFIG_MAPS, OPERATOR, "cluster")), "unknown unreadable"),
+        (descheduler(total=5, node=1), OWNED_UNPACED),
+        (descheduler(), OWNED_UNPACED),
+        (
+            both(descheduler(total=5, node=1), lambda it: it.opt_in("shop", eviction="audit")),
+            "ok cool-down; ok autopilot",
+        ),
+        (both(descheduler(), lambda it: it.set("eviction", cluster_wide=True)), "ok cool-down; ok autopilot"),
+        (descheduler("Predictive", total=5, node=2), "ok cool-down; ok autopilot"),
+        (descheduler(by="somebody"), "ok cool-down"),
+        (both(descheduler(), forbid(KUBE_DESCHEDULERS, OPERATOR, "cluster")), "ok cool-down; unknown unreadable"),
         (forbid(PODS), "unknown unreadable"),
     ],
 )

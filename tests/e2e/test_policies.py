@@ -25,7 +25,8 @@ from webhook import names
 from webhook.install.policies import MIGRATION_POLICY, SCHEDULER_POLICY, policies
 from webhook.install.registration import configurations
 from webhook.k8s.types.selectors import find_malformed
-from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE, reserved_keys
+from webhook.kubevirt.heartbeat import SCHEDULABLE
+from webhook.placement.nodes import RESERVED_PREFIXES, reserved_keys
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
 from webhook.settings.file import parse
 

@@ -18,7 +18,8 @@ import yaml
 
 from tests.install.schedulers.configurations import configuration, profile
 from webhook.cli.data import directory
-from webhook.install.schedulers.lint import LintTarget, lint
+from webhook.install.schedulers import successors
+from webhook.install.schedulers.lint import PLUGINS, LintTarget, lint
 from webhook.install.schedulers.render import Variant
 from webhook.install.schedulers.render import configuration as configuration_for
 from webhook.k8s.yaml_documents import Document
@@ -371,18 +372,60 @@ def mutated(random: Random) -> Json:
     return written
 
 
+def validated(kube_scheduler: Path, written: Json, directory: Path) -> subprocess.CompletedProcess[str]:
+    """It validates the configuration and builds all plugins, writes what it has understood, and ends."""
+    (directory / "kubeconfig").write_text(kubeconfig("http://127.0.0.1:1", None, {}))
+    written["clientConnection"] = {"kubeconfig": str(directory / "kubeconfig")}
+    (directory / "config.yaml").write_text(yaml.safe_dump(written))
+    options = ("--secure-port=0", f"--config={directory}/config.yaml", f"--write-config-to={directory}/out.yaml")
+    return subprocess.run(
+        [kube_scheduler, *options], capture_output=True, text=True, env=GARBAGE | os.environ, check=False
+    )
+
+
+def test_every_plugin_that_is_listed_exists_and_none_that_is_gone(kube_scheduler: Path, tmp_path: Path) -> None:
+    every = validated(kube_scheduler, rich(), tmp_path)
+    assert every.returncode == 0, every.stderr[-400:]
+    for name in PLUGINS:
+        done = validated(kube_scheduler, with_plugin(name, "enabled"), tmp_path)
+        # One plugin cannot be enabled twice, and some need what others have; but each of them is there.
+        assert "does not exist" not in done.stderr, name
+    for name in ("NodeResourcesLeastAllocated", "SelectorSpread", "EBSLimits", "LeastRequestedPriority", "Dynamic"):
+        done = validated(kube_scheduler, with_plugin(name, "enabled"), tmp_path)
+        assert done.returncode, name
+        assert "does not exist" in done.stderr, name
+    # All at once: a disabled plugin that is gone has no effect, and kube-scheduler does not say so.
+    gone = [{"name": name} for name in (*successors.PLUGINS, *successors.ELSEWHERE)]
+    written = rich()
+    written["profiles"][0]["plugins"] = {"score": {"disabled": gone}}
+    done = validated(kube_scheduler, written, tmp_path)
+    assert done.returncode == 0, done.stderr[-400:]
+
+
+def with_plugin(name: str, part: str) -> Json:
+    written = rich()
+    written["profiles"][0]["plugins"] = {"multiPoint": {part: [{"name": name}]}}
+    return written
+
+
+@pytest.mark.parametrize("path", successors.FIELDS)
+def test_the_real_scheduler_refuses_fields_that_are_gone(
+    path: tuple[str, ...], kube_scheduler: Path, tmp_path: Path
+) -> None:
+    written = rich()
+    holder: Any = written
+    for key in path[:-1]:
+        holder = holder[key][0] if key == "profiles" else holder[key]
+    holder[path[-1]] = {} if path[-1] in ("plugins", "unreserve", "algorithmSource") else "x"
+    done = validated(kube_scheduler, written, tmp_path)
+    assert "strict decoding error" in done.stderr or "unknown field" in done.stderr, done.stderr[-400:]
+
+
 def test_errors_are_what_the_real_scheduler_refuses(kube_scheduler: Path, tmp_path: Path) -> None:
-    (tmp_path / "kubeconfig").write_text(kubeconfig("http://127.0.0.1:1", None, {}))
     random, refused = Random(28), []
     for number in range(MUTATIONS):
         written = mutated(random) if number else rich()
-        written["clientConnection"] = {"kubeconfig": str(tmp_path / "kubeconfig")}
-        (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
-        # It validates the configuration and builds all plugins, writes what it has understood, and ends.
-        options = ("--secure-port=0", f"--config={tmp_path}/config.yaml", f"--write-config-to={tmp_path}/out.yaml")
-        done = subprocess.run(
-            [kube_scheduler, *options], capture_output=True, text=True, env=GARBAGE | os.environ, check=False
-        )
+        done = validated(kube_scheduler, written, tmp_path)
         problems = lint(Document(written, "f.yaml", 1), LintTarget(is_the_clusters=True))
         found = [each.text for each in problems if each.code in STRICT and each.severity == "error"]
         strict = ("strict decoding error", "cannot unmarshal", "does not exist")

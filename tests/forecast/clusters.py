@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from webhook.forecast.priorities import PriorityClass
 from webhook.forecast.snapshot import ClusterObjects, PodDisruptionBudget
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace
@@ -131,6 +132,7 @@ def snapshot(
     limits: Json | None = None,
     quotas: Sequence[Json] = (),
     updates: Json | None = None,
+    classes: Sequence[Json] = (),
 ) -> ClusterObjects:
     return ClusterObjects(
         nodes=_views(NodeWithoutImages, nodes),
@@ -142,6 +144,7 @@ def snapshot(
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
         quotas=_views(ResourceQuota, quotas),
+        priority_classes=_views(PriorityClass, classes),
         kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
         workload_updates=msgspec.convert(updates or {}, WorkloadUpdateStrategy),
     )
@@ -161,12 +164,22 @@ def _views(view: Any, found: Sequence[Json]) -> tuple[Any, ...]:
     return tuple(msgspec.convert(each, view) for each in found)
 
 
+def priority_class(name: str, value: int, **more: Any) -> Json:
+    return {"metadata": {"name": name}, "value": value, **more}
+
+
+# Every API server has them: with these a list is complete.
+BUILT_IN = [
+    priority_class("system-cluster-critical", 2_000_000_000),
+    priority_class("system-node-critical", 2_000_001_000),
+]
+
 APPS = st.sampled_from(["web", "db"])
 NAMES = [f"node-{number}" for number in range(5)]
 
 
 @st.composite
-def random_clusters(draw: st.DrawFn) -> ClusterObjects:
+def random_clusters(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> ClusterObjects:
     nodes = [
         node(
             name,
@@ -191,8 +204,24 @@ def random_clusters(draw: st.DrawFn) -> ClusterObjects:
     attached = [attachment(pod) for vmi, pod in vms if vmi["spec"].get("volumes")]
     claims = [{"metadata": {"name": each, "namespace": "shop"}, "spec": {"volumeName": each}} for each in "ab"]
     volumes = [{"metadata": {"name": each}, "spec": {"nodeAffinity": {"required": _in_zone(each)}}} for each in "ab"]
-    fillers = [filler(f"pod-{number}", draw(st.sampled_from(NAMES))) for number in range(draw(st.integers(0, 3)))]
-    return snapshot(nodes, vms, pods=[*attached, *fillers], claims=claims, volumes=volumes)
+    several = len(priorities) > 1
+    fillers = [
+        filler(f"pod-{number}", draw(st.sampled_from(NAMES)), **({"app": draw(APPS)} if several else {}))
+        for number in range(draw(st.integers(8, 14) if several else st.integers(0, 3)))
+    ]
+    for vmi, pod in vms:
+        value = draw(st.sampled_from(priorities))
+        vmi["spec"]["priorityClassName"] = pod["spec"]["priorityClassName"] = f"class-{value}"
+        pod["spec"]["priority"] = value
+    for each in fillers:
+        each["spec"]["priority"] = draw(st.sampled_from(priorities))
+    classes = [*BUILT_IN, *(priority_class(f"class-{value}", value) for value in priorities)]
+    pods = [*attached, *fillers]
+    budgets = [budget(draw(st.integers(0, 1)), app=draw(APPS))] if several and draw(st.booleans()) else []
+    return snapshot(nodes, vms, pods=pods, claims=claims, volumes=volumes, classes=classes, budgets=budgets)
+
+
+CLUSTERS_WITH_PRIORITIES = random_clusters((0, 10, 100))
 
 
 def _in_zone(name: str) -> Json:

@@ -29,6 +29,29 @@ class Simulated:
             pod["spec"]["nodeName"] = node
         self.on[name] = node
 
+    def remove(self, name: str) -> list[Json]:
+        """Take a pod away, with those that attach the hotplugged volumes of its VM; what has been taken."""
+        gone = [each for each in self.pods if each["metadata"]["name"] in (name, f"hp-volume-{name}")]
+        self.pods = [each for each in self.pods if each not in gone]
+        return gone
+
+    def priority(self, name: str) -> int:
+        """The priority of the pods of a VM, whose class never changes."""
+        return _priority(self._pod(name))
+
+    def preemptable(self, name: str) -> list[str]:
+        """The nodes that a VM's target pod could be on without all pods of a lower priority."""
+        mine, everyone, found = self.priority(name), self.pods, []
+        for node in NAMES:
+            self.pods = [each for each in everyone if each["spec"]["nodeName"] != node or self._stays(each, mine)]
+            found += [] if len(self.pods) == len(everyone) or self.problem(name, node) else [node]
+        self.pods = everyone
+        return found
+
+    def _stays(self, pod: Json, priority: int) -> bool:
+        launcher = pod["metadata"]["name"].removeprefix("hp-volume-")
+        return any(_priority(each) >= priority for each in self.pods if each["metadata"]["name"] == launcher)
+
     def carry_out(self, plans: Iterable[VmPlan]) -> None:
         """Move the VMs of a plan in its order; none of the moves breaks a rule."""
         for each in sorted((each for each in plans if each.turn), key=lambda each: each.turn):
@@ -120,6 +143,10 @@ def _terms(affinity: Json, kind: str) -> list[Any]:
 def _means(term: Json, pod: Json) -> bool:
     labels = pod["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in term["labelSelector"]["matchLabels"].items())
+
+
+def _priority(pod: Json) -> int:
+    return pod["spec"].get("priority") or 0
 
 
 def _request(pod: Json, resource: str) -> int:

@@ -110,6 +110,13 @@ class TestEvictions:
         found = only(**options)
         assert (found.outcome, found.code) == (outcome, code)
 
+    @pytest.mark.parametrize("release", ["1.6.4", "1.6.5"])
+    def test_a_vm_whose_persistent_state_kubevirt_does_not_find(self, release: str) -> None:
+        vmi, pod = vm("web", "a")
+        vmi["status"]["volumeStatus"] = [{"name": "persistent-state-for-a-name-that-was-cut-off"}]
+        (found,) = of_release(release, snapshot(NODES, [(vmi, pod)])).steps[0].vms
+        assert found.code == ("name-too-long" if release == "1.6.4" else "migrates")
+
     def test_another_controller_takes_a_vm_over(self, golden: Golden) -> None:
         """Its labels name the KubevirtMachine and the cluster, where Cluster API's provider made the VM."""
         prefix = "capk.cluster.x-k8s.io/kubevirt-machine-"

@@ -20,7 +20,7 @@ from webhook.placement.machines import Migration, MigrationStatus
 
 PAGES = Path(__file__).parents[2] / "docs"
 GIB = 2**30
-COMMON = (report.VmPlan, report.Remedy, report.Limits)
+COMMON = (report.VmPlan, report.PreemptedPod, report.Remedy, report.Limits)
 DRAIN = (report.DrainPlan, report.Step, report.BlockedPod, report.PlannedTransfer, report.SpareNode, *COMMON)
 
 

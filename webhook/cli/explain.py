@@ -30,6 +30,7 @@ from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
 from webhook.forecast import update as updates
 from webhook.forecast.drain import plan
+from webhook.forecast.priorities import PRIORITY_CLASSES
 from webhook.forecast.report import PENDING_SECONDS, BlockedPod, DrainPlan, PlannedTransfer, UpdatePlan, VmPlan
 from webhook.forecast.snapshot import BUDGETS, RUNNING_PODS, ClusterObjects
 from webhook.k8s.client.identity import Kubeconfig
@@ -348,7 +349,8 @@ def duration(seconds: int) -> str:
 
 
 def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
-    color = "red" if plan.blocks else "yellow" if plan.shuts_down or plan.handed_over else "green"
+    costs = plan.shuts_down or plan.handed_over or plan.preempted
+    color = "red" if plan.blocks else "yellow" if costs else "green"
     nodes = [node for step in plan.steps for node in step.nodes]
     together = f", {plan.parallel} at a time," if plan.parallel > 1 else " in turn"
     what = f"Drains of {pluralize(len(nodes), 'node')}{together}" if plan.rolling else f"A drain of {few(nodes)}"
@@ -356,8 +358,8 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     uncertain = any(vm.code in report.UNCERTAIN for vm in vms)
     ends = "ends when others act" if plan.handed_over else "may end" if uncertain else "can end"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.blocks} blocked"
-    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
-    yield Paragraph(f"{what} {'cannot end' if plan.blocks else ends}: {counts}{handed_over}", f"bold {color}")
+    more = "".join(_further_counts(plan))
+    yield Paragraph(f"{what} {'cannot end' if plan.blocks else ends}: {counts}{more}", f"bold {color}")
     if plan.rolling:
         yield from _rolling(plan)
     else:
@@ -377,8 +379,16 @@ def _drain_lines(plan: DrainPlan) -> Iterator[Paragraph]:
     yield from _remedies(plan, vms, "What one change would free most:")
 
 
+def _further_counts(plan: DrainPlan | UpdatePlan) -> Iterator[str]:
+    if plan.handed_over:
+        yield f", {plan.handed_over} handed to another controller"
+    if plan.preempted:
+        yield f", {pluralize(plan.preempted, 'pod')} preempted"
+
+
 def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
-    color = "red" if plan.stays else "yellow" if plan.shuts_down or plan.handed_over else "green"
+    costs = plan.shuts_down or plan.handed_over or plan.preempted
+    color = "red" if plan.stays else "yellow" if costs else "green"
     if not plan.vms:
         yield Paragraph(f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date", "bold green")
         return
@@ -388,9 +398,9 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
     updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
-    handed_over = f", {plan.handed_over} handed to another controller" if plan.handed_over else ""
+    more = "".join(_further_counts(plan))
     leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
-    yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{handed_over}", f"bold {color}")
+    yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
     yield from _pace(plan, plan.vms)
     batches = plan.evictions
@@ -441,6 +451,8 @@ def _vm_groups(
                 nodes = f"{vm.with_room} of {pluralize(vm.eligible, 'eligible node')}"
                 room = f"{format_amount(MEMORY, vm.memory)}, {nodes} {enough.get(vm.code, 'with room')}"
                 packed = f"; {vm.reason} [{vm.code}]" if vm.reason else ""
+                if vm.code == report.ALREADY_MIGRATING:
+                    room = format_amount(MEMORY, vm.memory)
                 about = f"{vm.node} -> {vm.to}  {room}{packed}"
             yield Paragraph(f"{f'{vm.namespace}/{vm.name}':{width}}  {about}", "", "  ", width + 4)
             yield from (Paragraph(note, "dim", " " * (width + 4)) for note in vm.notes)
@@ -482,7 +494,7 @@ def _pace(plan: DrainPlan | UpdatePlan, vms: Sequence[VmPlan]) -> Iterator[Parag
     slots = f"{limits.per_cluster} migrations concurrently, {limits.per_node} from each node"
     if not plan.moves:
         yield Paragraph(f"KubeVirt runs {slots}; here there are none.")
-        yield from (Paragraph(note, "yellow") for note in plan.notes if isinstance(plan, UpdatePlan))
+        yield from (Paragraph(note, "yellow") for note in plan.notes)
         return
     amount = format_amount(MEMORY, limits.bandwidth)
     source = "assumed, see --bandwidth" if limits.bandwidth_is_assumed else "KubeVirt's limit or --bandwidth"
@@ -521,6 +533,10 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
     "device_classes": (DEVICE_CLASSES, "which extended resources DeviceClasses provide is not known"),
     "quotas": (QUOTAS, "ResourceQuotas are not known"),
     "limit_ranges": (LIMIT_RANGES, "what LimitRanges add to target pods is not known"),
+    "priority_classes": (
+        PRIORITY_CLASSES,
+        "PriorityClasses are not known; those of the present pods count",
+    ),
     "policies": (MIGRATION_POLICIES, "whether MigrationPolicies change the limits is not known"),
 }
 

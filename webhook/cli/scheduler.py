@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any, Final
@@ -42,7 +43,7 @@ def scheduler() -> None:
 def lint(file: str, profile: str, cluster_scheduler: bool, plugins: tuple[str, ...], output: str) -> None:
     """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
 
-    A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
+    A ConfigMap or Secret that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
     """
     target = LintTarget(profile, cluster_scheduler, plugins)
     documents = list(parse_documents(inputs.standard_input(), "-") if file == "-" else read_documents(file))
@@ -85,11 +86,23 @@ def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: s
 
 
 def _unwrap(document: Document) -> Iterator[Document]:
-    """The document itself, or what stands in a ConfigMap."""
+    """The document itself, or what stands in a ConfigMap or a Secret."""
     value: Any = document.value
-    if not isinstance(value, dict) or value.get("kind") != "ConfigMap" or not isinstance(value.get("data"), dict):
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind not in ("ConfigMap", "Secret"):
         yield document
         return
-    for key, text in value["data"].items():
-        if isinstance(text, str) and KIND in text:
-            yield from parse_documents(text, f"{document.where()} {key}")
+    for field in ("data", "stringData"):
+        entries = value.get(field)
+        for key, held in entries.items() if isinstance(entries, dict) else ():
+            text = _decoded(held) if (kind, field) == ("Secret", "data") else held
+            if isinstance(text, str) and KIND in text:
+                yield from parse_documents(text, f"{document.where()} {key}")
+
+
+def _decoded(text: Any) -> str:
+    """The text of a Secret's value; empty for one that is no text."""
+    try:
+        return base64.b64decode(str(text), validate=True).decode()
+    except ValueError:
+        return ""

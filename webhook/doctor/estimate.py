@@ -21,6 +21,7 @@ from webhook.admission.decision import Reason
 from webhook.k8s.quantity import Nanos, nanos
 from webhook.k8s.types.core import Node, NodeSpec, Pod
 from webhook.k8s.types.meta import unix_time
+from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.nodes import (
@@ -28,7 +29,6 @@ from webhook.placement.nodes import (
     HOSTNAME,
     KVM_DEVICE,
     MEMORY,
-    SCHEDULABLE,
     ZONE,
     Departure,
     parse_allocatable,

@@ -6,11 +6,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from webhook import names
 from webhook.doctor.installation import CONFIG_MAPS, Installation
 from webhook.doctor.report import Finding, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
+from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.k8s.types.core import Node, Pod
+from webhook.k8s.types.meta import Namespace, Object, View
 from webhook.settings.model import EvictionSettings
 from webhook.text import pluralize
 
@@ -21,6 +23,28 @@ _IGNORE: Final = "Ignore"
 _RESPECT: Final = "Respect"
 _DESCHEDULER_NAMESPACE: Final = "openshift-kube-descheduler-operator"
 _PLUGIN: Final = "KubevirtMigrationAware"
+# It owns objects of other operators, and labels them (openshift-virtualization/virt-platform-autopilot, pkg/engine).
+_AUTOPILOT: Final = "virt-platform-autopilot"
+_MANAGED_BY: Final = "platform.kubevirt.io/managed-by"
+
+
+class _EvictionLimits(View, frozen=True):
+    total: int | None = None
+    node: int | None = None
+
+
+class _KubeDeschedulerSpec(View, frozen=True):
+    mode: str | None = None
+    eviction_limits: _EvictionLimits | None = None
+
+
+class _KubeDescheduler(Object, frozen=True):
+    spec: _KubeDeschedulerSpec | None = None
+
+
+KUBE_DESCHEDULERS: Final = Resource(
+    "operator.openshift.io", "v1", "kubedeschedulers", "KubeDescheduler", True, _KubeDescheduler
+)
 
 
 @check("neighbors")
@@ -37,6 +61,7 @@ async def check_neighbors(installation: Installation) -> list[Finding]:
         findings.append(ok("cluster-autoscaler", "cluster-autoscaler", what))
     if any(each.meta.name == _DESCHEDULER_NAMESPACE for each in namespaces):
         findings.append(await _check_descheduler(installation))
+        findings += await _check_autopilot(installation, namespaces)
     what = "no pod or node of Karpenter and cluster-autoscaler, and no namespace of OpenShift's descheduler was found"
     return findings or [ok("none", "cluster", what)]
 
@@ -93,3 +118,25 @@ async def _check_descheduler(installation: Installation) -> Finding:
         return warning("no-cool-down", subject, what, todo)
     what = f"{'has' if has_plugin else 'does not have'} the plugin {_PLUGIN}; eviction.coolDownSeconds is {seconds}"
     return ok("cool-down", subject, what)
+
+
+async def _check_autopilot(installation: Installation, namespaces: Sequence[Namespace]) -> list[Finding]:
+    """Whether virt-platform-autopilot has switched the descheduler on, and what paces its evictions then."""
+    subject = f"KubeDescheduler {_DESCHEDULER_NAMESPACE}/cluster"
+    descheduler = await installation.reader.get(KUBE_DESCHEDULERS, _DESCHEDULER_NAMESPACE, "cluster")
+    if isinstance(descheduler, Unavailable):
+        return [unreadable(subject, descheduler)]
+    if descheduler is None or descheduler.meta.label(_MANAGED_BY) != _AUTOPILOT:
+        return []
+    spec = descheduler.spec or _KubeDeschedulerSpec()
+    limits = spec.eviction_limits or _EvictionLimits()
+    what = f"{_AUTOPILOT} owns it: mode {spec.mode or 'not set'}"
+    if limits.total is not None and limits.node is not None:
+        what += f", at most {pluralize(limits.total, 'eviction')} in progress and {limits.node} from a node"
+    is_evaluated = any(installation.mode(each, names.EVICTION) not in ("", names.OFF) for each in namespaces)
+    if spec.mode != "Automatic" or is_evaluated:
+        return [ok("autopilot", subject, what)]
+    what += "; the policy eviction looks at no namespace, so a VM that is evicted and cannot move keeps such a place"
+    label = names.policy_label(names.EVICTION)
+    todo = f"label namespaces with {label}=audit, then enforce, or set eviction: {{clusterWide: true}} in the settings"
+    return [warning("autopilot-unpaced", subject, what, todo)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import is_
 from typing import Final, TypeAlias
@@ -16,16 +16,35 @@ from webhook.admission.step_budget import StepBudget, TooComplex
 from webhook.errors import InputError, quote
 from webhook.forecast import packing, report
 from webhook.forecast.pods import MOST_RULES, Neighbors, PodInfo
-from webhook.forecast.report import BlockedPod, DrainPlan, Limits, PlannedTransfer, Remedy, Step, VmPlan
-from webhook.forecast.snapshot import ClusterObjects, ClusterSnapshot, Place, group, place_of
+from webhook.forecast.preemption import Occupant, Preemption, Victims, lowest_priority
+from webhook.forecast.priorities import priority_of
+from webhook.forecast.report import (
+    BlockedPod,
+    DrainPlan,
+    Limits,
+    PlannedTransfer,
+    PreemptedPod,
+    Remedy,
+    Step,
+    VmPlan,
+)
+from webhook.forecast.snapshot import Arrival, ClusterObjects, ClusterSnapshot, Place, group, place_of
 from webhook.k8s.quantity import nanos
+from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
-from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Failure, Group
-from webhook.placement.machines import LauncherPod, Vmi
+from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.migrations import (
+    can_cancel_evacuations,
+    cancel_evacuation,
+    evacuated_node,
+    in_flight,
+    stale_evacuation,
+    target_pod_of,
+)
 from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
@@ -56,11 +75,13 @@ _ATTACHES: Final = "can; the migration waits without end, and counts against the
 _BY_ORDER: Final = "it finds a node in the plan's order, and none in another; KubeVirt chooses VMs at random"
 _OTHER_ORDER: Final = "if KubeVirt happens to move VMs in another order, it finds a node"
 _LATER: Final = "no node has room for it now; one has after other VMs have moved"
+# The answer of virt-api (pod-eviction-admitter.go).
+_TARGET_POD: Final = '"Eviction request for target Pod"'
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
-    *(*report.PENDING, report.QUOTA, report.NO_ATTACHMENT, report.MIGRATION_STUCK),
-    *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY),
+    *(*report.PENDING, report.QUOTA, *report.ENDLESS, report.MIGRATION_STUCK, report.STALE_EVACUATION),
+    *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY, report.NO_PRIORITY_CLASS),
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
@@ -72,6 +93,7 @@ _TOGETHER: Final = (
     " as soon as one is ready."
 )
 _ELSEWHERE: Final = "Where other controllers start the VMs that they take over is not known; they need room there."
+SUCCEEDS: Final = "Migrations that are in flight succeed."
 _MOST_CHANGES: Final = 10
 _UPDATE_METHODS: Final = "spec.workloadUpdateStrategy.workloadUpdateMethods of KubeVirt"
 _SOME_IN_A_BATCH: Final = "set spec.workloadUpdateStrategy.batchEvictionSize of KubeVirt to 1 or more"
@@ -99,6 +121,10 @@ _BY_CODE: Final = {
     report.LIVE_MIGRATE_NOT_CONFIGURED: f"add LiveMigrate to {_UPDATE_METHODS}",
     report.EVICT_NOT_CONFIGURED: f"add Evict to {_UPDATE_METHODS}; VMs that cannot be migrated then shut down",
     report.NO_ATTACHMENT: "unplug the hotplugged volumes that no other node can attach",
+    report.VIRT_HANDLER_GONE: "get virt-handler working on the nodes of these VMs; if a node is lost, power it off and"
+    " taint it with node.kubernetes.io/out-of-service, so that its VMs start elsewhere",
+    report.STALE_EVACUATION: "remove marks of evacuations that name another node than the VM's",
+    report.NO_PRIORITY_CLASS: "create the PriorityClasses that VMs name",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
@@ -225,14 +251,23 @@ class Planner:
         self._offers: Final = {name: packing.offers_of(view) for name, view in snapshot.views.items()}
         self._neighbors: Final = Neighbors(index)
         self._packer: Final = packing.Packer(index, self._offers, self._neighbors)
+        # The VMs by their launcher pods, and the pods beside those that attach hotplugged volumes.
+        own = {vmi.meta.uid: place for place, vmi in snapshot.vmis.items()}
+        self._carried: Final = {place_of(pod): own[uid] for uid, pods in snapshot.launchers.items() for pod in pods}
+        self._attached: Final = frozenset(place_of(pod) for pods in snapshot.attachments.values() for pod in pods)
         running = [pod for pod in snapshot.objects.pods if pod.node_name and not pod.is_over]
         for pod in running:
             if (position := index.position(pod.node_name)) is not None:
                 self._packer.take(position, self._classes.requests_of(pod))
             self._on.setdefault(pod.node_name, {})[place_of(pod)] = pod
-        for vmi in snapshot.vmis.values():
+        # The migrations whose target pods stay where they are: they never end, or end with the eviction of the pod.
+        self._staying: Final[list[tuple[Vmi, Migration, LauncherPod]]] = []
+        left_behind: list[LauncherPod] = []
+        for place, vmi in [*snapshot.vmis.items()]:
             if vmi.node_name and not vmi.has_ended:
-                self._vms.setdefault(vmi.node_name, {})[place_of(vmi)] = vmi
+                left_behind += self._land(vmi)
+                landed = snapshot.vmis[place]
+                self._vms.setdefault(landed.node_name, {})[place] = landed
         # The neighbors know all rules first, and then all pods.
         infos = [packing.pod_info_of(pod, snapshot.labels) for pod in running]
         targets = (self._classes.target_pod(vmi) for vms in self._vms.values() for vmi in vms.values())
@@ -241,6 +276,39 @@ class Planner:
         for info, pod in zip(infos, running, strict=True):
             if (position := index.position(pod.node_name)) is not None:
                 self._neighbors.add(info, position)
+        for pod in left_behind:
+            self._remove(pod)
+        self._lowest_priority: Final = lowest_priority(self._on)
+        self._preemption: Final = Preemption(self._packer, self._neighbors, self._occupants, snapshot.budgets_of)
+
+    def _land(self, vmi: Vmi) -> list[LauncherPod]:
+        """Have a VM be where a migration in flight moves it, and what that leaves on the source node.
+
+        It stays where it is if the target pod has no node yet, if the migration never ends, or if an eviction shuts
+        the VM down.
+        """
+        snapshot, place = self._snapshot, place_of(vmi)
+        migration = in_flight(vmi, snapshot.unfinished.get(place, ()))
+        target = target_pod_of(migration, snapshot.launchers.get(vmi.meta.uid or "", ())) if migration else None
+        if migration is None or target is None or target.node_name in ("", vmi.node_name):
+            return []
+        is_lost = target.node_name not in snapshot.views or _handler_problem(vmi, snapshot)
+        if is_lost or evict(vmi, snapshot).outcome == report.SHUTS_DOWN:
+            self._staying.append((vmi, migration, target))
+            return []
+        source = snapshot.pod_of(vmi)
+        snapshot.vmis[place] = packing.moved(vmi, target.node_name)
+        snapshot.arrivals[place] = Arrival(migration.meta.name or "", vmi.node_name, target.node_name)
+        snapshot.launchers[vmi.meta.uid or ""] = [target]
+        snapshot.unfinished[place] = []
+        return [source, *snapshot.attachments.get(place_of(source), ())] if source else []
+
+    def _remove(self, pod: LauncherPod) -> None:
+        """Have a pod be gone that is where it was at the beginning."""
+        position = self._snapshot.index.position(pod.node_name)
+        if self._on.get(pod.node_name, {}).pop(place_of(pod), None) and position is not None:
+            self._packer.take(position, self._classes.requests_of(pod), -1)
+            self._neighbors.add(packing.pod_info_of(pod, self._snapshot.labels), position, -1)
 
     def occupied(self) -> Counter[str]:
         """How much memory the launcher pods on each node request, in bytes."""
@@ -258,12 +326,18 @@ class Planner:
 
     def plan(self, groups: Sequence[Sequence[str]], parallel: int) -> DrainPlan:
         """The plan of draining groups of nodes, one after the other; ``parallel`` is 0 for one group."""
-        objects, steps = self._snapshot.objects, tuple([self.step(nodes) for nodes in groups])
+        objects, about = self._snapshot.objects, [*self._present_notes(groups)]
+        in_flight_now = bool(self._snapshot.arrivals)
+        steps = tuple([self.step(nodes) for nodes in groups])
         vms = [vm for step in steps for vm in step.vms]
         outcomes = Counter(vm.outcome for vm in vms)
         longest = [step.at_most_seconds for step in steps if step.at_most_seconds is not None]
         stays = any(vm.code in _MARKED for vm in vms)
-        more = ((_TOGETHER, parallel > 1), (_ELSEWHERE, outcomes[report.HANDED_OVER]))
+        more = (
+            (_TOGETHER, parallel > 1),
+            (_ELSEWHERE, outcomes[report.HANDED_OVER]),
+            (SUCCEEDS, in_flight_now),
+        )
         return DrainPlan(
             schema=report.SCHEMA,
             rolling=parallel > 0,
@@ -272,12 +346,17 @@ class Planner:
             shuts_down=outcomes[report.SHUTS_DOWN],
             blocks=outcomes[report.BLOCKS] + sum(len(step.blocked_pods) for step in steps),
             handed_over=outcomes[report.HANDED_OVER],
+            preempted=sum(len(vm.preempts) for vm in vms),
             seconds=sum(step.seconds for step in steps),
             at_most_seconds=None if len(longest) < len(steps) else sum(longest),
             limits=self._limits,
             steps=steps,
             changes=rank(self.blocked, frozenset() if parallel else frozenset(groups[0]), objects.kubevirt.owner),
-            notes=(*self.notes(), *([_CANCEL] if stays and objects.kubevirt.release.has(CANCELS_EVACUATIONS) else [])),
+            notes=(
+                *about,
+                *self.notes(),
+                *([_CANCEL] if stays and can_cancel_evacuations(objects.kubevirt.release) else []),
+            ),
             assumptions=(*_ASSUMPTIONS, *(text for text, holds in more if holds)),
             gaps=(*objects.gaps, *self.gaps()),
         )
@@ -289,15 +368,66 @@ class Planner:
         for node in before:
             index.put(replace(node, unschedulable=True))
         leaving = [vmi for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
+        departing = [*self._departing(nodes)]
+        held_up = [*self._held_up(nodes)]
         vms, jobs = self.carry_out([(vmi, evict(vmi, self._snapshot)) for vmi in leaving], nodes)
         both = zip(leaving, vms, strict=True)
         ending = [self._snapshot.pod_of(vmi) for vmi, vm in both if vm.outcome == report.SHUTS_DOWN]
+        vms = sorted([*vms, *departing, *held_up], key=lambda vm: (nodes.index(vm.node), vm.namespace, vm.name))
+        # All of them have ended when the next nodes are drained.
+        self._snapshot.arrivals.clear()
         for node in before:
             index.put(node)
         others, blocked, transfers = self._others(nodes)
         self._count_disruptions([*filter(None, ending), *others])
         seconds, at_most = report.about(jobs, self._limits), report.at_most(jobs, self._limits)
         return Step(tuple(nodes), tuple(vms), len(others), tuple(blocked), seconds, at_most, tuple(transfers))
+
+    def _present_notes(self, groups: Sequence[Sequence[str]]) -> Iterator[str]:
+        """What goes on in the cluster before the first drain, sentences."""
+        first, every = frozenset(groups[0] if groups else ()), {name for nodes in groups for name in nodes}
+        for vmi, migration, target in self._staying:
+            if target.node_name in first and not _handler_problem(vmi, self._snapshot):
+                ended = f"migration {migration.meta.name or ''} of {'/'.join(place_of(vmi))}"
+                yield (
+                    f"The eviction of the target pod on {target.node_name} ends {ended}, and the VM stays on"
+                    f" {vmi.node_name}."
+                )
+        others = [(place, node) for place, vmi in sorted(self._snapshot.vmis.items()) if (node := evacuated_node(vmi))]
+        if elsewhere := [f"{'/'.join(place)} from {node}" for place, node in others if node not in every]:
+            yield (
+                f"KubeVirt still evacuates VMs from nodes that are not drained here, which may take room meanwhile:"
+                f" {few(elsewhere)}."
+            )
+        for name in sorted(every):
+            if silent := _kubelet_problem(self._snapshot.views[name]):
+                yield (
+                    f"The kubelet of {name} is not ready ({silent}): pods that are evicted there may stay Terminating,"
+                    " and kubectl drain waits for them without end."
+                )
+
+    def _departing(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
+        """The VMs that leave nodes by migrations in flight, which need no other one."""
+        for place, arrival in self._snapshot.arrivals.items():
+            if arrival.source not in nodes:
+                continue
+            vmi = self._snapshot.vmis[place]
+            mover = packing.mover_of(vmi, self._classes, *self._present(vmi))
+            plan = plan_of(
+                vmi, report.MOVES, report.ALREADY_MIGRATING, f"migration {arrival.migration} moves it there already"
+            )
+            yield replace(plan, node=arrival.source, to=arrival.target, memory=mover.memory)
+
+    def _held_up(self, nodes: Sequence[str]) -> Iterator[VmPlan]:
+        """The VMs whose target pods keep nodes from being drained, because their migrations never end."""
+        for vmi, migration, target in self._staying:
+            if target.node_name in nodes and (problem := _handler_problem(vmi, self._snapshot)):
+                reason = (
+                    f"virt-api denies the eviction of its target pod ({_TARGET_POD}) until migration"
+                    f" {migration.meta.name or ''} has ended; {problem}"
+                )
+                self.blocked.append(Blocked(report.VIRT_HANDLER_GONE, vmi))
+                yield replace(plan_of(vmi, report.BLOCKS, report.VIRT_HANDLER_GONE, reason), node=target.node_name)
 
     def carry_out(
         self, decided: Iterable[tuple[Vmi, VmPlan]], nodes: Sequence[str] = ()
@@ -348,7 +478,7 @@ class Planner:
                 *self._time_of(self._snapshot.vmis[each.namespace, each.name], each.code),
             )
             for each in plans.values()
-            if each.outcome == report.MOVES or each.code in (*report.PENDING, report.NO_ATTACHMENT)
+            if each.outcome == report.MOVES or each.code in (*report.PENDING, *report.ENDLESS)
         ]
         return list(plans.values()), jobs
 
@@ -362,7 +492,7 @@ class Planner:
         # The size of disks that are copied, too, is in no object, and a volume that is never attached has no end.
         status = vmi.status
         is_copied = bool(status and (status.migration_method == "BlockMigration" or status.migrated_volumes))
-        is_endless = is_copied or code in (report.NO_ATTACHMENT, report.MAY_NOT_ATTACH)
+        is_endless = is_copied or code in (*report.ENDLESS, report.MAY_NOT_ATTACH)
         return None if is_endless or amount is None else -(-amount // 10**9), rules
 
     def notes(self) -> Iterator[str]:
@@ -460,7 +590,114 @@ class Planner:
             if mover.place in placed:
                 self._leave(mover.vmi, plans[mover.place].node, moves=True)
                 self._settle(mover, move_plans[mover.place].to)
+        self._preempt(review, move_plans)
         return move_plans
+
+    def _preempt(self, review: Sequence[tuple[packing.Mover, Eligibility]], move_plans: dict[Place, VmPlan]) -> None:
+        """Have VMs move for which kube-scheduler deletes pods of lower priority, the highest priority first.
+
+        What such pods leave may be room for others that block.
+        """
+        lowest = self._lowest_priority
+        waiting: list[tuple[int, packing.Mover, Eligibility]] = []
+        for mover, eligibility in review:
+            plan = move_plans[mover.place]
+            if plan.code not in (report.NO_ROOM, report.PODS_APART):
+                continue
+            priority = self._snapshot.priorities.of_target_pod(mover.vmi, self._snapshot.pod_of(mover.vmi))
+            if priority.gap:
+                move_plans[mover.place] = replace(plan, gaps=(*plan.gaps, priority.gap))
+            elif priority.value > lowest and not priority.preempts:
+                why = f"its PriorityClass {priority.class_name} has the preemptionPolicy Never"
+                move_plans[mover.place] = replace(plan, notes=(*plan.notes, f"kube-scheduler preempts no pod: {why}"))
+            waiting.append((priority.value if priority.preempts else lowest, mover, eligibility))
+        if not any(value > lowest for value, _, _ in waiting):
+            return
+        waiting.sort(key=lambda each: (-each[0], each[1].place))
+        hopeless: set[Hashable] = set()
+        for _ in range(_MOST_ROUNDS):
+            left = [each for each in waiting if not self._force(*each, hopeless, move_plans)]
+            if not left or len(left) == len(waiting):
+                break
+            waiting = left
+
+    def _force(
+        self,
+        value: int,
+        mover: packing.Mover,
+        eligibility: Eligibility,
+        hopeless: set[Hashable],
+        move_plans: dict[Place, VmPlan],
+    ) -> bool:
+        """Have a VM with a priority move to a node that has room by now, or has after a preemption; whether it does.
+
+        ``hopeless`` are the VMs, by what decides, for which that failed since the last one moved.
+        """
+        pod = mover.pod
+        alike = (
+            *(value, eligibility.bitset, pod.namespace, pod.rules),
+            *(tuple(sorted(mover.requests.items())), tuple(sorted(pod.labels.items()))),
+        )
+        if alike in hopeless:
+            return False
+        code, reason, preempted = report.MIGRATES_LATER, _LATER, tuple[PreemptedPod, ...]()
+        if nodes := self._packer.candidates(mover, eligibility).nodes:
+            position = self._packer.choose(nodes, mover.requests, tightly=False)
+        elif value > self._lowest_priority and (victims := self._preemption.victims(mover, eligibility, value)):
+            position, code = victims.position, report.PREEMPTS
+            preempted = tuple([self._preempted(each, victims) for each in victims.pods])
+            reason = (
+                f"no node has room for it, so kube-scheduler deletes pods on {self._names[position]} whose priority is"
+                f" lower than {value}: {few([_named(each) for each in preempted])}"
+            )
+            for each in victims.pods:
+                self._delete(each, position, mover, move_plans)
+        else:
+            hopeless.add(alike)
+            return False
+        hopeless.clear()
+        self.blocked[:] = [each for each in self.blocked if place_of(each.vmi) != mover.place]
+        plan, turn = move_plans[mover.place], max(plan.turn for plan in move_plans.values()) + 1
+        self._packer.place(mover, position)
+        self._leave(mover.vmi, plan.node, moves=True)
+        self._settle(mover, self._names[position])
+        changed = {"outcome": report.MOVES, "code": code, "reason": reason, "preempts": preempted}
+        move_plans[mover.place] = replace(plan, to=self._names[position], turn=turn, **changed)
+        return True
+
+    def _occupants(self, position: int, priority: int) -> Iterator[Occupant]:
+        """The pods on a node now that have a lower priority; with the pod of a VM go those that attach its volumes."""
+        node = self._names[position]
+        attached = self._attached
+        for place, pod in self._on.get(node, {}).items():
+            if priority_of(pod) >= priority or place in attached:
+                continue
+            vm = self._vms.get(node, {}).get(self._carried.get(place, ("", "")))
+            if vm and (own := self._snapshot.pod_of(vm)) and place_of(own) == place:
+                held, info = self._present(vm)
+                if info is not None:
+                    yield Occupant(pod, held, info)
+                    continue
+            yield Occupant(pod, self._classes.requests_of(pod), packing.pod_info_of(pod, self._snapshot.labels))
+
+    def _preempted(self, occupant: Occupant, victims: Victims) -> PreemptedPod:
+        place = place_of(occupant.pod)
+        vm = self._carried.get(place)
+        return PreemptedPod(*place, occupant.priority, vm[1] if vm else "", place in victims.protected)
+
+    def _delete(self, occupant: Occupant, position: int, mover: packing.Mover, move_plans: dict[Place, VmPlan]) -> None:
+        """Have a pod be gone that is preempted for a VM, and the VM that runs in it with it."""
+        node, place = self._names[position], place_of(occupant.pod)
+        self._packer.take(position, occupant.held, -1)
+        self._neighbors.add(occupant.info, position, -1)
+        self._on[node].pop(place, None)
+        vm = self._carried.get(place)
+        if vm is None:
+            return
+        self._vms.get(node, {}).pop(vm, None)
+        if plan := move_plans.get(vm):
+            note = f"kube-scheduler preempts it there for {'/'.join(mover.place)}, and it shuts down"
+            move_plans[vm] = replace(plan, notes=(*plan.notes, note))
 
     def _review(self, movers: Iterable[packing.Mover]) -> Iterator[tuple[packing.Mover, Eligibility]]:
         """Which nodes meet what VMs require; of a node, a plan changes nothing but whether it is cordoned."""
@@ -775,6 +1012,11 @@ def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]
 
 def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     """What becomes of a running VM when the pod that it runs in is evicted; ``moves`` means: if there is a node."""
+    plan = _evict(vmi, snapshot)
+    return replace(plan, notes=(*plan.notes, *_eviction_notes(vmi, snapshot)))
+
+
+def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     own = vmi.spec.eviction_strategy if vmi.spec else None
     strategy = own or snapshot.objects.kubevirt.eviction_strategy
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
@@ -785,6 +1027,13 @@ def evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     if strategy not in ("LiveMigrate", "LiveMigrateIfPossible"):
         reason = f"{origin} is {quote(strategy)}, which is not known here"
         return plan_of(vmi, report.BLOCKS, report.UNKNOWN_STRATEGY, reason)
+    if vmi.migratable and (marked := stale_evacuation(vmi)):
+        reason = (
+            f"status.evacuationNodeName is {quote(marked)} while it runs on {vmi.node_name}: virt-api denies its"
+            f' eviction ("Evacuation in progress"), and KubeVirt creates no migration;'
+            f" {cancel_evacuation(vmi, snapshot.objects.kubevirt.release)}"
+        )
+        return plan_of(vmi, report.BLOCKS, report.STALE_EVACUATION, reason)
     if vmi.migratable:
         return migrate(vmi, snapshot)
     condition, why = vmi.condition(_MIGRATABLE), " (KubeVirt has not written whether it can)"
@@ -855,6 +1104,8 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
         return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
     kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
+    if problem := migration_targets.state_problem(vmi, kubevirt.release):
+        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
@@ -866,15 +1117,78 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
         return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+    if reason := _handler_problem(vmi, snapshot):
+        return plan_of(vmi, report.BLOCKS, report.VIRT_HANDLER_GONE, reason)
+    if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
+        reason = f"the target pod of its migration would be denied: {problem}"
+        return plan_of(vmi, report.BLOCKS, report.NO_PRIORITY_CLASS, reason)
     unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
     for each in unfinished:
         if problem := _selector_problem(each.added_selector):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
             return plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
-    notes = [f"migration {each.meta.name or ''} of it has not ended; {afterwards}" for each in unfinished]
+    notes = []
+    if arrival := snapshot.arrivals.get(place_of(vmi)):
+        notes.append(
+            f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
+        )
+    notes += [f"migration {each.meta.name or ''} of it has not ended; {afterwards}" for each in unfinished]
     if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
         notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
     return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def evacuation_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
+    """That KubeVirt has not finished the evacuation of a VM, and how to end it, a clause."""
+    if marked := evacuated_node(vmi):
+        yield (
+            f"KubeVirt evacuates it from {marked} already (status.evacuationNodeName), and virt-api denies its"
+            f' eviction ("Evacuation in progress"); {cancel_evacuation(vmi, snapshot.objects.kubevirt.release)}'
+        )
+
+
+def _eviction_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
+    """What keeps KubeVirt from acting on an eviction of a VM at once, clauses."""
+    if snapshot.arrivals.get(place_of(vmi)):
+        yield f"until then virt-api denies the eviction of its target pod ({_TARGET_POD})"
+    yield from evacuation_notes(vmi, snapshot)
+    state = vmi.status.migration_state if vmi.status else None
+    if state and state.start_timestamp and not state.end_timestamp and not snapshot.unfinished.get(place_of(vmi)):
+        yield (
+            "KubeVirt takes it for migrating and begins no evacuation, until status.migrationState has an endTimestamp;"
+            " no migration of it is unfinished that would write one"
+        )
+    others = [pod for pod in snapshot.launchers.get(vmi.meta.uid or "", ()) if pod is not snapshot.pod_of(vmi)]
+    if others and not snapshot.unfinished.get(place_of(vmi)):
+        listed = few([f"{pod.meta.name or ''} on {pod.node_name or 'no node'}" for pod in others])
+        yield f"KubeVirt evacuates it once its other pods have ended, which an earlier migration has left: {listed}"
+
+
+def _kubelet_problem(node: NodeWithoutImages) -> str:
+    """Why a node's kubelet may not stop pods; empty: it says that it is ready, or nothing."""
+    conditions = (node.status.conditions if node.status else None) or ()
+    ready = next((each for each in conditions if each.type == "Ready"), None)
+    if ready is None or ready.status == "True":
+        return ""
+    return ": ".join(filter(None, (f"Ready is {ready.status}", ready.reason)))
+
+
+def _named(pod: PreemptedPod) -> str:
+    what = f"the VM {pod.namespace}/{pod.vm}" if pod.vm else f"pod {pod.namespace}/{pod.name}"
+    against = ", against its PodDisruptionBudget" if pod.violates_budget else ""
+    return f"{what} (priority {pod.priority}{against})"
+
+
+def _handler_problem(vmi: Vmi, snapshot: ClusterSnapshot) -> str:
+    """Why no virt-handler sends a VM's guest, a clause; empty: one does."""
+    node = snapshot.index.get(vmi.node_name)
+    if node is None:
+        problem = f"its node {vmi.node_name} does not exist"
+    elif gone := node.heartbeat.problem(snapshot.objects.now):
+        problem = f"virt-handler of {node.name}, which has to send the guest, {gone}"
+    else:
+        return ""
+    return f"{problem}; a migration of it waits without end"
 
 
 def _selector_problem(selector: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ all, kube-scheduler may leave a VM without a node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -120,6 +120,27 @@ class Packer:
 
     def candidates(self, mover: Mover, eligibility: Eligibility) -> Candidates:
         """Where a VM can go now; ``eligibility`` has the nodes by its requirements."""
+        apart, room = tuple(self._apart(mover, eligibility)), -1
+        for resource, amount in mover.requests.items():
+            room &= self.with_enough(resource, amount)
+        return Candidates(eligibility, room, apart)
+
+    def fits(self, mover: Mover, eligibility: Eligibility, position: int) -> bool:
+        """Whether a VM can go to one eligible node now."""
+        free = self._free.get(position, {})
+        if any(free.get(resource, 0) < amount for resource, amount in mover.requests.items()):
+            return False
+        return not any(nodes >> position & 1 for _, nodes in self._apart(mover, eligibility))
+
+    def has_capacity(self, position: int, requests: Amounts, freed: Iterable[Amounts]) -> bool:
+        """Whether a node has enough free for requests once some pods are gone, whatever rules there are."""
+        free = Counter(self._free.get(position, {}))
+        for amounts in freed:
+            free.update({name: amount for name, amount in amounts.items() if name in free})
+        return all(free.get(resource, 0) >= amount for resource, amount in requests.items())
+
+    def _apart(self, mover: Mover, eligibility: Eligibility) -> Iterator[tuple[str, int]]:
+        """What other pods keep a VM from, each with the nodes, as a bitset."""
         unmatched = untolerated = 0
         for failure in eligibility.failures if mover.pod.rules.spread else ():
             required = failure.requirement
@@ -127,10 +148,7 @@ class Packer:
                 untolerated |= failure.nodes
             elif isinstance(required, requirements.Label | requirements.OneOf):
                 unmatched |= 0 if isinstance(required, requirements.Reachable) else failure.nodes
-        apart, room = tuple(self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated)), -1
-        for resource, amount in mover.requests.items():
-            room &= self.with_enough(resource, amount)
-        return Candidates(eligibility, room, apart)
+        return self._neighbors.excluded_nodes(mover.pod, ~unmatched, ~untolerated)
 
     def pack(self, movers: Iterable[tuple[Mover, Eligibility]], rounds: int, *, tightly: bool) -> dict[Place, int]:
         """The positions of nodes by the VMs' places, for VMs in their order; some find none.
@@ -407,8 +425,7 @@ def pod_info_of(pod: LauncherPod, namespaces: Mapping[str, Mapping[str, str]]) -
 
 def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple[Vmi, LauncherPod | None]:
     """The VM and its pod as they are after a migration."""
-    status = replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
-    vmi = replace(mover.vmi, status=status)
+    vmi = moved(mover.vmi, node)
     pod = snapshot.pod_of(mover.vmi)
     if pod is None or pod.spec is None:
         return vmi, pod
@@ -417,6 +434,12 @@ def after_migration(mover: Mover, node: str, snapshot: ClusterSnapshot) -> tuple
     required = {each.key: each.values[0] for each in labels if each.operator == IN}
     spec = replace(pod.spec, node_name=node, node_selector={**pod.node_selector, **required})
     return vmi, replace(pod, spec=spec)
+
+
+def moved(vmi: Vmi, node: str) -> Vmi:
+    """A VM after a migration, which ends the evacuation that it may have been for."""
+    status = vmi.status and replace(vmi.status, node_name=node, evacuation_node_name=None, migration_state=None)
+    return replace(vmi, status=status)
 
 
 def _reachable(vmi: Vmi, snapshot: ClusterSnapshot, *, hotplugged: bool) -> tuple[requirements.Reachable, ...]:

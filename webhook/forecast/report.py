@@ -35,6 +35,8 @@ WAITS_FOR_QUOTA: Final = "waits-for-quota"
 MAY_NOT_ATTACH: Final = "may-not-attach"
 MIGRATES_LATER: Final = "migrates-later"
 DEPENDS_ON_ORDER: Final = "depends-on-order"
+ALREADY_MIGRATING: Final = "already-migrating"
+PREEMPTS: Final = "preempts"
 STRATEGY_NONE: Final = "strategy-none"
 NOT_MIGRATABLE_IF_POSSIBLE: Final = "not-migratable-if-possible"
 NOT_MIGRATABLE: Final = "not-migratable"
@@ -49,17 +51,21 @@ NO_ROOM: Final = "no-room"
 PODS_APART: Final = "pods-apart"
 QUOTA: Final = "quota"
 NO_ATTACHMENT: Final = "no-attachment"
+VIRT_HANDLER_GONE: Final = "virt-handler-gone"
+STALE_EVACUATION: Final = "stale-evacuation"
+NO_PRIORITY_CLASS: Final = "no-priority-class"
 LIVE_MIGRATE_NOT_CONFIGURED: Final = "live-migrate-not-configured"
 EVICT_NOT_CONFIGURED: Final = "evict-not-configured"
 CODES: Final = {
     MOVES: (
         *(MIGRATES, MIGRATES_IF_PACKED, MIGRATES_LATER, DEPENDS_ON_ORDER, MAY_NOT_FIT, MAY_NOT_ATTACH),
-        WAITS_FOR_QUOTA,
+        *(WAITS_FOR_QUOTA, ALREADY_MIGRATING, PREEMPTS),
     ),
     SHUTS_DOWN: (STRATEGY_NONE, NOT_MIGRATABLE_IF_POSSIBLE),
     BLOCKS: (
         *(NOT_MIGRATABLE, UNKNOWN_STRATEGY, NAME_TOO_LONG, MIGRATION_STUCK, NO_MIGRATIONS),
         *(DISRUPTION_BUDGET, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, QUOTA, NO_ATTACHMENT),
+        *(VIRT_HANDLER_GONE, STALE_EVACUATION, NO_PRIORITY_CLASS),
     ),
     HANDED_OVER: (EXTERNAL_STRATEGY,),
     STAYS: (LIVE_MIGRATE_NOT_CONFIGURED, EVICT_NOT_CONFIGURED),  # and those of `BLOCKS`
@@ -67,6 +73,8 @@ CODES: Final = {
 
 # KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.
 PENDING: Final = (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART)
+# Their migrations have begun, wait without end, and count against the limits.
+ENDLESS: Final = (NO_ATTACHMENT, VIRT_HANDLER_GONE)
 # The plan has a node for these, and kube-scheduler, or the kubelet, may decide otherwise.
 UNCERTAIN: Final = (MAY_NOT_FIT, MAY_NOT_ATTACH)
 # KubeVirt limits no bandwidth by default. One encrypted stream of QEMU's is about as fast.
@@ -75,6 +83,22 @@ ASSUMED_BANDWIDTH: Final = 256 * 2**20
 START_SECONDS: Final = 15
 # After so long KubeVirt deletes a target pod that the scheduler has found no node for; it tries again later.
 PENDING_SECONDS: Final = 300
+
+
+class PreemptedPod(View, frozen=True):
+    """A pod that kube-scheduler deletes to make room for the target pod of a VM.
+
+    Attributes:
+        priority: the pod's.
+        vm: the VM that runs in it, which shuts down; empty: none does.
+        violates_budget: whether a PodDisruptionBudget would not allow it, which kube-scheduler avoids where it can.
+    """
+
+    namespace: str
+    name: str
+    priority: int
+    vm: str = ""
+    violates_budget: bool = False
 
 
 class VmPlan(View, frozen=True):
@@ -90,6 +114,7 @@ class VmPlan(View, frozen=True):
         candidates: their names, of many the first ones.
         turn: in which order the VMs of a step move, from 1; 0: it does not.
         controller: the object for which another controller acts on a VM that is handed over; empty: it is not known.
+        preempts: the pods that kube-scheduler deletes on the node that it moves to, the most important first.
     """
 
     namespace: str
@@ -107,6 +132,7 @@ class VmPlan(View, frozen=True):
     controller: str = ""
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    preempts: tuple[PreemptedPod, ...] = ()
 
 
 class BlockedPod(View, frozen=True):
@@ -204,6 +230,7 @@ class DrainPlan(View, frozen=True):
         parallel: how many nodes a rolling plan drains at the same time.
         order: an order of the nodes in which fewer VMs block, or fewer move; empty: none was found.
         spare: what one more node would change; None: nothing, or it was not computed, because no VM lacks room.
+        preempted: how many pods kube-scheduler deletes so that VMs of higher priority find room.
         blocks: how many VMs and other pods keep a drain from ending.
         handed_over: how many VMs another controller moves or ends; a drain ends once it has.
         notes: what else decides over it, sentences.
@@ -227,6 +254,7 @@ class DrainPlan(View, frozen=True):
     parallel: int = 1
     order: tuple[str, ...] = ()
     spare: SpareNode | None = None
+    preempted: int = 0
 
 
 class Evictions(View, frozen=True):
@@ -258,6 +286,7 @@ class UpdatePlan(View, frozen=True):
         seconds: how long the migrations take, which begin beside the evictions.
         at_most_seconds: null: not known.
         vms: every outdated VM, by namespace and name.
+        preempted: as in `DrainPlan`.
     """
 
     schema: str
@@ -279,6 +308,7 @@ class UpdatePlan(View, frozen=True):
     notes: tuple[str, ...]
     assumptions: tuple[str, ...]
     gaps: tuple[str, ...]
+    preempted: int = 0
 
 
 class QueuedMigration(msgspec.Struct, frozen=True):

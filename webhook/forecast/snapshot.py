@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ import msgspec
 from webhook.admission.step_budget import spend
 from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.pods import PodSelector, expressions_of
+from webhook.forecast.priorities import Priorities, PriorityClass
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.k8s.types.meta import Namespace, Object, View
@@ -37,6 +38,7 @@ class _BudgetSpec(View, frozen=True):
 
 class _BudgetStatus(View, frozen=True):
     disruptions_allowed: int | None = None
+    disrupted_pods: dict[str, Any] | None = None
 
 
 class PodDisruptionBudget(Object, frozen=True):
@@ -49,6 +51,16 @@ class PodDisruptionBudget(Object, frozen=True):
     def allowed(self) -> int:
         """How many of its pods may be evicted now; none until its controller has written a number."""
         return (self.status.disruptions_allowed if self.status else None) or 0
+
+    @property
+    def selects_everything(self) -> bool:
+        """Whether its selector is empty: it counts for evictions of every pod, and for no preemption."""
+        return expressions_of(self.spec.selector if self.spec else None) == ()
+
+    @property
+    def disrupted(self) -> Collection[str]:
+        """The names of pods whose eviction the API server has allowed already, so that they no longer count."""
+        return (self.status.disrupted_pods if self.status else None) or {}
 
 
 # Of all pods, also those of which reviews keep nothing: what runs on a node, and what it requires of pods beside it.
@@ -77,10 +89,19 @@ class ClusterObjects(msgspec.Struct, frozen=True):
     quotas: tuple[ResourceQuota, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()
     policies: tuple[MigrationPolicy, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
     kubevirt: ClusterConfig = DEFAULTS
     workload_updates: WorkloadUpdateStrategy = WorkloadUpdateStrategy()
     gaps: tuple[str, ...] = ()
     now: float = 0.0
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A VM that a migration in flight moves, by the names of that and of the nodes."""
+
+    migration: str
+    source: str
+    target: str
 
 
 class ClusterSnapshot:
@@ -95,6 +116,8 @@ class ClusterSnapshot:
         carriers: the launcher pods of the beginning.
         attachments: the pods beside them that attach hotplugged volumes, by the launcher pod. KubeVirt denies their
             eviction as long as that runs (virt-api, ``admitHotplugPod``); they go with it.
+        arrivals: the VMs that a migration in flight moves; `vmis` has them where they arrive.
+        priorities: the PriorityClasses.
         rules: what decides over the time of migrations, by the name of the MigrationPolicy that applies, None without
             one, as far as it was asked for.
     """
@@ -126,6 +149,8 @@ class ClusterSnapshot:
         carried = (((pod.meta.namespace or "", pod.launcher), pod) for _, pod in pods)
         self.attachments: Final = group((place, pod) for place, pod in carried if place in self.carriers)
         self.rules: Final[dict[str | None, MigrationRules]] = {}
+        self.arrivals: Final[dict[Place, Arrival]] = {}
+        self.priorities: Final = Priorities(objects.priority_classes)
         self._classes: Final = {each.meta.name or "": each for each in objects.runtime_classes}
 
     def peek(self, key: Key[Any]) -> object:

@@ -73,13 +73,14 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     snapshot, strategy = ClusterSnapshot(objects), objects.workload_updates
     limits = report.limits_of(objects.kubevirt, objects.migrations, bandwidth)
     limits = msgspec.structs.replace(limits, start_seconds=limits.start_seconds + _THROTTLE_SECONDS)
+    planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     running = [vmi for _, vmi in sorted(snapshot.vmis.items()) if _is_running(vmi)]
     outdated = [vmi for vmi in running if not outdated_only or vmi.meta.label(OUTDATED) is not None]
-    planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
     vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
-    holding = sum(vm.code in (*report.PENDING, report.NO_ATTACHMENT) for vm in vms)
+    # Without a method KubeVirt creates no migration.
+    holding = sum(vm.code in (*report.PENDING, *report.ENDLESS) for vm in vms) if _methods(strategy) else 0
     starting = sum(not vmi.has_ended for vmi in snapshot.vmis.values()) - len(running)
     kubevirt = objects.kubevirt
     return UpdatePlan(
@@ -91,6 +92,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
         shuts_down=outcomes[report.SHUTS_DOWN],
         stays=outcomes[report.STAYS],
         handed_over=outcomes[report.HANDED_OVER],
+        preempted=sum(len(vm.preempts) for vm in vms),
         failing=holding + sum(vm.code == report.QUOTA for vm in vms),
         up_to_date=len(running) - len(outdated),
         seconds=report.about(jobs, limits),
@@ -101,7 +103,7 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
         vms=tuple(vms),
         changes=drain.rank(planner.blocked, frozenset(), kubevirt.owner, evicts=EVICT in _methods(strategy)),
         notes=(*planner.notes(), *_notes(snapshot, vms, limits)),
-        assumptions=_ASSUMPTIONS,
+        assumptions=(*_ASSUMPTIONS, *([drain.SUCCEEDS] if snapshot.arrivals else [])),
         gaps=(*objects.gaps, *planner.gaps(), *_gaps(objects, starting)),
     )
 
@@ -119,7 +121,9 @@ def _decide(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     migrated is evacuated.
     """
     if _is_migrated(vmi, snapshot.objects.workload_updates):
-        return drain.migrate(vmi, snapshot, _UPDATED)
+        migrated = drain.migrate(vmi, snapshot, _UPDATED)
+        notes = (*migrated.notes, *drain.evacuation_notes(vmi, snapshot))
+        return msgspec.structs.replace(migrated, notes=notes)
     can_migrate = vmi.migratable or vmi.migrates_volumes
     evicted = drain.evict(vmi, snapshot)
     if EVICT in _methods(snapshot.objects.workload_updates):
@@ -184,6 +188,12 @@ def _notes(snapshot: ClusterSnapshot, vms: list[VmPlan], limits: report.Limits) 
     if unattached := sum(vm.code == report.NO_ATTACHMENT for vm in vms):
         yield (
             f"Migrations of {pluralize(unattached, 'VM')} with hotplugged volumes wait without end, and count against"
+            f" the limit of {limits.per_cluster} until you delete them."
+        )
+    lost = sum(vm.code == report.VIRT_HANDLER_GONE for vm in vms)
+    if lost and _methods(snapshot.objects.workload_updates):
+        yield (
+            f"Migrations of {pluralize(lost, 'VM')} on nodes without virt-handler wait without end, and count against"
             f" the limit of {limits.per_cluster} until you delete them."
         )
     denied = sum(vm.code in (report.NOT_MIGRATABLE, report.DISRUPTION_BUDGET) for vm in vms)

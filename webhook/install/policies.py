@@ -12,9 +12,10 @@ from typing import Any, Final
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, namespace_selector, unset
+from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.launcher import account
 from webhook.names import Mode, Policy
-from webhook.placement.nodes import RESERVED_PREFIXES, SCHEDULABLE
+from webhook.placement.nodes import RESERVED_PREFIXES
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
 from webhook.settings.model import Settings
 

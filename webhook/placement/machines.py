@@ -35,6 +35,7 @@ class MigrationState(View, frozen=True):
     """``status.migrationState`` of a migration or a VMI."""
 
     source_state: SourceState | None = None
+    start_timestamp: str | None = None
     end_timestamp: str | None = None
 
 
@@ -175,6 +176,8 @@ class LauncherPodSpec(Placed, frozen=True):
     resources: ResourceRequirements | None = None
     overhead: ResourceList | None = None
     priority_class_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
     resource_claims: list[Any] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint | None] | None = None
 
@@ -490,6 +493,7 @@ class PlacedVmiSpec(Placed, frozen=True):
     topology_spread_constraints: list[Any] | None = None
     volumes: list[Volume | None] | None = None
     eviction_strategy: str | None = None
+    priority_class_name: str | None = None
     utility_volumes: list[Any] | None = None
 
 
@@ -512,6 +516,10 @@ class _ClaimInfo(View, frozen=True):
     access_modes: list[str] | None = None
 
 
+# The claim of a VM's persistent state is called so, with the VM's name behind it.
+STATE_PREFIX: Final = "persistent-state-for"
+
+
 class VolumeStatus(View, frozen=True):
     """One of the ``status.volumeStatus`` of a VMI; ``hotplug_volume`` is there where a pod of its own holds it."""
 
@@ -523,7 +531,7 @@ class VolumeStatus(View, frozen=True):
     def is_shared(self) -> bool:
         """Whether it does not keep its VM from another node; KubeVirt takes the VM's persistent state along."""
         claim = self.persistent_volume_claim_info
-        if claim is None or (self.name or "").startswith("persistent-state-for"):
+        if claim is None or (self.name or "").startswith(STATE_PREFIX):
             return True
         return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(claim.access_modes or ())
 
@@ -602,6 +610,18 @@ class Vmi(Object, frozen=True):
         attached = (self.status.volume_status if self.status else None) or ()
         declared = {each.name for each in volumes if each and each.is_hotplugged}
         return frozenset({*declared, *(each.name for each in attached if each and each.hotplug_volume is not None)})
+
+    @property
+    def state_volumes(self) -> tuple[str, ...]:
+        """The volumes in its status that hold its persistent state (TPM, EFI, changed block tracking).
+
+        KubeVirt (pkg/storage/backend-storage) adds them to those that the spec declares.
+        """
+        volumes = (self.spec.volumes if self.spec else None) or ()
+        declared = {each.name for each in volumes if each}
+        attached = (self.status.volume_status if self.status else None) or ()
+        named = [each.name for each in attached if each and each.name and each.name.startswith(STATE_PREFIX)]
+        return tuple([name for name in named if name not in declared])
 
     @property
     def migrates_volumes(self) -> bool:

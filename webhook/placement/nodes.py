@@ -25,6 +25,7 @@ from webhook.k8s.quantity import Format, Quantity, ResourceList, nanos
 from webhook.k8s.types.core import NodeSpec, NodeWithoutImages
 from webhook.k8s.types.meta import Condition, unix_time
 from webhook.k8s.types.scheduling import EQUAL, EXISTS, Taint, Toleration
+from webhook.kubevirt.heartbeat import ALIVE, SCHEDULABLE, Heartbeat
 from webhook.text import shorten_middle
 
 CPU: Final = "cpu"
@@ -215,7 +216,6 @@ RESERVED_PREFIXES: Final = (
     *(CPU_VENDOR, CPU_FEATURE, CPU_MODEL, CPU_MODEL_MIGRATION, HOST_MODEL_CPU, HOST_MODEL_FEATURES),
     *(MACHINE_TYPE, HYPERV, "node-labeller.kubevirt.io/"),
 )
-SCHEDULABLE: Final = "kubevirt.io/schedulable"
 
 
 def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
@@ -297,6 +297,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
         allocatable: what pods could request of the whole node, as `parse_allocatable` counts it; None: the kubelet has
             not reported it yet.
+        departure: why VMs leave it; None: they don't.
+        heartbeat: what it says of its virt-handler.
     """
 
     name: str
@@ -306,6 +308,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     no_kvm: bool = False
     allocatable: dict[str, int] | None = None
     departure: Departure | None = None
+    heartbeat: Heartbeat = ALIVE
 
     @classmethod
     def of(cls, view: NodeWithoutImages) -> Node:
@@ -332,6 +335,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
             no_kvm=allocatable is not None and str(allocatable.get(KVM_DEVICE)) == "0",
             allocatable=None if allocatable is None else NOT_REPORTED | parse_allocatable(allocatable),
             departure=Departure.of(view),
+            heartbeat=Heartbeat.of(view.meta.labels or {}, view.meta.annotations or {}),
         )
 
     @property

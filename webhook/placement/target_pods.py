@@ -23,6 +23,7 @@ from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.scheduling import Placed, Toleration
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
 from webhook.kubevirt.releases.release import Release
 from webhook.placement import machines, nodes
@@ -246,7 +247,7 @@ _EXPRESSION_STEPS = 2
 # What KubeVirt computes again for every pod, so the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
     *(nodes.CPU_FEATURE, nodes.CPU_MODEL, nodes.CPU_MODEL_MIGRATION, nodes.CPU_VENDOR),
-    *(nodes.HYPERV, nodes.MACHINE_TYPE, nodes.TSC_FREQUENCY, nodes.VM_ARCHITECTURE, nodes.SCHEDULABLE),
+    *(nodes.HYPERV, nodes.MACHINE_TYPE, nodes.TSC_FREQUENCY, nodes.VM_ARCHITECTURE, SCHEDULABLE),
 )
 
 
@@ -342,7 +343,7 @@ def _layer(
     vmi: machines.Vmi, spec: machines.PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
-    layer = {nodes.SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
+    layer = {SCHEDULABLE: (TRUE, Origin.SCHEDULABLE)}
     keys = generated_labels(vmi, configuration, pod)
     guest = _guest(vmi).lower()
     for selector, origin in (

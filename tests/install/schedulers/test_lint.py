@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,17 @@ from hypothesis import strategies as st
 
 from tests import golden_files
 from tests.install.schedulers.configurations import Json, configuration, profile
-from webhook.install.schedulers.lint import QUEUE_SORT, LintTarget, arguments, lint, queue_sort, runs
+from webhook.install.schedulers import successors
+from webhook.install.schedulers.lint import (
+    PLUGINS,
+    QUEUE_SORT,
+    SCHEDULER_PLUGINS,
+    LintTarget,
+    arguments,
+    lint,
+    queue_sort,
+    runs,
+)
 from webhook.k8s.yaml_documents import Document
 
 OWN, BESIDE = LintTarget(is_the_clusters=True), LintTarget()
@@ -92,6 +103,11 @@ def test_fields_that_the_scheduler_does_not_decode(more: Json, path: tuple[str |
     assert (problem.code, problem.severity, problem.path) == ("invalid-field", "error", path)
 
 
+def test_a_profile_without_a_name_is_the_default_schedulers() -> None:
+    nameless = {key: value for key, value in profile().items() if key != "schedulerName"}
+    assert codes(configuration(nameless, **CLUSTERS_LEASE), LintTarget("default-scheduler", is_the_clusters=True)) == []
+
+
 def test_plugins_that_a_scheduler_is_built_with() -> None:
     written = configuration(profile(plugins=lists("score", enabled=("Own",), disabled=("*",))))
 
@@ -103,6 +119,82 @@ def test_plugins_that_a_scheduler_is_built_with() -> None:
     # Each lost filter is a problem of its own.
     lost = lists("filter", disabled=("*",)) | off("score")["plugins"]
     assert codes(configuration(profile(plugins=lost))) == ["filter-off"] * 5
+
+
+# All plugins that kube-scheduler 1.17 and 1.20 had and 1.37 does not, and of 1.28 to 1.33.
+GONE = (
+    *("AzureDiskLimits", "CinderLimits", "DefaultPodTopologySpread", "EBSLimits", "GCEPDLimits", "NodeLabel"),
+    *("NodePreferAvoidPods", "NodeResourceLimits", "NodeResourcesLeastAllocated", "NodeResourcesMostAllocated"),
+    *("RequestedToCapacityRatio", "SelectorSpread", "ServiceAffinity"),
+)
+
+
+@pytest.mark.parametrize("name", [*GONE, *(set(successors.PLUGINS) - set(GONE))])
+@pytest.mark.parametrize("part", ["enabled", "disabled"])
+def test_a_plugin_that_is_gone_has_a_successor_that_exists(name: str, part: str) -> None:
+    chosen = lists("score", disabled=(IMAGE,))
+    chosen["score"].setdefault(part, []).append({"name": name})
+    (problem,) = found(configuration(profile(plugins=chosen)))
+
+    assert (problem.code, problem.severity) == ("unknown-plugin", "error" if part == "enabled" else "warning")
+    assert "did you mean" not in problem.text
+    assert name not in {*PLUGINS, *SCHEDULER_PLUGINS}
+    named = {word for word in re.findall(r"[A-Z][A-Za-z]+", problem.remedy) if word in {*PLUGINS, *SCHEDULER_PLUGINS}}
+    # Whatever took its place is a plugin of Kubernetes'; none did of these, or no plugin did.
+    assert named <= set(PLUGINS)
+    without = {"NodeResourceLimits", "ResourceLimitsPriority", "EqualPriority", "NodePreferAvoidPodsPriority"}
+    if part == "enabled" and name not in {*without, "NodePreferAvoidPods"}:
+        assert named
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *((plugin, None) for plugin in (*successors.ELSEWHERE, "NodeActualLoad", "Binpack", "NodeResources", "Fit")),
+        *(("NodeResourcesLeastAllocatable", None), ("NodeLabels", None), ("Own", None)),
+        *(("nodeAffinity", "NodeAffinity"), ("NodeResourceFit", "NodeResourcesFit"), ("QoSSort", "QOSSort")),
+        *(("TaintTolerations", "TaintToleration"), ("Trimaran", None)),
+    ],
+)
+def test_only_a_mistyped_name_is_corrected(name: str, meant: str | None) -> None:
+    (problem,) = found(configuration(profile(**off("score", name))))
+    assert problem.code == "unknown-plugin"
+    assert ("did you mean" in problem.text) is (meant is not None)
+    assert meant is None or f'did you mean "{meant}"?' in problem.text
+
+
+@given(st.text(max_size=40))
+def test_a_correction_is_near(name: str) -> None:
+    for problem in found(configuration(profile(pluginConfig=[{"name": name}]))):
+        if "did you mean" in problem.text:
+            meant = problem.text.rpartition("did you mean ")[2].strip('"?')
+            assert abs(len(meant) - len(name)) <= 2
+
+
+def placed(path: tuple[str, ...]) -> Json:
+    """A configuration with a field at a path."""
+    written = configuration()
+    holder: Any = written
+    for key in path[:-1]:
+        holder = holder[key][0] if key == "profiles" else holder[key]
+    holder[path[-1]] = "x"
+    return written
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"])
+@pytest.mark.parametrize("path", successors.FIELDS)
+def test_a_field_that_is_gone_has_a_successor(path: tuple[str, ...], version: str) -> None:
+    written = placed(path) | {"apiVersion": f"kubescheduler.config.k8s.io/{version}"}
+
+    problems = {problem.code: problem for problem in found(written)}
+
+    assert ("stale-api-version" in problems) is (version != "v1")
+    assert problems["invalid-field"].remedy == successors.FIELDS[path]
+    assert f'"{path[-1]}' in problems["invalid-field"].text or f".{path[-1]}" in problems["invalid-field"].text
+
+
+def test_another_api_version_is_no_earlier_one() -> None:
+    assert codes(configuration(apiVersion="v2", healthzBindAddress="a")) == ["stale-api-version"]
 
 
 @pytest.mark.golden

@@ -68,6 +68,9 @@ def test_support(text: str, support: str) -> None:
         # A vendor's build.
         ("sha256:0123", "sha256:0123", "v4.20.1-5", "1.6.6"),
         ("v4.21.0", "", "v1.0.0", "1.7.4"),
+        ("sha256:0123", "sha256:0123", "v5.0.0-87", "1.9.0"),
+        # An update from 4.22: what the operator of 5.0 installs is not there yet.
+        ("v4.22.1", "v5.0.0", "v5.0.0", "1.8.4"),
         ("", "", "", None),
         ("devel", "devel", "devel", None),
     ],
@@ -132,7 +135,8 @@ def test_fields_without_effect(version: str, kind: str, spec: object, paths: lis
         *(("v1.9.0-rc.1", (1, 9, 0)), ("v1.8.4-12-g0123abc", (1, 8, 4)), ("v1.6.2_build.7", (1, 6, 2))),
         ("v1.7.4+vendor.2", (1, 7, 4)),
         *(("1.5", (1, 5, 0)), ("4.20", (1, 6, 6)), ("v4.20.3", (1, 6, 6)), ("4.21.1-17", (1, 7, 4))),
-        *(("4.18.2", (1, 4, 0)), ("4.2.1", (4, 2, 1))),
+        *(("4.18.2", (1, 4, 0)), ("4.2.1", (4, 2, 1)), ("4.22.1", (1, 8, 4)), ("4.23.0", (1, 9, 0))),
+        *(("5.0", (1, 9, 0)), ("v5.0.3-87", (1, 9, 0)), ("5.1.0", (1, 10, 0)), ("6.0.0", (6, 0, 0))),
         *(
             (text, None)
             for text in ("", "v", "devel", "1", "1.", "1.x", "sha256:0123", "1.7.4 ", " 1.7", "1.7\n", "x1.7")
@@ -141,6 +145,16 @@ def test_fields_without_effect(version: str, kind: str, spec: object, paths: lis
 )
 def test_versions(text: str, version: tuple[int, int, int] | None) -> None:
     assert parse_version(text) == (Version(*version) if version else None)
+
+
+@pytest.mark.parametrize(
+    ("openshift", "support"),
+    [("4.20.0", "known"), ("4.23.0", "known"), ("5.0.1", "known"), ("5.1.0", "newer"), ("4.19.1", "too-old")],
+)
+def test_versions_of_openshift_virtualization_have_the_support_of_their_kubevirt(openshift: str, support: str) -> None:
+    detected = detect("", "", openshift)
+    assert detected is not None
+    assert detected.support == support
 
 
 @given(st.text(alphabet="v0123456789.-+ae\n", max_size=12))

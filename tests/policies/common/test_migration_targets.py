@@ -337,3 +337,32 @@ def test_every_node_is_in_the_audit_record() -> None:
     assert len(groups) == 101
     assert (groups[-1]["fails"], groups[-1]["count"]) == (["other reasons, in 1900 combinations"], 1900)
     assert sorted(name for group in groups for name in group["nodes"]) == [f"n{i:04}" for i in range(2000)]
+
+
+def with_state(name: str, *, legacy: str = "", declared: str = "") -> Vmi:
+    """A VMI whose persistent state is on a claim that the API server has named (k8s.io/apiserver, storage/names)."""
+    volume = legacy or f"persistent-state-for-{name}-"[:58] + "x7k2p"
+    found: Json = vmi()
+    found["metadata"] |= {"name": name}
+    found["spec"]["volumes"] = [{"name": declared}] if declared else []
+    found["status"]["volumeStatus"] = [{"name": volume, "persistentVolumeClaimInfo": {"claimName": volume}}]
+    return msgspec.convert(found, Vmi)
+
+
+@pytest.mark.parametrize("version", ["1.6.0", "1.6.4", "1.6.5", "1.7.2", "1.7.3", "1.8.1", "1.8.2", "1.9.0"])
+def test_kubevirt_finds_the_persistent_state_of_every_name_since_it_does_not_look_for_the_name(version: str) -> None:
+    release = config_of(version).release
+    lost = [length for length in range(1, 64) if migration_targets.state_problem(with_state("v" * length), release)]
+    assert lost == ([] if version in ("1.6.5", "1.7.3", "1.8.2", "1.9.0") else [*range(38, 64)])
+
+
+def test_whose_persistent_state_is_found() -> None:
+    release, long = config_of("1.8.1").release, "v" * 50
+    # The claim of a VM that is older than generated names, one of a release that gives the volume a fixed name, and a
+    # volume of the owner's with such a name.
+    assert not migration_targets.state_problem(with_state(long, legacy=f"persistent-state-for-{long}"), release)
+    assert migration_targets.state_problem(with_state(long, legacy="persistent-state-for-this-vm"), release)
+    mine = "persistent-state-for-me"
+    assert not migration_targets.state_problem(with_state(long, legacy=mine, declared=mine), release)
+    without = msgspec.convert(vmi(), Vmi)
+    assert not migration_targets.state_problem(without, release)

@@ -518,6 +518,14 @@ class TestTooMany:
         assert too_many({"greedy": 50, "elsewhere": 2}, "demo", settings)
 
 
+@pytest.mark.parametrize("version", ["1.7.2", "1.7.3"])
+def test_a_vm_whose_persistent_state_kubevirt_does_not_find(version: str) -> None:
+    """virt-controller would never begin its migration."""
+    state = {"name": "persistent-state-for-a-name-that-was-cut-off"}
+    known = facts(vmi(volumeStatus=[state])) | {KubeVirtKey(): installed(config_of(version))}
+    assert decide(known).code == (reasons.NAME_TOO_LONG if version == "1.7.2" else common.ELIGIBLE)
+
+
 @pytest.mark.parametrize("version", ["1.7", "1.8", "1.9"])
 @pytest.mark.parametrize(
     ("spec", "status"),

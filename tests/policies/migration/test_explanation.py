@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -7,16 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import config_of, installed
 from tests.golden_files import Golden
 from tests.placement.samples import affinity, expression, expressions
 from tests.policies.migration import world as migrations
-from tests.policies.migration.world import AMD, CLAIMED, FOO, INTEL, PODS, VM, VMI, explained, facts, node, stored, vmi
+from tests.policies.migration.world import (
+    AMD,
+    CLAIMED,
+    FOO,
+    INTEL,
+    NODES,
+    PODS,
+    VM,
+    VMI,
+    explained,
+    facts,
+    node,
+    stored,
+    vmi,
+)
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, NodesKey, NotRead, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, NotRead, ObjectKey
 from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.eligibility import Failure
-from webhook.placement.machines import CLAIMS, VMIS, VOLUMES, Claim, Vmi
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim, Migration, Vmi
 from webhook.placement.requirements import Kvm, Label, Origin
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
@@ -201,6 +217,55 @@ def test_a_vm_whose_name_is_longer_than_a_label_or_that_is_nowhere_yet() -> None
     assert answer.obstacles == (migration_targets.name_problem(long),)
     answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
     assert (answer.running_on, len(answer.obstacles), len(answer.gaps)) == ("", 1, 2)
+
+
+@pytest.mark.parametrize("version", ["1.8.1", "1.8.2"])
+def test_a_vm_whose_persistent_state_kubevirt_does_not_find(version: str) -> None:
+    found = vmi()
+    found["status"] |= {"volumeStatus": [{"name": "persistent-state-for-a-name-that-was-cut-off"}]}
+    answer = explained(found=found, more={KubeVirtKey(): installed(config_of(version))})
+    problem = migration_targets.state_problem(msgspec.convert(found, Vmi), config_of(version).release)
+    assert answer.obstacles == ((problem,) if version == "1.8.1" else ())
+    assert answer.favorable is (version == "1.8.2")
+
+
+def own_migration(phase: str, **status: Any) -> dict[Key[Any], object]:
+    metadata = {"name": "m", "namespace": "demo", "uid": "uid-m"}
+    found = {"metadata": metadata, "spec": {"vmiName": "web01"}, "status": {"phase": phase} | status}
+    key = ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01")
+    return {key: (msgspec.convert(found, Migration),)}
+
+
+def test_a_migration_in_flight_excludes_another_one() -> None:
+    assert (
+        explained(more=own_migration("Succeeded")).obstacles == explained(more=own_migration("Failed")).obstacles == ()
+    )
+    answer = explained(more=own_migration("Running"))
+    (obstacle,) = answer.obstacles
+    assert "in-flight migration detected. Active migration job (uid-m)" in obstacle
+    assert (answer.eligible.count, answer.favorable) == (2, False)
+    condition = {"type": "migrationRejectedByResourceQuota", "status": "True"}
+    (obstacle,) = explained(more=own_migration("Pending", conditions=[condition])).obstacles
+    assert "in-flight" not in obstacle
+    # The server does not read migrations for its users.
+    assert explained(more=own_migration("Running"), reader=explanation.SERVER).obstacles == ()
+
+
+@pytest.mark.parametrize(("minutes", "label", "is_gone"), [(1, "false", False), (6, "false", True), (6, "true", False)])
+def test_virt_handler_of_the_source_has_to_send_the_guest(minutes: int, label: str, is_gone: bool) -> None:
+    now = 1_795_867_200.0
+    source = node("node-a1", "a")
+    source["metadata"]["labels"]["kubevirt.io/schedulable"] = label
+    seen = datetime.fromtimestamp(now - 60 * minutes, UTC).isoformat()
+    source["metadata"]["annotations"] = {"kubevirt.io/heartbeat": seen}
+    world = facts(nodes=[source, *NODES[1:]])
+    answer = explanation.explain(Question("demo", "web01", {}), Facts.of(world, now))
+    assert (bool(answer.obstacles), answer.favorable) == (is_gone, not is_gone)
+    assert answer.eligible.count == 2
+
+
+def test_a_node_that_does_not_exist_any_more_sends_no_guest() -> None:
+    assert len(explained(nodes=NODES[1:]).obstacles) == 1
 
 
 def test_a_vm_that_comes_from_another_cluster() -> None:

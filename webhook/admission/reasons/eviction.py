@@ -49,9 +49,10 @@ def too_many(count: int, cap: int, where: str) -> Reason:
 
 NAME_TOO_LONG: Final = _denied(
     "name-too-long",
-    "KubeVirt labels migrations with the VM's name, and this name is not a valid label value, so KubeVirt can create no"
-    " migration.",
-    "Give the VM a name of at most 63 characters.",
+    "KubeVirt cannot migrate a VM with so long a name: it labels migrations with the name, and a label value has at"
+    " most 63 characters; and releases before 1.6.5, 1.7.3 and 1.8.2 do not find the persistent state (TPM, EFI) of a"
+    " VM whose name has more than 37.",
+    "Give the VM a name of at most 63 characters, of at most 37 in these releases, or update KubeVirt.",
 )
 name_too_long: Final = about(NAME_TOO_LONG, "%s")
 HELD_BACK: Final = _denied(

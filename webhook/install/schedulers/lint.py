@@ -5,16 +5,18 @@ Each was tried with the real kube-scheduler; docs/schedulers.md names the conseq
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any, Final, Literal
 
 import msgspec
 
 from webhook import names
 from webhook.errors import quote
-from webhook.forecast.validation import check, did_you_mean
+from webhook.forecast.validation import check
+from webhook.install.schedulers import successors
 from webhook.k8s.json_tree import member
-from webhook.k8s.yaml_documents import Document
+from webhook.k8s.yaml_documents import Document, format_path
 
 IMAGE_LOCALITY: Final = "ImageLocality"
 SPREAD: Final = "PodTopologySpread"
@@ -61,15 +63,21 @@ def _as_list(value: Any) -> list[Any]:
 
 KIND: Final = "KubeSchedulerConfiguration"
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+# Its predecessors. A field of theirs that is not known is a mistake in v1, too.
+_EARLIER: Final = tuple(
+    f"kubescheduler.config.k8s.io/{each}" for each in ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3")
+)
 # What kube-scheduler takes where its configuration names no Lease (pkg/scheduler/apis/config/v1/defaults.go).
 DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
+# By how many letters a name of a plugin may be mistyped.
+_MOST_DIFFERING: Final = 2
 Severity = Literal["error", "warning"]
 Path = tuple[str | int, ...]
 Schema = dict[str, Any]
 # Of Kubernetes 1.36 and 1.37 (pkg/scheduler/framework/plugins/names).
 PLUGINS: Final = (
-    *("DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality"),
-    *("InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
+    *("DefaultBinder", "DefaultPreemption", "DeferredPodScheduling", "DynamicResources", "GangScheduling"),
+    *("ImageLocality", "InterPodAffinity", "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts"),
     *("NodeResourcesBalancedAllocation", "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits"),
     *("PodGroupPodsCount", "PodTopologySpread", "PrioritySort", "SchedulingGates", "TaintToleration"),
     *("TopologyPlacementGenerator", "VolumeBinding", "VolumeRestrictions", "VolumeZone"),
@@ -239,7 +247,8 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
         text = f"apiVersion is {quote(str(version))}"
         consequence = "kube-scheduler 1.29 and newer does not start with it"
         yield Problem("stale-api-version", "error", ("apiVersion",), text, consequence, f"set it to {API_VERSION}")
-        return
+        if version not in _EARLIER:
+            return
     mistakes = [*check(_CONFIGURATION, configuration, ())]
     for index, profile in profiles_of(configuration):
         for number, entry in enumerate(_as_list(profile.get("pluginConfig"))):
@@ -248,7 +257,10 @@ def _fields(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem
                 mistakes += check(schema, entry["args"], ("profiles", index, "pluginConfig", number, "args"))
     consequence = "kube-scheduler does not start, since it decodes its configuration strictly"
     for each in mistakes:
-        yield Problem("invalid-field", "error", each.path, each.text, consequence, "correct or remove the field")
+        text, remedy = each.text, "correct or remove the field"
+        if successor := successors.FIELDS.get(tuple(part for part in each.path if isinstance(part, str))):
+            text, remedy = f"kube-scheduler no longer has the field {quote(format_path(each.path))}", successor
+        yield Problem("invalid-field", "error", each.path, text, consequence, remedy)
 
 
 def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
@@ -258,14 +270,43 @@ def _plugins(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterato
     for path, name in _named_plugins(configuration):
         if name in registry:
             continue
-        severity: Severity = "warning"
+        is_enabled, is_disabled = "enabled" in path, "disabled" in path
+        severity: Severity = "error" if is_enabled else "warning"
         consequence = "the entry has no effect, and kube-scheduler does not say so"
-        remedy = "correct the name, or remove the entry"
-        if "enabled" in path:
-            severity, consequence = "error", "kube-scheduler does not start, unless it is built with such a plugin"
-            remedy = "correct the name, or give the scheduler's own plugins with --plugin"
-        text = f"no plugin is called {quote(name)}{did_you_mean(name, registry)}"
+        if is_enabled:
+            consequence = "kube-scheduler does not start, unless it is built with such a plugin"
+        if successor := successors.PLUGINS.get(name):
+            text = f"kube-scheduler no longer has the plugin {quote(name)}"
+            remedy = successor.disable if is_disabled else successor.use
+        elif elsewhere := successors.ELSEWHERE.get(name):
+            text = f"kube-scheduler and scheduler-plugins have no plugin {quote(name)}; {elsewhere}"
+            remedy = f"remove the entry, or give --plugin {name} if the scheduler is built with it"
+        else:
+            text = f"no plugin is called {quote(name)}{_mistyped(name, registry)}"
+            remedy = "correct the name, or remove the entry"
+            if is_enabled:
+                remedy = "correct the name, or give the scheduler's own plugins with --plugin"
         yield Problem("unknown-plugin", severity, path, text, consequence, remedy)
+
+
+def _mistyped(name: str, registry: Iterable[str]) -> str:
+    """A clause with the plugin whose name may be meant.
+
+    Names of plugins share long words (NodeResources, Allocated), so that a likeness of the whole says little: two
+    letters may differ, whatever the case.
+    """
+    for plugin in sorted(registry):
+        if _differing(name.lower(), plugin.lower()) <= _MOST_DIFFERING:
+            return f"; did you mean {quote(plugin)}?"
+    return ""
+
+
+def _differing(one: str, other: str) -> int:
+    """How many letters differ; only names of about the same length are compared."""
+    if abs(len(one) - len(other)) > _MOST_DIFFERING:
+        return _MOST_DIFFERING + 1
+    changes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in changes if tag != "equal")
 
 
 def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -285,7 +326,7 @@ def _named_plugins(configuration: Mapping[str, Any]) -> Iterator[tuple[Path, str
 def _profiles(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
     profiles, profile_name = profiles_of(configuration), scheduler.profile
     path: Path
-    if all(profile.get("schedulerName") != profile_name for _, profile in profiles):
+    if all(_name(profile) != profile_name for _, profile in profiles):
         text, consequence = f"no profile has the schedulerName {quote(profile_name)}", "pods that name it stay Pending"
         remedy = f"add a profile with schedulerName {profile_name}, or name the right one with --profile"
         yield Problem("no-profile", "error", ("profiles",), text, consequence, remedy)

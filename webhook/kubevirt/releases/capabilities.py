@@ -39,16 +39,17 @@ NEWEST: Final = SUPPORTED_VERSIONS[-1]
 UNRELEASED: Final = Version(1, 10, 0)
 
 _PATCHES: Final = {version.line: version.patch for version in SUPPORTED_VERSIONS}
-# OpenShift Virtualization counts its own versions: 4.20 is built from KubeVirt 1.6, 4.21 from 1.7, and so on.
-_OPENSHIFT: Final = 4
-_OPENSHIFT_AHEAD: Final = 14
-_FIRST_OPENSHIFT: Final = 14
+# OpenShift Virtualization counts its own versions: 4.20 is built from KubeVirt 1.6, 4.21 from 1.7, 4.22 from 1.8, 5.0
+# from 1.9, and so on (HyperConverged Cluster Operator 1.16 to 1.19, hack/config). OpenShift 4.23 comes at the same time
+# as 5.0. By major version: the first minor version that is read, and the minor version of its KubeVirt.
+_OPENSHIFT: Final = {4: (14, 0), 5: (0, 9)}
 
 
 def parse_version(text: str) -> Version | None:
     """The KubeVirt version that a text names; None where it names none.
 
-    Texts are like ``1.7``, ``v1.7.4``, ``v1.9.0-rc.1``, or a version of OpenShift Virtualization such as ``4.20.1``.
+    Texts are like ``1.7``, ``v1.7.4``, ``v1.9.0-rc.1``, or a version of OpenShift Virtualization such as ``4.20.1`` or
+    ``v5.0.0-87``.
     Without a patch release, and for OpenShift Virtualization, whose patch releases do not follow KubeVirt's, it is the
     last known one of the minor version.
     """
@@ -58,8 +59,10 @@ def parse_version(text: str) -> Version | None:
     major, minor, patch = (None if number is None else int(number) for number in match.groups())
     assert major is not None
     assert minor is not None
-    if major == _OPENSHIFT and minor >= _FIRST_OPENSHIFT:
-        major, minor, patch = 1, minor - _OPENSHIFT_AHEAD, None
+    if major in _OPENSHIFT:
+        first, of_kubevirt = _OPENSHIFT[major]
+        if minor >= first:
+            major, minor, patch = 1, minor - first + of_kubevirt, None
     return Version(major, minor, _PATCHES.get((major, minor), 0) if patch is None else patch)
 
 
@@ -208,6 +211,11 @@ HOLDS_MIGRATIONS_BACK: Final = capability(
     "holds migrations back while a backup runs or a utility volume is attached",
     "pkg/virt-controller/watch/migration",
     since="1.8.0",
+)
+FINDS_STATE_OF_LONG_NAMES: Final = capability(
+    "migrates VMs whose persistent state (TPM, EFI) is on a claim whose name had to be cut off",
+    "#16853",
+    since="1.6.5 1.7.3 1.8.2",
 )
 CANCELS_EVACUATIONS: Final = capability(
     "takes the request to evacuate a VM back (evacuate/cancel)", "#15957", since="1.7.0"

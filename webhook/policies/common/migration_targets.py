@@ -15,7 +15,12 @@ from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
-from webhook.kubevirt.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
+from webhook.kubevirt.releases.capabilities import (
+    FINDS_STATE_OF_LONG_NAMES,
+    HOLDS_MIGRATIONS_BACK,
+    SEPARATES_PERSISTENT_RESERVATIONS,
+)
+from webhook.kubevirt.releases.release import Release
 from webhook.placement.demand import KUBEVIRT_DEVICES, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.index import NodeIndex
@@ -26,6 +31,7 @@ from webhook.placement.machines import (
     MIGRATIONS,
     MOST_RESERVATIONS,
     NO_MIGRATION,
+    STATE_PREFIX,
     VMIS,
     LauncherPod,
     Migration,
@@ -85,6 +91,24 @@ def name_problem(name: str) -> str | None:
     if problem is None:
         return None
     return f"KubeVirt cannot migrate this VM: it labels migrations with the VM's name, which {problem}"
+
+
+def state_problem(vmi: Vmi, release: Release) -> str | None:
+    """Why KubeVirt cannot migrate a VM with persistent state under its name, a sentence; None where it can.
+
+    Releases without the capability look for the volume whose name contains the VM's (backendstorage.CurrentPVCName).
+    The API server cuts generated names off, and then virt-controller never begins the migration.
+    """
+    volumes = vmi.state_volumes
+    if not volumes or release.has(FINDS_STATE_OF_LONG_NAMES):
+        return None
+    looked_for = f"{STATE_PREFIX}-{vmi.meta.name}"
+    if any(looked_for in volume for volume in volumes):
+        return None
+    return (
+        f"KubeVirt {release} cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose"
+        " name has more than 37 characters"
+    )
 
 
 def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:

@@ -157,7 +157,10 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     is_leaving = node is not None and node.is_being_emptied
     if not is_leaving and (too_soon := cool_down(own, facts.now, settings)):
         return _deny(too_soon)
-    if terms := migration_targets.holding_back(vmi, read_configuration(facts) or DEFAULTS):
+    configuration = read_configuration(facts) or DEFAULTS
+    if problem := migration_targets.state_problem(vmi, configuration.release):
+        return _deny(reasons.name_too_long(problem))
+    if terms := migration_targets.holding_back(vmi, configuration):
         return _deny(reasons.held_back(" and ".join(terms)))
     capped, doubt = (None, None) if is_leaving else _reached_cap(namespace, facts, settings)
     return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)

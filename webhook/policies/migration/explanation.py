@@ -16,11 +16,13 @@ from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
+from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import SuggestedSelector
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
+from webhook.placement.migrations import conflict, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
@@ -359,6 +361,9 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
     vmi = subject.target.vmi
     if why := migration_targets.name_problem(subject.question.name):
         yield why
+    configuration = read_configuration(subject.facts) or DEFAULTS
+    if why := migration_targets.state_problem(vmi, configuration.release):
+        yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
         why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
@@ -367,14 +372,43 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
     if quota.problem:
         yield f"the API server would deny its target pod: {quota.problem}"
-    for key in _quota_keys(vmi, subject.question.namespace) if subject.question.reader.own else ():
+    yield from _in_flight(subject)
+    yield from _without_sender(subject)
+
+
+def _in_flight(subject: _Subject) -> Iterator[str]:
+    """Why virt-api denies a migration of the VM now: another one has not ended (migration-create-admitter.go)."""
+    vmi, namespace = subject.target.vmi, subject.question.namespace
+    found: list[Migration] = []
+    for key in _quota_keys(vmi, namespace) if subject.question.reader.own else ():
         answer = subject.facts.get(key)
-        for each in answer if key.resource is MIGRATIONS and isinstance(answer, tuple) else ():
-            if each.vmi_name == vmi.meta.name and each.is_denied_by_quota:
-                yield (
-                    f"its migration {each.meta.name or ''} waits, because a ResourceQuota denied the target pod;"
-                    " KubeVirt begins no other meanwhile"
-                )
+        if key.resource is MIGRATIONS and isinstance(answer, tuple):
+            found += answer
+    migration = in_flight(vmi, found)
+    # One that is to be received waits for just that migration.
+    if migration is None or vmi.waits_for_source:
+        return
+    if migration.is_denied_by_quota:
+        yield (
+            f"its migration {migration.meta.name or ''} waits, because a ResourceQuota denied the target pod;"
+            " KubeVirt begins no other meanwhile"
+        )
+    else:
+        name = migration.meta.name or ""
+        yield f"its migration {name} has not ended, so virt-api denies another one: {conflict(migration)}"
+
+
+def _without_sender(subject: _Subject) -> Iterator[str]:
+    """Why no virt-handler sends the guest: the one of the source node is gone."""
+    name = subject.target.vmi.node_name
+    # Without any node it is not known which ones there are.
+    if not name or not subject.eligibility.total:
+        return
+    node = subject.target.nodes.get(name)
+    if node is None:
+        yield f"its node {name} does not exist, so no virt-handler sends the guest"
+    elif gone := node.heartbeat.problem(subject.facts.now):
+        yield f"virt-handler of {name}, which has to send the guest, {gone}: the migration waits without end"
 
 
 def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:

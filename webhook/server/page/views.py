@@ -260,7 +260,8 @@ class PageViews(msgspec.Struct, frozen=True):
             question = question._replace(reader=await permit(question))
             deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
             decide = partial(matrix, question, first=first, count=ROWS)
-            it = await replay(decide, self.cluster, Facts(peek=self.cluster.peek), deadline, "the question")
+            facts = Facts(time.time(), self.cluster.peek)
+            it = await replay(decide, self.cluster, facts, deadline, "the question")
         except InputError as error:
             return PageAnswer(template, {**values, "problem": str(error)}, 404 if isinstance(error, NotThere) else 400)
         added = question.added

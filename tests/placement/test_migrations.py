@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.kubevirt.releases.capabilities import parse_version
+from webhook.kubevirt.releases.release import release_of
+from webhook.placement import migrations
+from webhook.placement.machines import LauncherPod, Migration, Vmi
+
+
+def vmi(**status: Any) -> Vmi:
+    return msgspec.convert(
+        {"metadata": {"name": "web", "namespace": "shop"}, "status": {"nodeName": "a"} | status}, Vmi
+    )
+
+
+def migration(phase: str, name: str = "m", vm: str = "web", namespace: str = "shop") -> Migration:
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
+    return msgspec.convert({"metadata": metadata, "spec": {"vmiName": vm}, "status": {"phase": phase}}, Migration)
+
+
+def pod(uid: str, on: str | None, phase: str = "Running") -> LauncherPod:
+    labels = {"kubevirt.io/migrationJobUID": uid}
+    return msgspec.convert(
+        {"metadata": {"labels": labels}, "spec": {"nodeName": on}, "status": {"phase": phase}}, LauncherPod
+    )
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Scheduling", "Running", "Unknown"])
+def test_a_migration_is_in_flight_until_it_has_ended(phase: str) -> None:
+    others = [
+        migration("Failed", "f"),
+        migration("Succeeded", "s"),
+        migration(phase, vm="db"),
+        migration(phase, namespace="x"),
+    ]
+    assert migrations.in_flight(vmi(), others) is None
+    own = migration(phase)
+    assert migrations.in_flight(vmi(), [*others, own]) is own
+    assert "Active migration job (uid-m) is currently already in progress for VMI web" in migrations.conflict(own)
+
+
+def test_its_target_pod_is_the_one_that_names_it_and_has_a_node() -> None:
+    pods = [pod("uid-x", "b"), pod("uid-m", None), pod("uid-m", "b", "Failed")]
+    assert migrations.target_pod_of(migration("Running"), pods) is None
+    target = pod("uid-m", "c", "Pending")
+    assert migrations.target_pod_of(migration("Running"), [*pods, target]) is target
+
+
+@pytest.mark.parametrize(("marked", "evacuated", "stale"), [(None, "", ""), ("a", "a", ""), ("b", "", "b")])
+def test_the_mark_of_an_evacuation(marked: str | None, evacuated: str, stale: str) -> None:
+    marked_vmi = vmi(evacuationNodeName=marked)
+    assert migrations.evacuated_node(marked_vmi) == evacuated
+    assert migrations.stale_evacuation(marked_vmi) == stale
+
+
+def test_how_an_evacuation_is_ended_depends_on_the_release() -> None:
+    words = {
+        version: migrations.cancel_evacuation(vmi(), release_of(parse_version(version)))
+        for version in ("1.6.0", "1.9.0")
+    }
+    assert "evacuate-cancel vm web -n shop" in words["1.9.0"]
+    assert "evacuate-cancel" not in words["1.6.0"]

@@ -1,0 +1,151 @@
+"""Which pods kube-scheduler deletes so that a pod of higher priority finds room.
+
+The rules are those of its plugin DefaultPreemption (Kubernetes 1.37, pkg/scheduler/framework/plugins/defaultpreemption
+and pkg/scheduler/framework/preemption). On each node that fails only by what other pods take, all pods with a lower
+priority are taken away; where the pod fits then, they come back one by one, those that a PodDisruptionBudget protects
+first and the important ones before others, as long as the pod still fits. Of the nodes, one is chosen whose victims
+break fewest budgets, have the lowest priorities, are fewest, and have started last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from webhook.admission.step_budget import spend
+from webhook.forecast.packing import Amounts, Mover, Packer
+from webhook.forecast.pods import Neighbors, PodInfo
+from webhook.forecast.priorities import priority_of
+from webhook.forecast.snapshot import Place, PodDisruptionBudget, place_of
+from webhook.placement.eligibility import Eligibility
+from webhook.placement.machines import LauncherPod
+from webhook.placement.nodes import bitset_positions
+
+# kube-scheduler looks at a tenth of the nodes, and at no fewer than so many (minCandidateNodesAbsolute).
+_MOST_CANDIDATES: Final = 100
+# Looking at a pod takes a fraction of a step.
+_PODS_A_STEP: Final = 8
+# So that two victims with a negative priority are not better than one (minSumPrioritiesScoreFunc).
+_PRIORITY_OFFSET: Final = 2**31
+
+
+class Occupant(msgspec.Struct, frozen=True):
+    """A pod on a node, with what it takes of the node, and as the rules between pods see it."""
+
+    pod: LauncherPod
+    held: Amounts
+    info: PodInfo
+
+    @property
+    def priority(self) -> int:
+        """The pod's priority."""
+        return priority_of(self.pod)
+
+    @property
+    def importance(self) -> tuple[int, float]:
+        """Sorts the most important pod first: by priority, and the older one (MoreImportantPod)."""
+        started = self.pod.started_at
+        return -self.priority, math.inf if started is None else started
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """The pods that have to go from one node, the most important first, and those of them that a budget protects."""
+
+    position: int
+    pods: tuple[Occupant, ...]
+    protected: frozenset[Place]
+
+    @property
+    def cost(self) -> tuple[int, int, int, int, float]:
+        """By which kube-scheduler chooses the node, the least first (pickOneNodeForPreemption)."""
+        highest = max(each.priority for each in self.pods)
+        total = sum(each.priority + _PRIORITY_OFFSET for each in self.pods)
+        earliest = min(each.importance[1] for each in self.pods if each.priority == highest)
+        return len(self.protected), highest, total, len(self.pods), -earliest
+
+
+Occupants: TypeAlias = Callable[[int, int], Iterable[Occupant]]  # by the node's position, and below a priority
+Budgets: TypeAlias = Callable[[LauncherPod], Sequence[PodDisruptionBudget]]
+
+
+class Preemption:
+    """Looks for victims among the pods that are on nodes now.
+
+    Args:
+        packer: what is free on the nodes; it is as before after each answer.
+        neighbors: the rules between pods; they are as before, too.
+        occupants: the pods on a node whose priority is lower than another.
+        budgets: the PodDisruptionBudgets that select a pod.
+    """
+
+    def __init__(self, packer: Packer, neighbors: Neighbors, occupants: Occupants, budgets: Budgets) -> None:
+        self._packer: Final = packer
+        self._neighbors: Final = neighbors
+        self._occupants: Final = occupants
+        self._budgets: Final = budgets
+
+    def victims(self, mover: Mover, eligibility: Eligibility, priority: int) -> Victims | None:
+        """The pods that kube-scheduler would delete for a VM that no eligible node has room for; None: none help."""
+        found: list[Victims] = []
+        for position in bitset_positions(eligibility.bitset):
+            victims = self._on_node(mover, eligibility, position, priority)
+            if victims:
+                found.append(victims)
+            if len(found) >= _MOST_CANDIDATES:
+                break
+        return min(found, key=lambda each: each.cost, default=None)
+
+    def remove(self, position: int, occupant: Occupant, number: int = -1) -> None:
+        """Take a pod from its node, or with 1 put it back."""
+        self._packer.take(position, occupant.held, number)
+        self._neighbors.add(occupant.info, position, number)
+
+    def _on_node(self, mover: Mover, eligibility: Eligibility, position: int, priority: int) -> Victims | None:
+        lower = list(self._occupants(position, priority))
+        spend(1 + len(lower) // _PODS_A_STEP, "pods that kube-scheduler could preempt")
+        if not lower or not self._packer.has_capacity(position, mover.requests, [each.held for each in lower]):
+            return None
+        lower.sort(key=lambda each: each.importance)
+        for each in lower:
+            self.remove(position, each)
+        gone = {place_of(each.pod): each for each in lower}
+        protected = _protected([each.pod for each in lower], self._budgets)
+        try:
+            if not self._packer.fits(mover, eligibility, position):
+                return None
+            for each in sorted(lower, key=lambda one: place_of(one.pod) not in protected):
+                self.remove(position, each, 1)
+                if self._packer.fits(mover, eligibility, position):
+                    del gone[place_of(each.pod)]
+                else:
+                    self.remove(position, each)
+        finally:
+            for each in gone.values():
+                self.remove(position, each, 1)
+        # Without a victim there would have been room before.
+        return Victims(position, tuple(gone.values()), protected & gone.keys()) if gone else None
+
+
+def _protected(pods: Iterable[LauncherPod], budgets: Budgets) -> frozenset[Place]:
+    """The pods that budgets do not allow to go, if all of these go (FilterVictimsWithPDBViolation)."""
+    allowed: dict[int, int] = {}
+    protected = set()
+    for pod in pods:
+        if not pod.meta.labels:
+            continue
+        for budget in budgets(pod):
+            if budget.selects_everything or pod.meta.name in budget.disrupted:
+                continue
+            left = allowed[id(budget)] = allowed.get(id(budget), budget.allowed) - 1
+            if left < 0:
+                protected.add(place_of(pod))
+                break
+    return frozenset(protected)
+
+
+def lowest_priority(pods: Mapping[str, Mapping[Place, LauncherPod]]) -> int:
+    """The lowest priority of all pods on nodes, by node; no pod with this one or a lower one preempts any."""
+    return min((priority_of(pod) for on_node in pods.values() for pod in on_node.values()), default=0)
