@@ -24,20 +24,19 @@ OUTSIDE: Final = "TLS, system calls, event loop"
 PARTS: Final = {
     "webhook.cli.serve": OUTSIDE,
     "webhook.cli.main": OUTSIDE,
-    "webhook.server.edge:Connection._write": OUTSIDE,
     "webhook.admission.wire:Codec.decode": "decode",
     "webhook.admission.wire:encode": "answer",
     "webhook.review.reviewer:_encode": "answer",
-    "webhook.server.request:Answer.head": "answer",
     "webhook.review.reviewer:Reviewer._record": "audit line",
     "webhook.admission.audit": "audit line",
     "webhook.admission.lines": "audit line",
     "webhook.admission.credentials": "audit line",
     "webhook.server.ops": "metrics",
-    "webhook.server.edge": "connection",
-    "webhook.server.request": "connection",
+    "webhook.server.answers": "connection",
+    "webhook.server.bodies": "connection",
+    "webhook.server.guard": "connection",
     "webhook.server.app": "connection",
-    "httptools": "connection",
+    "aiohttp": "connection",
     "webhook": "policy",
 }
 # The bytes of the instructions with which a function begins, before its first line.
@@ -46,7 +45,7 @@ _ENTRY: Final = 8
 
 def part_of(frame: FrameType | None) -> str:
     """The part of a review that a frame belongs to."""
-    if frame is None or (frame.f_lasti < _ENTRY and frame.f_code.co_name == "data_received"):
+    if frame is None or (frame.f_lasti < _ENTRY and frame.f_code.co_name == "buffer_updated"):
         return OUTSIDE
     while frame is not None:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname

@@ -1,8 +1,7 @@
 """How many Python functions one review calls: a figure that no other work on the machine changes.
 
-Everything is on, as in `serve`: the connection, limits, metrics and an audit line; facts come from files. What is
-counted is what runs between a request's last byte and its answer, in code of this project and of its libraries, but
-not in the event loop.
+With metrics and an audit line, as in `serve`; facts come from files. What is counted is what runs between a whole body
+and its answer, in code of this project and of its libraries, but not in the event loop.
 """
 
 from __future__ import annotations
@@ -17,17 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from webhook.server.edge import Connection
-
 from bench.instancetypes import cases
 from tests.attacks.counting import no_collection
-from tests.server.conftest import PieceTransport
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
-from webhook.server.app import App
 from webhook.server.ops import Metrics
 from webhook.settings import file as settings_file
 
@@ -35,7 +30,6 @@ ROOT: Final = Path(__file__).parents[2]
 _REVIEWS: Final = ROOT / "bench/reviews"
 CLUSTER: Final = _REVIEWS / "cluster"
 _CAPTURES: Final = ROOT / "tests/data/captures"
-_WRITTEN: Final = 4096
 # Caches are filled by the first reviews.
 _WARM_UP: Final = 5
 # The bench's own, and in force where its namespace says nothing of a policy.
@@ -68,40 +62,16 @@ _BODIES: Final[Mapping[str, bytes]] = {
 }
 
 
-class _Server:
-    """The request path of a server, and a connection to it that has no socket."""
+def _reviewer(cluster: Path, audit: LineWriter) -> Reviewer:
+    settings = settings_file.parse(_SETTINGS, "settings")
+    metrics = Metrics(BY_PATH, _failed)
+    files = FilesCluster.load(cluster, settings)
+    # The clock stands still: a new second is formatted, and that is a call.
+    return Reviewer(files, lambda: settings, audit, metrics, wall=lambda: 1_700_000_000.0)
 
-    def __init__(self, cluster: Path, audit: LineWriter) -> None:
-        settings = settings_file.parse(_SETTINGS, "settings")
-        metrics = Metrics(BY_PATH, _failed)
-        files = FilesCluster.load(cluster, settings)
-        # The clock stands still: a new second is formatted, and that is a call.
-        reviewer = Reviewer(files, lambda: settings, audit, metrics, wall=lambda: 1_700_000_000.0)
-        app = App(reviewer, BY_PATH, metrics, 64)
-        self._connection = Connection(app.server())
-        self._transport = PieceTransport()
-        self._connection.connection_made(self._transport)
 
-    async def ask(self, path: str, body: bytes) -> bytes:
-        head = (
-            f"POST {path}?timeout=10s HTTP/1.1\r\nHost: localhost:8443\r\nUser-Agent: kube-apiserver-admission\r\n"
-            f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"
-            "Accept-Encoding: gzip\r\n\r\n"
-        )
-        request = head.encode() + body
-        # Go's client writes what fills its buffer, and then the rest.
-        for piece in filter(None, (request[:_WRITTEN], request[_WRITTEN:])):
-            self._connection.data_received(piece)
-        while not self._transport.written:
-            await asyncio.sleep(0)
-        # The work after the answer is written.
-        for _ in range(3):
-            await asyncio.sleep(0)
-        answer, self._transport.written = self._transport.written, b""
-        return answer
-
-    def close(self) -> None:
-        self._connection.connection_lost(None)
+async def _ask(reviewer: Reviewer, path: str, body: bytes) -> bytes:
+    return await reviewer.review(BY_PATH[path], body, asyncio.get_running_loop().time() + 10)
 
 
 def _failed(event: str, path: str, error: BaseException) -> None:
@@ -115,41 +85,34 @@ async def counted(paths: Collection[str] = BY_PATH, cluster: Path = CLUSTER) -> 
     """
     sink = os.open(os.devnull, os.O_WRONLY)
     audit = LineWriter(Descriptor(sink))
-    servers = [_Server(directory, audit) for directory in (cluster, cases.CLUSTER)]
-    # Let the connections begin.
-    await asyncio.sleep(0.01)
+    reviewers = [_reviewer(directory, audit) for directory in (cluster, cases.CLUSTER)]
     # Leftovers of other tests end now, and not during the counts.
     gc.collect()
     result = {}
     for path in paths:
         body = _BODIES[path[1:].rpartition("/")[0]]
-        server = servers["/instancetypes/" in path]
+        reviewer = reviewers["/instancetypes/" in path]
         for _ in range(_WARM_UP):
-            answer = await server.ask(path, body)
-            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            answer = await _ask(reviewer, path, body)
         assert b'"skipped"' not in answer, path
-        result[path] = await _calls(server, path, body)
-    for server in servers:
-        server.close()
-    await asyncio.sleep(0)
+        result[path] = await _calls(reviewer, path, body)
     audit.close()
     os.close(sink)
     return result
 
 
-async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
+async def _calls(reviewer: Reviewer, path: str, body: bytes) -> Counter[str]:
     codes: Counter[Any] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        # What a server does ten times a second is no part of a review.
-        if event == "call" and "_look" not in frame.f_code.co_qualname:
+        if event == "call":
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
     with no_collection():
         sys.setprofile(note)
         try:
-            await server.ask(path, body)
+            await _ask(reviewer, path, body)
         finally:
             sys.setprofile(before)
     named: Counter[str] = Counter()

@@ -502,7 +502,7 @@ def test_a_connection_that_ends_as_it_begins_is_forgotten(
             accepted.append(connection)
             end(connection, turns)
 
-        limiter.add = added  # type: ignore[method-assign]
+        limiter.add = added  # type: ignore[method-assign, assignment]
         await listener.listen("127.0.0.1:0", None, "--listen")
         reader, writer = await asyncio.open_connection(*split_address(listener.address))
         with suppress(ConnectionError):

@@ -20,7 +20,7 @@ from webhook.admission.audit import AuditedObject, Record, timestamp
 from webhook.admission.decision import Change, Reason
 from webhook.facts import Key
 from webhook.k8s.types.meta import Namespace, ObjectMeta
-from webhook.server import edge
+from webhook.server import guard
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject
 from webhook.server.page.listener import PageHandler
 from webhook.server.page.recorder import DecisionRecorder
@@ -98,8 +98,8 @@ RENDERER = PageRenderer()
 @pytest.fixture
 async def page(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     """Opens pages that answer as fast as they are asked."""
-    monkeypatch.setattr(edge, "BURST", 1000)
-    monkeypatch.setattr(edge, "BURST_OF_ALL", 1000)
+    monkeypatch.setattr(guard, "BURST", 1000)
+    monkeypatch.setattr(guard, "BURST_OF_ALL", 1000)
     monkeypatch.setattr("webhook.server.page.listener.PageRenderer", lambda: RENDERER)
     async with AsyncExitStack() as ends:
         yield partial(opened, ends)
