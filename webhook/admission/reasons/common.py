@@ -133,7 +133,6 @@ LOOKUP_FAILED: Final = _failed(
     "An object that the decision depends on could not be read from the API server. With failurePolicy Ignore the"
     " request is allowed without changes, with Fail it is denied.",
     f"Retry. {LOG}",
-    by=(INSTANCETYPES, MIGRATION, EVICTION),
 )
 lookup_failed: Final = about_two(LOOKUP_FAILED, "%s: %s")
 ELIGIBLE: Final = define("allowed", "nodes-eligible", "At least one node can take the VM.", by=(MIGRATION, EVICTION))

@@ -23,6 +23,7 @@ from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import find, preferences, revisions
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rejection import Crash, Rejection
+from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
@@ -270,6 +271,19 @@ def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
     return {**vm, "spec": vm["spec"] | matchers}
 
 
+def references(vm: Json) -> Iterator[find.SpecReference]:
+    """What KubeVirt looks up of what a VM, as `share_vm` returns it, names: a revision where it has pinned one."""
+    for matcher in MATCHERS:
+        vm_matcher = vm["spec"].get(matcher.field)
+        if not vm_matcher:
+            continue
+        if revision := vm_matcher.get("revisionName") or matcher.captured_name(vm):
+            yield find.SpecReference(REVISIONS.kind, revision)
+        elif vm_matcher.get("name"):
+            with suppress(Rejection):
+                yield find.of_matcher(matcher, vm_matcher)
+
+
 def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
@@ -277,7 +291,10 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
+        NotRead: what it names has not been read yet; for the Reviewer.
     """
+    if defaults or vm["spec"].get(PREFERENCE_MATCHER.field):
+        lookups.expect(references(with_defaults(vm, defaults)))
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
     for attempt in attempts if defaults else ():
