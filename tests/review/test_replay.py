@@ -91,7 +91,7 @@ async def test_a_round_that_learns_nothing_is_a_bug() -> None:
         facts.need(*NAMES[:2])
         Facts().need(*NAMES[:1])
 
-    with pytest.raises(RuntimeError, match="^it asks again"):
+    with pytest.raises(RuntimeError, match="it asks again"):
         await replay(decide, cluster, Facts(), math.inf, "it")
     assert cluster.reads == NAMES[:2]
 

@@ -21,7 +21,6 @@ from tests import builders
 from tests.builders import AVAILABLE, UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
-from tests.policies.migration.world import UID
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
 from tests.waiting import until
 from webhook import names
@@ -30,12 +29,11 @@ from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
+from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace

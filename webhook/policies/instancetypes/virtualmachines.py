@@ -82,7 +82,7 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     beside_none = [matcher for matcher in references if not owner.goes_beside_a_size(matcher, settings)]
     # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
     needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
-    expected = [*references.values(), *(owner.references(read) if needs_named else ())]
+    expected = [*references.values(), *(owner.named_references(read) if needs_named else ())]
     lookups.expect(expected, presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
@@ -246,7 +246,7 @@ def _evaluate(
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
     decoded = read_vm(candidate, lookups.rules)
-    lookups.expect(owner.references(decoded))
+    owner.expect_named(decoded, lookups)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(instancetypes.MISSING, 422, missing)
