@@ -36,7 +36,7 @@ from webhook.settings.model import EvictionSettings, InstancetypeSettings, Migra
 Facts = Mapping[Key[Any], object]
 Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings
 
-POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+POLICIES: tuple[names.Policy, ...] = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
 RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
 
 
