@@ -60,28 +60,43 @@ class RemoteCluster(MemoryCluster):
             self._in_flight -= 1
 
 
-def decide(
-    path: str, body: Json, facts: Facts, section: Section | None = None, batches: int = 100
+async def evaluated(
+    path: str, body: Json, facts: Facts, section: Section | None, kind: type[RemoteCluster] = RemoteCluster
 ) -> tuple[Evaluation, RemoteCluster]:
-    """The evaluation of a review where all policies are on, and the cluster that was asked.
-
-    The deadline passes after so many batches.
-    """
-    cluster, kept, settings = RemoteCluster({**facts, **opted_in(*POLICIES)}), KeptInMemory(), builders.settings()
+    """The evaluation of a review where all policies are on, and the cluster that was asked."""
+    cluster, kept, settings = kind({**facts, **opted_in(*POLICIES)}), KeptInMemory(), builders.settings()
     endpoint = BY_PATH[path]
     if section:
         settings = msgspec.structs.replace(settings, **{endpoint.policy: section})
     reviewer = Reviewer(cluster, lambda: settings, kept, kept, wall=lambda: eviction.NOW)
-
-    async def run() -> Evaluation:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        with mock.patch.object(loop, "time", side_effect=lambda: now + (len(cluster.batches) >= batches)):
-            return await reviewer.evaluate(endpoint, msgspec.json.encode(body), now + 0.5)
-
-    verdict = asyncio.run(run())
+    deadline = asyncio.get_running_loop().time() + 0.5
+    verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(body), deadline)
     assert kept.errors == []
     return verdict, cluster
+
+
+def decide(
+    path: str, body: Json, facts: Facts, section: Section | None = None, batches: int = 100
+) -> tuple[Evaluation, RemoteCluster]:
+    """The same where the deadline passes after so many batches."""
+
+    class Timed(RemoteCluster):
+        def __init__(self, facts: Facts) -> None:
+            super().__init__(facts)
+            clusters.append(self)
+
+    async def run() -> tuple[Evaluation, RemoteCluster]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def time() -> float:
+            return began + (bool(clusters) and len(clusters[0].batches) >= batches)
+
+        with mock.patch.object(loop, "time", side_effect=time):
+            return await evaluated(path, body, facts, section, Timed)
+
+    clusters: list[RemoteCluster] = []
+    return asyncio.run(run())
 
 
 # -- placements: everything that the target of a migration may depend on ----------------------------------------------
