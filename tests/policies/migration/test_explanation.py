@@ -249,7 +249,7 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
 
 
 def test_facts_are_asked_for_together() -> None:
-    """Each round is a round trip: the VMI, then what counts for every VM, what its pod and volumes lead to, and disks."""
+    """In each round, which is a round trip, all that the ones before have shown to be needed."""
     world = facts(vmi(volumes=CLAIMED)) | stored("a")
     known, rounds = Facts(), 0
     while True:

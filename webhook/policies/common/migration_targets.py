@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from webhook.kubevirt.releases.capabilities import (
     SEPARATES_PERSISTENT_RESERVATIONS,
 )
 from webhook.kubevirt.releases.release import Release
-from webhook.placement.demand import KUBEVIRT_DEVICES, target_pod_demand
+from webhook.placement.demand import KUBEVIRT_DEVICES, Demand, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
@@ -37,7 +37,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME, is_extended_resource
+from webhook.placement.nodes import HOSTNAME, Node, is_extended_resource
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
@@ -56,7 +56,6 @@ from webhook.policies.common.required_facts import read, read_configuration
 # One of the terms for which KubeVirt holds migrations back.
 DURING_BACKUP: Final = "while its backup runs"
 
-_NODES: Final = "the nodes"
 _CREATED_BY: Final = "kubevirt.io/created-by"
 
 
@@ -139,19 +138,39 @@ def keys_by_pod(vmi: Vmi, namespace: str, facts: Facts) -> tuple[Key[Any], ...]:
         Unreadable: they cannot be read.
         NotRead: they have not been read yet; for the Reviewer.
     """
+    source = _source(vmi, namespace, facts)
+    return _keys_by_pod(source, vmi, namespace)
+
+
+class _Source(NamedTuple):
+    """What is known of where a VM runs, from which all else follows that its target depends on."""
+
+    nodes: NodeIndex
+    configuration: ClusterConfig
+    node: Node | None
+    pod: LauncherPod | None
+    demand: Demand
+
+
+def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
     facts.need(*keys_for(vmi, namespace))
-    nodes = read(facts, NodesKey(), _NODES)
+    nodes = read(facts, NodesKey(), "the nodes")
     configuration = read_configuration(facts) or DEFAULTS
+    assert nodes is not None
+    node = nodes.get(vmi.node_name) if vmi.node_name else None
     pod = _present_pod(vmi, namespace, facts)
-    node = nodes.get(vmi.node_name) if nodes and vmi.node_name else None
+    return _Source(nodes, configuration, node, pod, target_pod_demand(vmi, pod, node, configuration))
+
+
+def _keys_by_pod(source: _Source, vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
     keys: list[Key[Any]] = []
-    if name := configuration.default_runtime_class:
+    if name := source.configuration.default_runtime_class:
         keys.append(ObjectKey(RUNTIME_CLASSES, "", name))
-    if pod and (migration := _previous_migration(pod, namespace)):
+    if source.pod and (migration := _previous_migration(source.pod, namespace)):
         keys.append(migration)
-    if pod and _keeps_apart(vmi, configuration):
-        keys += (_pods_with(reservation, namespace) for reservation in pod.reservations)
-    if _driver_resources(target_pod_demand(vmi, pod, node, configuration).requests):
+    if source.pod and _keeps_apart(vmi, source.configuration):
+        keys += (_pods_with(reservation, namespace) for reservation in source.pod.reservations)
+    if _driver_resources(source.demand.requests):
         keys.append(ListKey(DEVICE_CLASSES, ""))
     return tuple(keys)
 
@@ -175,17 +194,12 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         Unreadable: a fact that the target depends on cannot be read.
         NotRead: a fact has not been read yet; for the Reviewer.
     """
-    facts.need(*keys_by_pod(vmi, namespace, facts))
-    nodes = read(facts, NodesKey(), _NODES)
-    configuration = read_configuration(facts) or DEFAULTS
-    assert nodes is not None
-    here = vmi.node_name
-    node = nodes.get(here) if here else None
-    pod = _present_pod(vmi, namespace, facts)
+    source = _source(vmi, namespace, facts)
+    facts.need(*_keys_by_pod(source, vmi, namespace))
+    nodes, configuration, node, pod, demand = source
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    demand = target_pod_demand(vmi, pod, node, configuration)
     by_drivers = _provided_by_drivers(demand.requests, facts)
     return Target(
         vmi,
