@@ -298,10 +298,11 @@ def _renamed_references(vm: Json, lookups: Lookups) -> Iterator[find.SpecReferen
     """The live objects that count because the revision in the VM's status was captured from another one."""
     for matcher in MATCHERS:
         vm_matcher, captured = vm["spec"].get(matcher.field), matcher.captured_name(vm)
-        if not vm_matcher or not captured or "revisionName" in vm_matcher:
+        name = vm_matcher.get("name") if vm_matcher else None
+        if not name or not captured or "revisionName" in vm_matcher:
             continue
         stored = lookups.get(REVISIONS.kind, lookups.namespace, captured)
-        if stored is not None and revisions.label(stored) != vm_matcher.get("name", ""):
+        if stored is not None and revisions.label(stored) != name:
             yield from _live_reference(matcher, vm_matcher)
 
 
