@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+from cachetools import LRUCache
+
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
-from webhook.lru import LruCache
 from webhook.policies.common.required_facts import read
 from webhook.review.replay import replay
 from webhook.server.edge import (
@@ -65,7 +66,7 @@ class Authorizer:
         self._cluster: Final = cluster
         self._path: Final = path
         self._questions: Final = FairQueue(MAX_QUESTIONS)
-        self._kept: Final = LruCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
+        self._kept: Final = LRUCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
 
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
@@ -89,7 +90,7 @@ class Authorizer:
         until, denial = self._kept.get(digest) or (0.0, None)
         if now >= until:
             denial = await self.evaluate(check, client)
-            self._kept.put(digest, (now + KEPT_SECONDS, denial))
+            self._kept[digest] = now + KEPT_SECONDS, denial
         if denial:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)
