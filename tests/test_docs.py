@@ -143,26 +143,6 @@ def test_every_reason_code_is_explained_to_admins_and_those_of_the_page_for_owne
     assert {one or other for one, other in named} <= MEANINGS.keys()
 
 
-# Words that only this project used, the contractions and fillers that go with them, and people who are not named.
-DIALECT = re.compile(
-    r"\b(?:judg\w*|veto\w*|look-?outs?|look-ups?|parity watch|let through|carr(?:y|ied|ies) over|for ever|told apart"
-    r"|a second time|rights|guards?|in vain|anew|can't|isn't|doesn't|won't|don't)\b|(?<!connection )\brefus\w*"
-)
-PEOPLE = re.compile(r"\b(?:[Ww]e|[Uu]s|[Oo]urs?|ourselves|[Ww]hoever|[Ss]omebody|[Nn]obody)\b")
-
-
-@each_page
-def test_pages_speak_to_the_reader_and_use_the_words_of_kubernetes(page: str) -> None:
-    prose = re.sub(r"`[^`]*`", "", without_blocks(page))
-    assert PEOPLE.findall(prose) == []
-    assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", re.sub(r'"[^"]*"', "", prose))) == []
-    title = text_of(page).split("\n", 1)[0]
-    words = re.sub(r"^# (?:\d+\. )?", "", title).split()
-    assert title.startswith("# ")
-    # Names of kinds and products are written as they are.
-    assert [word for word in words[1:] if re.fullmatch(r"[A-Z][a-z]+", word)] in ([], ["Kubernetes"])
-
-
 @pytest.mark.parametrize("name", picture.PICTURES)
 def test_pictures_of_a_terminal_show_what_commands_print(name: str) -> None:
     drawn = (ROOT / "docs" / "images" / f"{name}.svg").read_text()

@@ -1,4 +1,4 @@
-"""What was used last is kept, up to a weight."""
+"""Values that don't fit are not kept, and take nobody's place."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.lru import LruCache
+from webhook.lru import SizedCache
 
-STEPS = st.tuples(st.sampled_from(["put", "get", "drop"]), st.sampled_from("abcd"), st.integers(1, 12))
+MOST = 10
+STEPS = st.tuples(st.sampled_from(["put", "get", "drop"]), st.sampled_from("abcd"), st.integers(1, 15))
 
 
 @given(st.lists(STEPS))
-def test_those_that_were_used_least_recently_make_room(steps: list[tuple[str, str, int]]) -> None:
-    cache: LruCache[str, int] = LruCache(10, lambda value: value)
+def test_no_value_takes_more_than_the_place_that_it_gets(steps: list[tuple[str, str, int]]) -> None:
+    cache: SizedCache[str, int] = SizedCache(MOST, lambda value: value)
     expected: OrderedDict[str, int] = OrderedDict()
     for step, key, value in steps:
         if step == "get":
@@ -24,20 +25,14 @@ def test_those_that_were_used_least_recently_make_room(steps: list[tuple[str, st
             continue
         expected.pop(key, None)
         if step == "drop":
-            cache.drop(key)
+            cache.pop(key, None)
             continue
-        cache.put(key, value)
-        expected[key] = value
-        while sum(expected.values()) > 10:
-            expected.popitem(last=False)
-    assert cache.weight == sum(expected.values())
+        cache[key] = value
+        if value <= MOST:
+            while sum(expected.values()) + value > MOST:
+                expected.popitem(last=False)
+            expected[key] = value
+        # Nobody else's is lost for one that doesn't fit.
+        assert set(cache) == set(expected)
+    assert cache.currsize == sum(expected.values()) <= MOST
     assert {key: cache.get(key) for key in expected} == expected
-    cache.clear()
-    assert (cache.weight, cache.get("a")) == (0, None)
-
-
-def test_by_default_their_number_counts() -> None:
-    cache: LruCache[str, str] = LruCache(2)
-    for key in "abc":
-        cache.put(key, key)
-    assert [cache.get(key) for key in "abc"] == [None, "b", "c"]

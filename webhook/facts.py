@@ -243,7 +243,7 @@ class Facts:
             except NotRead as not_read:
                 missing += not_read.keys
         if missing:
-            raise NotRead(tuple(missing))
+            raise NotRead(tuple(dict.fromkeys(missing)))
 
     def learn(self, key: Key[T], value: T | None | Unavailable) -> None:
         """Remember what was read. The first answer stands: a replay must not see the world change."""

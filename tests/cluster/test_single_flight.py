@@ -142,16 +142,25 @@ A, B, C = (("demo", name) for name in "abc")
 
 def test_the_newest_answer_counts_and_is_shared_for_its_time() -> None:
     recent = RecentAnswers()
-    recent.put(A, (10.0, b"one"))
+    recent[A] = 10.0, b"one"
     assert [recent.shared(A, 10.9), recent.shared(B, 10.9)] == [b"one", None]
-    recent.put(A, (10.5, b"two"))
+    recent[A] = 10.5, b"two"
     assert (recent.shared(A, 11.2), [recent.shared(A, 11.5), recent.shared(A, 11.4)]) == (b"two", [None, None])
 
 
-def test_the_oldest_make_room_and_what_is_too_large_is_not_kept() -> None:
+def test_the_oldest_make_room() -> None:
     recent = RecentAnswers()
     for name in (A, B, C):
-        recent.put(name, (10.0, b"x" * (SHARED_BYTES // 5 * 2)))
+        recent[name] = 10.0, b"x" * (SHARED_BYTES // 5 * 2)
     assert [recent.shared(name, 10.0) is not None for name in (A, B, C)] == [False, True, True]
-    recent.put(A, (10.0, b"x" * (SHARED_BYTES + 1)))
-    assert [recent.shared(name, 10.0) for name in (A, B, C)] == [None] * 3
+
+
+def test_what_is_too_large_is_not_kept_and_takes_nobodys_place() -> None:
+    """Any user may write a ControllerRevision that is larger than all that is shared."""
+    recent = RecentAnswers()
+    recent[A], recent[B] = (10.0, b"one"), (10.0, b"two")
+    recent[C] = 10.0, b"x" * (SHARED_BYTES + 1)
+    assert [recent.shared(name, 10.0) for name in (A, B, C)] == [b"one", b"two", None]
+    # What it was before is not what it is now.
+    recent[A] = 10.0, b"x" * (SHARED_BYTES + 1)
+    assert [recent.shared(name, 10.0) for name in (A, B)] == [None, b"two"]

@@ -57,6 +57,20 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     assert moving.verdicts() == [*["denied selector-conflict"] * 3, "allowed nodes-eligible"]
 
 
+def test_a_vm_with_many_reservations_that_has_migrated_before(moving: Tenant) -> None:
+    """All that its target depends on is read, however much that is."""
+    manifest, luns = guest(), [f"lun-{number}" for number in range(8)]
+    manifest["spec"]["domain"]["devices"] = {"disks": [{"name": lun, "lun": {"reservation": True}} for lun in luns]}
+    vm = MigrationMover(moving, manifest)
+    shown = {f"pr.kubevirt.io/{lun}": "" for lun in luns}
+    came = {"kubevirt.io/migrationJobName": "before"}
+    metadata = {"metadata": {"labels": shown, "annotations": came}}
+    moving.controller.patch(PODS, vm.source["metadata"]["name"], metadata, moving.namespace)
+
+    assert vm.ask(EAST).warnings == ()
+    assert moving.verdicts() == ["allowed nodes-eligible"]
+
+
 NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
 
 

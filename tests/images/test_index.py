@@ -142,7 +142,7 @@ class TestAnswer:
         index = filled({"a": ["one"]}, {"one": {"L1": 10}})
         for size in range(1, 1000):
             index.answer({AMD: {"L1": size}})
-        assert index._tables.weight == layer_index._CACHED_TABLES
+        assert index._tables.currsize == layer_index._CACHED_TABLES
 
     def test_the_answer_of_a_pod_that_comes_again_is_kept(self) -> None:
         """Also where a node has come meanwhile, which has all answers made anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,11 +23,11 @@ from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype
 from webhook.review.endpoints import BY_PATH
-from webhook.review.replay import MAX_ROUNDS, replay
+from webhook.review.replay import OutOfTime, replay
 from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import InstancetypeSettings
 
-NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
+NAMES = [NamespaceKey(f"n{number}") for number in range(20)]
 FactsByKey = dict[Key[Any], object]
 
 MUTATE_VM = "/mutate/instancetypes/virtualmachines/enforce"
@@ -63,7 +64,7 @@ def counting(keys: list[NamespaceKey]) -> Any:
 
 async def test_what_is_missing_is_read_and_the_function_asked_again() -> None:
     cluster = MemoryCluster({NAMES[0]: None, NAMES[1]: Unavailable("no")}, peeked=set())
-    assert await replay(counting(NAMES[:2]), cluster, Facts(), 1.0, "it") == [None, Unavailable("no")]
+    assert await replay(counting(NAMES[:2]), cluster, Facts(), math.inf, "it") == [None, Unavailable("no")]
     assert cluster.reads == NAMES[:2]
 
 
@@ -74,14 +75,43 @@ async def test_what_is_needed_at_once_is_read_at_once() -> None:
         facts.need(*NAMES[:2])
         return "done"
 
-    assert await replay(decide, cluster, Facts(), 1.0, "it") == "done"
+    assert await replay(decide, cluster, Facts(), math.inf, "it") == "done"
 
 
-async def test_there_is_an_end_to_it() -> None:
+async def test_rounds_go_on_as_long_as_each_one_learns_something() -> None:
     cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
-    assert await replay(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
-    with pytest.raises(RuntimeError, match=f" {MAX_ROUNDS} "):
-        await replay(counting(NAMES), cluster, Facts(), 1.0, "it")
+    assert await replay(counting(NAMES), cluster, Facts(), math.inf, "it") == [None] * len(NAMES)
+    assert cluster.reads == NAMES
+
+
+async def test_a_round_that_learns_nothing_is_a_bug() -> None:
+    cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
+
+    def decide(facts: Facts) -> None:
+        facts.need(*NAMES[:2])
+        Facts().need(*NAMES[:1])
+
+    with pytest.raises(RuntimeError, match="it asks again"):
+        await replay(decide, cluster, Facts(), math.inf, "it")
+    assert cluster.reads == NAMES[:2]
+
+
+async def test_the_deadline_ends_it() -> None:
+    """What was read in time is decided on; what would be needed after it is not passed off as read."""
+    now = asyncio.get_running_loop().time()
+
+    class Slow(MemoryCluster):
+        async def read(self, key: Key[Any], deadline: float) -> Any:
+            await asyncio.sleep(deadline - asyncio.get_running_loop().time())
+            return await super().read(key, deadline)
+
+    cluster = Slow(dict.fromkeys(NAMES), peeked=set())
+    assert await replay(counting(NAMES[:1]), cluster, Facts(), now + 0.01, "it") == [None]
+    with pytest.raises(OutOfTime):
+        await replay(counting(NAMES[:2]), cluster, Facts(), asyncio.get_running_loop().time() + 0.01, "it")
+    with pytest.raises(OutOfTime):
+        await replay(counting(NAMES[:1]), cluster, Facts(), now, "it", (NAMES[0],))
+    assert cluster.reads == [NAMES[0], NAMES[0]]
 
 
 async def test_all_rounds_share_one_budget_of_steps() -> None:
@@ -93,10 +123,10 @@ async def test_all_rounds_share_one_budget_of_steps() -> None:
         known.need(*NAMES[:1])
         return "done"
 
-    assert await replay(decide, cluster, facts, 1.0, "it") == "done"
+    assert await replay(decide, cluster, facts, math.inf, "it") == "done"
     assert facts.budget.spent == 2 * (MAX_STEPS // 2)
     with pytest.raises(InputError) as refused:
-        await replay(decide, cluster, facts, 1.0, "it")
+        await replay(decide, cluster, facts, math.inf, "it")
     assert refused.value.where == "it"
 
 

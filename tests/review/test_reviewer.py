@@ -21,7 +21,6 @@ from tests import builders
 from tests.builders import AVAILABLE, UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
-from tests.policies.migration.world import UID
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
 from tests.waiting import until
 from webhook import names
@@ -30,14 +29,12 @@ from webhook.admission.decision import Decision, Reason, skip
 from webhook.admission.reasons import common, scheduling
 from webhook.admission.step_budget import MAX_STEPS, spend
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
+from webhook.facts import Facts, Key, KubeVirtKey, NamespaceKey, NodesKey, SchedulerKey, VmiKey
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.names import Mode, Stage
-from webhook.placement.machines import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.review.endpoints import BY_PATH, ENDPOINTS, Endpoint
-from webhook.review.replay import MAX_ROUNDS
 from webhook.review.reviewer import Observer, Reviewer
 from webhook.review.scope import Scope, of_namespace
 from webhook.settings.model import InstancetypeSettings, Settings
@@ -200,18 +197,6 @@ def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json)
         status = (response["status"]["code"], response["status"]["reason"])
         assert (verdict.label, response["allowed"], status) == ("denied", False, (429, "TooManyRequests"))
     assert [record.dry_run for record in kept.records] == [False, False, True, True]
-
-
-def test_an_eviction_with_every_look_up_is_evaluated_within_the_rounds() -> None:
-    cluster = evicting(found=eviction.vmi(None), strategy="LiveMigrate")
-    key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
-    assert key in cluster.facts
-    came = eviction.pod(annotations={"kubevirt.io/migrationJobName": "before"})
-    cluster.facts[key] = (msgspec.convert(came, LauncherPod),)
-    cluster.facts[ObjectKey(MIGRATIONS, "demo", "before")] = Migration()
-    verdict, _ = evaluate(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
-    assert verdict.decision.code == common.ELIGIBLE
-    assert len(cluster.reads) // 2 < MAX_ROUNDS
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])

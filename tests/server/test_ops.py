@@ -376,4 +376,4 @@ async def test_guessers_fill_no_memory_and_are_few_at_a_time(monkeypatch: pytest
     for number in range(200):
         with pytest.raises(RequestDenied):
             await guard.admit(str(number), "10.0.0.1")
-    assert guard._kept.weight == MAX_KEPT
+    assert guard._kept.currsize == MAX_KEPT

@@ -42,7 +42,7 @@ from webhook.kubevirt.config import InstallReader, find_in_use
 from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.resources import KUBEVIRTS, REVISIONS, VMIS
 from webhook.kubevirt.types.views import VirtualMachineInstance, VmiSpec
-from webhook.lru import LruCache
+from webhook.lru import SizedCache
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
@@ -56,7 +56,7 @@ SHARED_SECONDS: Final = 1.0
 SHARED_BYTES: Final = 1024 * 1024
 
 
-class RecentAnswers(LruCache[ObjectName, tuple[float, bytes]]):
+class RecentAnswers(SizedCache[ObjectName, tuple[float, bytes]]):
     """Answers to GETs of a moment ago, each after the time at which it came, on a monotonic clock; see `shared`."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class RecentAnswers(LruCache[ObjectName, tuple[float, bytes]]):
         """The answer; None where there is none that is young enough."""
         answer = self.get(name)
         if answer and now - answer[0] >= SHARED_SECONDS:
-            self.drop(name)
+            del self[name]
             return None
         return answer[1] if answer else None
 
@@ -172,7 +172,7 @@ class SingleFlight:
         if not isinstance(body, bytes):
             return body
         if resource.kind == REVISIONS.kind:
-            self.recent.put((key.namespace, key.name), (self._clock.now(), body))
+            self.recent[key.namespace, key.name] = self._clock.now(), body
         return decode(body, resource.view, resource.kind)
 
 
@@ -515,7 +515,7 @@ class LiveCluster(Cluster):
             self._absent.append(now)
         elif isinstance(answer, Namespace) and not self._namespaces.is_current(now):
             kept = _reduce_namespace(answer) or answer
-            self._read_namespaces.put(("", key.name), (now, msgspec.json.encode(kept)))
+            self._read_namespaces["", key.name] = now, msgspec.json.encode(kept)
         return answer
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:

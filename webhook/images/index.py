@@ -13,10 +13,10 @@ from operator import or_
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 
 from webhook.images.manifests import Layer
 from webhook.images.objects import NodeNames
-from webhook.lru import LruCache
 
 # kube-scheduler's MaxExtenderPriority (k8s.io/kube-scheduler/extender/v1).
 MAX_SCORE: Final = 10
@@ -87,7 +87,7 @@ class LayerIndex:
         self._layers: Final[dict[PlatformImage, tuple[str, ...]]] = {}
         self._images: Final[dict[str, set[PlatformImage]]] = {}
         self._holders: Final[dict[str, int]] = {}
-        self._tables: Final[LruCache[object, _Table]] = LruCache(_CACHED_TABLES)
+        self._tables: Final[LRUCache[object, _Table]] = LRUCache(_CACHED_TABLES)
         self._version = 0
         self._kept_layers = 0
         self.denied = 0
@@ -191,7 +191,7 @@ class LayerIndex:
         table = self._tables.get(key)
         if table is None or table.version != self._version:
             table = _Table(self._version, scores, [])
-            self._tables.put(key, table)
+            self._tables[key] = table
         if table.scores != scores:
             if table.blocks:
                 # From one pod to the next, a few nodes have pulled an image.

@@ -18,17 +18,22 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import Facts, Key, NotRead, uncached_key
 from webhook.k8s.types.meta import Object
+from webhook.policies.common.required_facts import Unreadable
 from webhook.settings.model import PolicySettings
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
 S = TypeVar("S", bound=PolicySettings)
 
-# Each round reads at least one fact; more rounds than this mean that a function never ends.
-MAX_ROUNDS: Final = 8
+_OUT_OF_TIME: Final = "the deadline has passed before all that the answer depends on was read"
+
 # A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its policy's
 # section of the snapshot, with the namespace's parameters worked in.
 Handler: TypeAlias = Callable[[V, Request[V], Facts, S], Decision]
+
+
+class OutOfTime(Unreadable):
+    """The deadline has passed, and facts that the answer depends on have not been read."""
 
 
 async def replay(
@@ -41,6 +46,9 @@ async def replay(
 ) -> T:
     """What a deterministic function of facts returns, once they are read.
 
+    The function is called again each time that something new has been read, so its rounds end with the facts that it
+    can ask for; the deadline and the steps of ``facts.budget`` end them earlier.
+
     Args:
         decide: reads ``facts``, which raises `NotRead`; its other errors are passed on.
         cluster: answers the keys.
@@ -51,13 +59,25 @@ async def replay(
 
     Raises:
         InputError: all rounds together take more steps than ``facts.budget`` allows.
-        RuntimeError: the function needs new facts in every round: a bug.
+        OutOfTime: the function needs more facts, and the deadline has passed.
+        RuntimeError: a round asks for nothing but what has been read: a bug.
     """
-    for _ in range(MAX_ROUNDS + (not keys)):
-        if len(keys) == 1:
-            facts.learn(keys[0], await cluster.read(keys[0], deadline))
-        elif keys:
-            values = await asyncio.gather(*(cluster.read(key, deadline) for key in keys))
+    loop = asyncio.get_running_loop()
+    asked: set[Key[Any]] = set()
+    while True:
+        if keys:
+            if asked.issuperset(keys):
+                raise RuntimeError(
+                    f"{input_name} asks again for facts that have been read: {', '.join(map(repr, keys))}"
+                )
+            if loop.time() >= deadline:
+                raise OutOfTime(_OUT_OF_TIME)
+            asked.update(keys)
+            if len(keys) == 1:
+                # Nearly always: no task for this.
+                values = [await cluster.read(keys[0], deadline)]
+            else:
+                values = await asyncio.gather(*(cluster.read(key, deadline) for key in keys))
             for key, value in zip(keys, values, strict=True):
                 facts.learn(key, value)
         try:
@@ -66,7 +86,6 @@ async def replay(
             raise InputError(str(error), input_name) from None
         except NotRead as missing:
             keys = missing.keys
-    raise RuntimeError(f"{input_name} asked for facts in more than {MAX_ROUNDS} rounds")
 
 
 def with_confirmation(handler: Handler[V, S]) -> Handler[V, S]:

@@ -31,7 +31,7 @@ from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NotRead
 from webhook.names import Mode
 from webhook.review.endpoints import Endpoint
-from webhook.review.replay import replay
+from webhook.review.replay import OutOfTime, replay
 from webhook.review.scope import Scopes
 from webhook.settings.model import Settings
 
@@ -158,6 +158,8 @@ class Reviewer:
                 pending.endpoint.path,
                 pending.missing,
             )
+        except OutOfTime as error:
+            verdict = _unknown(pending, common.lookup_failed("the request was not evaluated", error.why))
         except Exception as error:  # noqa: BLE001 - the same
             verdict = self._evaluate_bug(pending, error)
         return self._report(pending, verdict)

@@ -18,11 +18,11 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from cachetools import LRUCache
 
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.facts import AccessKey, Facts, TokenKey
-from webhook.lru import LruCache
 from webhook.policies.common.required_facts import read
 from webhook.review.replay import replay
 from webhook.server.answers import RequestDenied
@@ -58,7 +58,7 @@ class Authorizer:
         self._cluster: Final = cluster
         self._path: Final = path
         self._questions: Final = FairQueue(MAX_QUESTIONS)
-        self._kept: Final = LruCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
+        self._kept: Final = LRUCache[bytes, tuple[float, RequestDenied | None]](MAX_KEPT)
 
     async def admit(self, token: str, client: str) -> None:
         """Return if the token's user may get the path.
@@ -82,7 +82,7 @@ class Authorizer:
         until, denial = self._kept.get(digest) or (0.0, None)
         if now >= until:
             denial = await self.evaluate(check, client)
-            self._kept.put(digest, (now + KEPT_SECONDS, denial))
+            self._kept[digest] = now + KEPT_SECONDS, denial
         if denial:
             # Another one each time: an exception that is raised again keeps the frames of before.
             raise RequestDenied(denial.status, denial.sentence, denial.headers)

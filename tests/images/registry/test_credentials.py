@@ -169,4 +169,4 @@ async def test_a_secret_is_kept_for_a_while_for_its_namespace_within_bounds() ->
     assert len(api.paths) == 3
     for number in range(600):
         await api.secrets.keyring("shop", (f"s{number}",))
-    assert api.secrets._kept.weight == 256
+    assert api.secrets._kept.currsize == 256

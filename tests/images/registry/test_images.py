@@ -369,7 +369,7 @@ class TestFailures:
             assert [body for body in bodies if images._manifests.get(digest_of(body))] == bodies[-3:]
             # An index counts by its images.
             await fetched(images, pinned(source.add(index(**{f"a{number}": manifest() for number in range(200)}))), AMD)
-            assert images._manifests.weight <= 1000
+            assert images._manifests.currsize <= 1000
 
     async def test_a_registry_that_answers_too_late_is_unavailable(
         self, source: ImageSource, images: Images, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,16 @@ from webhook.k8s.client import api
 from webhook.k8s.client import reflector as module
 from webhook.k8s.client.api import TooLargeError
 from webhook.k8s.client.clock import REAL_TIME
-from webhook.k8s.client.reflector import QUIET_SECONDS, LineBuffer, ObjectName, ObjectStore, Reflector, is_behind
+from webhook.k8s.client.reflector import (
+    MOST_REJECTED,
+    QUIET_SECONDS,
+    REJECTED_OF_A_NAMESPACE,
+    LineBuffer,
+    ObjectName,
+    ObjectStore,
+    Reflector,
+    is_behind,
+)
 from webhook.k8s.client.transport import KubernetesTransport, connect
 from webhook.k8s.resources import NAMESPACES, PENDING_PODS
 from webhook.k8s.types.meta import Namespace, ObjectMeta
@@ -810,6 +819,46 @@ def test_without_parts_of_namespaces_none_is_remembered() -> None:
     assert {name for part in kept for name in part} == {""}
 
 
+def test_a_namespace_is_complete_again_once_the_object_that_was_too_large_is_gone_or_small() -> None:
+    room: ObjectStore[Namespace] = ObjectStore(20, 10, lambda view: len(view.meta.name or ""))
+    room.reject(("a", "x"))
+    assert not room.put(("a", "y"), named("n" * 11))
+    assert (room.all_of("a"), room.all_of("b")) == (None, [])
+    room.drop(("a", "x"))
+    assert room.all_of("a") is None, "y is still there"
+    assert room.put(("a", "y"), named("n"))
+    assert room.all_of("a") == [named("n")]
+
+
+def test_what_is_remembered_of_objects_that_are_not_kept_is_bounded() -> None:
+    room: ObjectStore[Namespace] = ObjectStore(1000, 1000)
+    for place in range(3000):
+        for number in range(10):
+            room.reject((f"comes-and-goes-{place}", f"{number}"))
+        for number in range(10):
+            room.drop((f"comes-and-goes-{place}", f"{number}"))
+    assert room._rejected == {}
+    for number in range(2 * REJECTED_OF_A_NAMESPACE):
+        room.reject(("many", f"{number}"))
+    assert room._rejected == {"many": None}
+    assert (room.all_of("many"), room.all_of("other")) == (None, [])
+    for place in range(2 * MOST_REJECTED):
+        room.reject((f"tenant-{place}", "x"))
+    # Beyond the bound nothing counts as complete.
+    assert (len(room._rejected), room.all_of("other")) == (0, None)
+    room.drop(("tenant-1", "x"))
+    assert room.all_of("tenant-1") is None
+
+
+def test_the_names_of_all_namespaces_together_are_bounded() -> None:
+    room: ObjectStore[Namespace] = ObjectStore(1000, 1000)
+    for place in range(200):
+        for number in range(REJECTED_OF_A_NAMESPACE):
+            room.reject((f"tenant-{place}", f"{number}"))
+    assert sum(len(names or ()) for names in room._rejected.values()) == room._rejected_names <= MOST_REJECTED
+    assert [room.all_of(f"tenant-{place}") for place in range(200)] == [None] * 200
+
+
 OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "z"]))
 
 
@@ -817,9 +866,10 @@ OBJECTS = st.tuples(st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", 
 def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, str, int]]) -> None:
     room: ObjectStore[Namespace] = ObjectStore(20, 10, lambda view: len(view.meta.name or ""))
     expected: dict[ObjectName, Namespace] = {}
-    missing: set[str] = set()
+    missing: set[ObjectName] = set()
     for name, step, size in steps:
         expected.pop(name, None)
+        missing.discard(name)
         sizes = {each: len(view.meta.name or "") for each, view in expected.items()}
         taken = sum(taken for (namespace, _), taken in sizes.items() if namespace == name[0]) + size
         everything = sum(sizes.values()) + size
@@ -831,10 +881,10 @@ def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, 
         else:
             assert step == "refuse" or taken > 10 or everything > 20
             room.reject(name)
-            missing.add(name[0])
+            missing.add(name)
     assert {name: room.get(name) for name in room.names()} == expected
     assert (len(room), len([*room])) == (len(expected),) * 2
     assert room.size == sum(len(view.meta.name or "") for view in room)
     for namespace in ("", "a", "b"):
         inside = [expected[name] for name in sorted(expected) if name[0] == namespace]
-        assert room.all_of(namespace) == (None if namespace in missing else inside)
+        assert room.all_of(namespace) == (None if namespace in {name[0] for name in missing} else inside)

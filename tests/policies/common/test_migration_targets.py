@@ -106,7 +106,7 @@ def test_of_several_pods_the_last_one_counts() -> None:
 
 def test_a_vm_that_runs_nowhere_yet_has_no_pod() -> None:
     assert len(target_of(facts(vmi() | {"status": None})).gaps) == 2
-    assert migration_targets.find("demo", "web01", Facts.of({VMI: None})) is None
+    assert migration_targets.find("demo", "web01", Facts.of(facts() | {VMI: None})) is None
 
 
 @pytest.mark.parametrize("key", [PODS, LAST, NodesKey(), VMI])

@@ -295,6 +295,13 @@ class TestVms:
         assert codes(decision) >= {code} - {None}
         assert (VM_PATH in changes(decision)) is (code == scheduling.SPREAD_PRESERVED)
 
+    @pytest.mark.parametrize("own", [5, ["zone"], {}, True])
+    def test_an_overwrite_whose_annotation_is_no_text_gets_them_back(self, own: object) -> None:
+        """A template's metadata has no schema, so that the API server takes it."""
+        new = spread_vm()
+        new["spec"]["template"]["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = own
+        assert scheduling.SPREAD_PRESERVED in codes(self.updated(spread_vm(constraints("hostname"), "hostname"), new))
+
     @pytest.mark.parametrize("rest", [[], constraints("hostname")])
     def test_they_give_way_to_the_owners(self, rest: list[Json]) -> None:
         decision = self.updated(INJECTED, spread_vm([*rest, OWN], "hostname"))

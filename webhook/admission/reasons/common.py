@@ -130,10 +130,9 @@ def other_subresource(name: str | None) -> Reason:
 no_object: Final = about(OTHER_OPERATION, "skipped: the request has no object (%s)")
 LOOKUP_FAILED: Final = _failed(
     "lookup-failed",
-    "An object that the decision depends on could not be read from the API server. With failurePolicy Ignore the"
-    " request is allowed without changes, with Fail it is denied.",
+    "An object that the decision depends on could not be read from the API server, or not before the deadline. With"
+    " failurePolicy Ignore the request is allowed without changes, with Fail it is denied.",
     f"Retry. {LOG}",
-    by=(INSTANCETYPES, MIGRATION, EVICTION),
 )
 lookup_failed: Final = about_two(LOOKUP_FAILED, "%s: %s")
 ELIGIBLE: Final = define("allowed", "nodes-eligible", "At least one node can take the VM.", by=(MIGRATION, EVICTION))

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
+from cachetools import LRUCache
 
 from certs.handshake import verifying
 from webhook import __version__
@@ -23,7 +24,6 @@ from webhook.images import manifests
 from webhook.images.manifests import ImageReference
 from webhook.images.registry.addresses import AddressDenied, CheckedResolver, is_literal_denied
 from webhook.images.registry.credentials import RegistryCredentials
-from webhook.lru import LruCache
 from webhook.settings.model import RegistrySettings
 
 Cause = Literal["absent", "denied", "limited", "unavailable", "invalid"]
@@ -136,7 +136,7 @@ class RegistryClient:
         hub = (_HUB_TOKENS,) if name == manifests.DOCKER_HUB else ()
         self._token_hosts: Final = {self._base.netloc, *hub, *settings.token_hosts}
         self._redirect_hosts: Final = {self._base.netloc, *settings.redirect_hosts}
-        self._tokens: Final[LruCache[tuple[str, RegistryCredentials | None], tuple[str, float]]] = LruCache(_MAX_TOKENS)
+        self._tokens: Final[LRUCache[tuple[str, RegistryCredentials | None], tuple[str, float]]] = LRUCache(_MAX_TOKENS)
         self._session: Final = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS,
@@ -183,7 +183,7 @@ class RegistryClient:
         token, until = self._tokens.get(key) or ("", 0.0)
         status, headers, body = await self._follow(method, path, token if time.monotonic() < until else "")
         if status == 401:
-            self._tokens.drop(key)
+            self._tokens.pop(key, None)
             challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
             authorization = await self._authorize(challenges, reference.repository, credentials)
             status, headers, body = await self._follow(method, path, authorization)
@@ -251,7 +251,7 @@ class RegistryClient:
             raise RegistryError("invalid", "the token server's answer is not a token")
         authorization = f"Bearer {token}"
         seconds = min(max(answer.expires_in, _TOKEN_SECONDS), _MAX_TOKEN_SECONDS)
-        self._tokens.put((repository, credentials), (authorization, time.monotonic() + seconds * 0.9))
+        self._tokens[repository, credentials] = authorization, time.monotonic() + seconds * 0.9
         return authorization
 
     async def _send(

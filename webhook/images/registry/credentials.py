@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+from cachetools import LRUCache
 
 from webhook.images.manifests import DOCKER_HUB
 from webhook.k8s.client.api import Transport, fetch, is_segment
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
-from webhook.lru import LruCache
 
 DOCKER_CONFIG_JSON: Final = "kubernetes.io/dockerconfigjson"
 DOCKER_CONFIG: Final = "kubernetes.io/dockercfg"
@@ -142,7 +142,7 @@ class PullSecrets:
     def __init__(self, api: Transport, clock: Callable[[], float] = time.monotonic) -> None:
         self._api: Final = api
         self._clock: Final = clock
-        self._kept: Final[LruCache[tuple[str, str], tuple[float, Keyring]]] = LruCache(_MAX_KEPT)
+        self._kept: Final[LRUCache[tuple[str, str], tuple[float, Keyring]]] = LRUCache(_MAX_KEPT)
         self.failures = 0
 
     async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
@@ -154,7 +154,7 @@ class PullSecrets:
         if kept is None or self._clock() >= kept[0]:
             entries = await self._read(namespace, name)
             kept = self._clock() + KEPT_SECONDS, entries
-            self._kept.put((namespace, name), kept)
+            self._kept[namespace, name] = kept
         return kept[1]
 
     async def _read(self, namespace: str, name: str) -> Keyring:

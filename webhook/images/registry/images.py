@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 
 from webhook.images import manifests
 from webhook.images.manifests import ImageReference, Layer
 from webhook.images.registry.addresses import in_thread
 from webhook.images.registry.client import RETRY_SECONDS, RegistryClient, RegistryError
 from webhook.images.registry.credentials import PullSecrets, RegistryCredentials, find_credentials
-from webhook.lru import LruCache
+from webhook.lru import SizedCache
 
 MAX_JOBS: Final = 2000
 MAX_JOBS_OF_A_NAMESPACE: Final = 100
@@ -247,11 +248,11 @@ class Images:
         self._on_manifest: Final = on_manifest
         self._clock: Final = clock
         # The weight of a manifest is what it takes, in layers.
-        self._manifests: Final = LruCache[str, manifests.Manifest | manifests.Index](
+        self._manifests: Final = SizedCache[str, manifests.Manifest | manifests.Index](
             MAX_LAYERS, lambda each: _MANIFEST_ITSELF + len(each)
         )
-        self._tags: Final = LruCache[FetchJob, tuple[str, float]](MAX_TAGS)
-        self._retries: Final = LruCache[FetchJob, float](MAX_FAILURES)
+        self._tags: Final = LRUCache[FetchJob, tuple[str, float]](MAX_TAGS)
+        self._retries: Final = LRUCache[FetchJob, float](MAX_FAILURES)
         self.queues: Final = {registry: FetchQueue() for registry in clients}
         self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
 
@@ -334,7 +335,7 @@ class Images:
 
     def _fail(self, job: FetchJob, error: RegistryError) -> None:
         self.results[error.cause] += 1
-        self._retries.put(job, self._clock() + RETRY_SECONDS[error.cause])
+        self._retries[job] = self._clock() + RETRY_SECONDS[error.cause]
         # Neither the repository nor the tag: tenants write them.
         logger.info("manifest of an image at %s not fetched: %s", job.reference.registry, error.why)
 
@@ -355,7 +356,7 @@ class Images:
             digest = await self._read(reference, credentials)
             self._on_manifest(digest)
         if not reference.digest:
-            self._tags.put(job, (digest, self._clock() + TAG_SECONDS))
+            self._tags[job] = digest, self._clock() + TAG_SECONDS
 
     async def _read(self, reference: ImageReference, credentials: RegistryCredentials | None) -> str:
         """Read a manifest from its file or the registry; returns its digest."""
@@ -370,7 +371,7 @@ class Images:
                 await in_thread(partial(self._files.write, manifests.digest_of(body), body))
         digest = manifests.digest_of(body)
         try:
-            self._manifests.put(digest, manifests.parse_manifest(body))
+            self._manifests[digest] = manifests.parse_manifest(body)
         except manifests.ManifestError as error:
             raise RegistryError("invalid", str(error)) from None
         return digest

@@ -54,12 +54,17 @@ V = TypeVar("V", bound=Object)
 
 ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
+# Objects that were not kept and whose names are remembered, of a namespace and in all, and namespaces that have such.
+# A name has 253 characters at most.
+REJECTED_OF_A_NAMESPACE: Final = 100
+MOST_REJECTED: Final = 10_000
+
 
 class ObjectStore(Generic[V]):
     """Where a `Reflector` keeps its objects, up to what they cost, in all and for each namespace: tenants write them.
 
-    Each list begins with a new one. Where each namespace has a part, one counts as incomplete once an object of it was
-    not kept.
+    Each list begins with a new one. Where each namespace has a part, one counts as incomplete while an object of it
+    exists that was not kept; where there are too many of these to be remembered, until the next list.
 
     Args:
         in_all: the cost of all objects at most.
@@ -78,7 +83,10 @@ class ObjectStore(Generic[V]):
         self._cost: Final = cost
         self._inside: Final[dict[str, dict[str, V]]] = {}
         self._sizes: Final[dict[str, int]] = {}
-        self._incomplete: Final[set[str]] = set()
+        # By namespace the names of what was not kept; None: too many.
+        self._rejected: Final[dict[str, set[str] | None]] = {}
+        self._rejected_names = 0
+        self._is_incomplete = False
         self.size = 0
 
     def get(self, name: ObjectName) -> V | None:
@@ -88,7 +96,7 @@ class ObjectStore(Generic[V]):
 
     def all_of(self, namespace: str) -> list[V] | None:
         """The objects of a namespace, by name; None where one was not kept. For stores with ``a_namespace``."""
-        if namespace in self._incomplete:
+        if self._is_incomplete or namespace in self._rejected:
             return None
         kept = self._inside.get(namespace) or {}
         return [kept[name] for name in sorted(kept)]
@@ -103,6 +111,7 @@ class ObjectStore(Generic[V]):
         if taken > self._a_namespace or self.size + more > self._in_all:
             self.reject(name)
             return False
+        self._forget_rejection(name)
         kept[name[1]] = view
         self._inside[namespace] = kept
         self._sizes[namespace] = taken
@@ -111,6 +120,7 @@ class ObjectStore(Generic[V]):
 
     def drop(self, name: ObjectName) -> V | None:
         """Forget an object that the API server has deleted; returns what was kept of it."""
+        self._forget_rejection(name)
         namespace = name[0]
         kept = self._inside.get(namespace) or {}
         if (view := kept.pop(name[1], None)) is not None:
@@ -124,9 +134,34 @@ class ObjectStore(Generic[V]):
     def reject(self, name: ObjectName) -> None:
         """Forget an object that exists and is not to be kept, for example because it is too large."""
         self.drop(name)
-        # Only where each namespace has a part does `all_of` count; elsewhere this would grow with tenants' namespaces.
+        # Only where each namespace has a part does `all_of` count.
         if self._a_namespace < sys.maxsize:
-            self._incomplete.add(name[0])
+            self._remember_rejection(*name)
+
+    def _remember_rejection(self, namespace: str, name: str) -> None:
+        if self._is_incomplete:
+            return
+        if namespace not in self._rejected and len(self._rejected) >= MOST_REJECTED:
+            self._is_incomplete = True
+            self._rejected.clear()
+            return
+        names = self._rejected.setdefault(namespace, set())
+        if names is None:
+            return
+        if len(names) >= REJECTED_OF_A_NAMESPACE or self._rejected_names >= MOST_REJECTED:
+            self._rejected[namespace] = None
+            self._rejected_names -= len(names)
+            return
+        names.add(name)
+        self._rejected_names += 1
+
+    def _forget_rejection(self, name: ObjectName) -> None:
+        names = self._rejected.get(name[0])
+        if names and name[1] in names:
+            names.remove(name[1])
+            self._rejected_names -= 1
+            if not names:
+                del self._rejected[name[0]]
 
     def names(self) -> Iterable[ObjectName]:
         """The names of what is kept, namespace by namespace."""

@@ -41,9 +41,10 @@ class TemplateMeta(View, frozen=True):
     # The CRD has no schema for it (x-kubernetes-preserve-unknown-fields), so values may be of any type.
     annotations: dict[str, Any] | None = None
 
-    def annotation(self, key: str) -> Any:
-        """The value of an annotation, of any JSON type; None where the template does not have it."""
-        return self.annotations.get(key) if self.annotations else None
+    def annotation(self, key: str) -> str | None:
+        """The text of an annotation; None where the template has none, or a value of another type."""
+        value = self.annotations.get(key) if self.annotations else None
+        return value if isinstance(value, str) else None
 
 
 class VmiSpec(View, frozen=True):

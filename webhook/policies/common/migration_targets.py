@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from webhook.admission.decision import Reason
 from webhook.admission.reasons import common
 from webhook.errors import Unavailable, quote
-from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.scheduling import Toleration
 from webhook.k8s.types.selectors import NOT_IN, Expression, value_problem
@@ -21,7 +21,7 @@ from webhook.kubevirt.releases.capabilities import (
     SEPARATES_PERSISTENT_RESERVATIONS,
 )
 from webhook.kubevirt.releases.release import Release
-from webhook.placement.demand import KUBEVIRT_DEVICES, target_pod_demand
+from webhook.placement.demand import KUBEVIRT_DEVICES, Demand, target_pod_demand
 from webhook.placement.eligibility import Eligibility, Failure
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import (
@@ -37,7 +37,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME, is_extended_resource
+from webhook.placement.nodes import HOSTNAME, Node, is_extended_resource
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
@@ -120,12 +120,69 @@ def holding_back(vmi: Vmi, configuration: ClusterConfig) -> tuple[str, ...]:
     return tuple([term for term, counts in terms if counts])
 
 
+def keys_of(namespace: str, name: str) -> tuple[Key[Any], ...]:
+    """What `find` reads first of a VMI of this name."""
+    return (ObjectKey(VMIS, namespace, name), NodesKey(), KubeVirtKey())
+
+
+def keys_for(vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
+    """What the target of a VMI's migration depends on in any case."""
+    pods = _pods_key(vmi, namespace)
+    return (NodesKey(), KubeVirtKey(), *((pods,) if pods else ()))
+
+
+def keys_by_pod(vmi: Vmi, namespace: str, facts: Facts) -> tuple[Key[Any], ...]:
+    """What the target depends on besides, which KubeVirt's configuration and the VM's present pod show.
+
+    Raises:
+        Unreadable: they cannot be read.
+        NotRead: they have not been read yet; for the Reviewer.
+    """
+    source = _source(vmi, namespace, facts)
+    return _keys_by_pod(source, vmi, namespace)
+
+
+class _Source(NamedTuple):
+    """What is known of where a VM runs, from which all else follows that its target depends on."""
+
+    nodes: NodeIndex
+    configuration: ClusterConfig
+    node: Node | None
+    pod: LauncherPod | None
+    demand: Demand
+
+
+def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
+    facts.need(*keys_for(vmi, namespace))
+    nodes = read(facts, NodesKey(), "the nodes")
+    configuration = read_configuration(facts) or DEFAULTS
+    assert nodes is not None
+    node = nodes.get(vmi.node_name) if vmi.node_name else None
+    pod = _present_pod(vmi, namespace, facts)
+    return _Source(nodes, configuration, node, pod, target_pod_demand(vmi, pod, node, configuration))
+
+
+def _keys_by_pod(source: _Source, vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:
+    keys: list[Key[Any]] = []
+    if name := source.configuration.default_runtime_class:
+        keys.append(ObjectKey(RUNTIME_CLASSES, "", name))
+    if source.pod and (migration := _previous_migration(source.pod, namespace)):
+        keys.append(migration)
+    if source.pod and _keeps_apart(vmi, source.configuration):
+        keys += (_pods_with(reservation, namespace) for reservation in source.pod.reservations)
+    if _driver_resources(source.demand.requests):
+        keys.append(ListKey(DEVICE_CLASSES, ""))
+    return tuple(keys)
+
+
 def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
     """The target of a migration of a VMI; None where there is no such VMI.
 
     Raises:
         Unreadable: something that it depends on cannot be read.
+        NotRead: facts have not been read yet; for the Reviewer.
     """
+    facts.need(*keys_of(namespace, name))
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     return None if vmi is None else of(vmi, namespace, facts, migration)
 
@@ -137,16 +194,12 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         Unreadable: a fact that the target depends on cannot be read.
         NotRead: a fact has not been read yet; for the Reviewer.
     """
-    nodes = read(facts, NodesKey(), "the nodes")
-    configuration = read_configuration(facts) or DEFAULTS
-    assert nodes is not None
-    here = vmi.node_name
-    node = nodes.get(here) if here else None
-    pod = _present_pod(vmi, here, namespace, facts)
+    source = _source(vmi, namespace, facts)
+    facts.need(*_keys_by_pod(source, vmi, namespace))
+    nodes, configuration, node, pod, demand = source
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    demand = target_pod_demand(vmi, pod, node, configuration)
     by_drivers = _provided_by_drivers(demand.requests, facts)
     return Target(
         vmi,
@@ -175,13 +228,18 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     )
 
 
+def _driver_resources(requests: Iterable[str]) -> list[str]:
+    """The requested resources that DRA may provide."""
+    return [name for name in requests if is_extended_resource(name) and not name.startswith(KUBEVIRT_DEVICES)]
+
+
 def _provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
     """The extended resources of which a node may have more than is allocatable, from DRA, each with why, a clause.
 
     DeviceClasses choose devices by CEL expressions, which are not evaluated here. KubeVirt's own devices are its device
     plugin's, so that most VMs cost no request.
     """
-    extended = [name for name in requests if is_extended_resource(name) and not name.startswith(KUBEVIRT_DEVICES)]
+    extended = _driver_resources(requests)
     if not extended:
         return {}
     classes = facts.get(ListKey(DEVICE_CLASSES, ""))
@@ -246,19 +304,26 @@ def _plugins(
     return labels, tolerations, gaps
 
 
-def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
+def _pods_key(vmi: Vmi, namespace: str) -> ListKey[LauncherPod] | None:
+    """The pods of a VMI; None where it runs nowhere."""
+    if not vmi.node_name or not vmi.meta.uid:
+        return None
+    return ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
+
+
+def _present_pod(vmi: Vmi, namespace: str, facts: Facts) -> LauncherPod | None:
     """The pod that the VM runs in: of its pods the last one made on its node, of those that have not ended.
 
     Any user can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
     """
-    if not node or not vmi.meta.uid:
+    key = _pods_key(vmi, namespace)
+    if key is None:
         return None
-    key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
     pods = read(facts, key, "the VM's pods") or ()
     own = [
         pod
         for pod in pods
-        if pod.node_name == node
+        if pod.node_name == vmi.node_name
         and not pod.is_over
         and (owner := pod.meta.controller_owner())
         and owner.uid == vmi.meta.uid
@@ -266,16 +331,34 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
     return max(own, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
+def _previous_migration(pod: LauncherPod, namespace: str) -> ObjectKey[Migration] | None:
+    """The migration by which a pod was made; None where none did."""
+    name = pod.meta.annotation(JOB_NAME)
+    return ObjectKey(MIGRATIONS, namespace, name) if name else None
+
+
 def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[str, str]:
     """What the migration had added by which the present pod was made; all that it may have where it is gone."""
-    name = pod.meta.annotation(JOB_NAME)
-    if not name:
+    key = _previous_migration(pod, namespace)
+    if key is None:
         return {}
-    migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+    migration = read(facts, key, f"the migration {key.name}")
     if migration is None or migration.meta.uid != pod.meta.label(JOB_UID):
         # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
         return pod.node_selector
     return migration.added_selector
+
+
+def _keeps_apart(vmi: Vmi, configuration: ClusterConfig) -> bool:
+    """Whether KubeVirt keeps a VM away from others with the same persistent reservations."""
+    devices = vmi.domain.devices
+    reserves = bool(devices and devices.reserves_persistently)
+    return reserves and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)
+
+
+def _pods_with(reservation: str, namespace: str) -> ListKey[LauncherPod]:
+    """The pods of a namespace that share a reservation."""
+    return ListKey(LAUNCHER_PODS, namespace, f"{reservation}=")
 
 
 _APART: Final = "KubeVirt keeps VMs with the same persistent reservation on different nodes"
@@ -288,8 +371,7 @@ def _keep_apart(
 
     Pods of other namespaces do not count.
     """
-    devices = vmi.domain.devices
-    if not (devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS)):
+    if not _keeps_apart(vmi, configuration):
         return (), []
     reservations = pod.reservations if pod else ()
     if not reservations:
@@ -298,7 +380,7 @@ def _keep_apart(
     if len(reservations) == MOST_RESERVATIONS:
         gaps.append(f"{_APART}, of which at most {MOST_RESERVATIONS} are evaluated here")
     for reservation in reservations:
-        others = facts.get(ListKey(LAUNCHER_PODS, namespace, f"{reservation}="))
+        others = facts.get(_pods_with(reservation, namespace))
         if isinstance(others, Unavailable):
             gaps.append(f"{_APART}, and the pods of these cannot be read: {others.why}")
             continue

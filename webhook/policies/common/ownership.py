@@ -85,8 +85,10 @@ class Manifests:
             for name, item in items.items() if isinstance(items, dict) else ():
                 # The fields that an item is distinguished by are named as ``k:{...}``.
                 key = _decode(name[2:]) if name.startswith("k:") else None
-                if key is not None and isinstance(item, dict):
-                    items_by_key.setdefault(tuple(key.get(field) for field in fields), item)
+                values = tuple(key.get(field) for field in fields) if key else ()
+                # A user may write records too, and then a value may be of any type; a key's are scalars.
+                if values and isinstance(item, dict) and not any(isinstance(value, dict | list) for value in values):
+                    items_by_key.setdefault(values, item)
         return items_by_key
 
 

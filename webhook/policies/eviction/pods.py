@@ -22,7 +22,7 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.types.core import Eviction
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import vmi_owner
@@ -40,6 +40,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS
 from webhook.placement.requirements import Origin, Staying
 from webhook.policies.common import migration_targets
 from webhook.policies.common.migration_targets import details, no_node
@@ -145,6 +146,7 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     if problem := migration_targets.name_problem(name):
         return _deny(reasons.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
+    facts.need(key, NodesKey(), KubeVirtKey())
     migrations = read(facts, key, "the VM's migrations") or ()
     own = [each for each in migrations if each.meta.namespace == namespace and each.vmi_name == name]
     if any(migration.is_unfinished for migration in own):
@@ -168,12 +170,15 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM, and by the quotas that could deny its target pod."""
+    quotas = ListKey(QUOTAS, namespace)
+    facts.need(*migration_targets.keys_for(vmi, namespace), quotas)
+    limits = (ListKey(LIMIT_RANGES, namespace),) if isinstance(answer := facts.get(quotas), tuple) and answer else ()
+    facts.need(*migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
     target = migration_targets.of(vmi, namespace, facts)
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
     eligibility = replace(target, requirements=staying).review()
     if not eligibility.count:
         return replace(_deny(no_node(eligibility)), details=details(eligibility))
-    # Read last: only an eviction that all else allows needs it.
     quota = migration_targets.review_quota(target, namespace, facts)
     if quota.problem:
         return _deny(reasons.quota(quota.problem))

@@ -23,6 +23,7 @@ from webhook.kubevirt.go_json.structs import Json, share
 from webhook.kubevirt.instancetype import find, preferences, revisions
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.rejection import Crash, Rejection
+from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.types.core import MATCHER
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
@@ -270,6 +271,48 @@ def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
     return {**vm, "spec": vm["spec"] | matchers}
 
 
+def expect_named(vm: Json, lookups: Lookups) -> None:
+    """Declare what KubeVirt looks up of what a VM, as `share_vm` returns it, names.
+
+    Raises:
+        NotRead: it has not been read yet; for the Reviewer.
+        Unreadable, InputError: the revision of an object that the VM has named cannot be read.
+    """
+    lookups.expect(named_references(vm))
+    lookups.expect(_renamed_references(vm, lookups))
+
+
+def named_references(vm: Json) -> Iterator[find.SpecReference]:
+    """What a VM names, as KubeVirt looks it up first: a revision where the VM has pinned one."""
+    for matcher in MATCHERS:
+        vm_matcher = vm["spec"].get(matcher.field)
+        if not vm_matcher:
+            continue
+        if revision := vm_matcher.get("revisionName") or matcher.captured_name(vm):
+            yield find.SpecReference(REVISIONS.kind, revision)
+        else:
+            yield from _live_reference(matcher, vm_matcher)
+
+
+def _renamed_references(vm: Json, lookups: Lookups) -> Iterator[find.SpecReference]:
+    """The live objects that count because the revision in the VM's status was captured from another one."""
+    for matcher in MATCHERS:
+        vm_matcher, captured = vm["spec"].get(matcher.field), matcher.captured_name(vm)
+        name = vm_matcher.get("name") if vm_matcher else None
+        if not name or not captured or "revisionName" in vm_matcher:
+            continue
+        stored = lookups.get(REVISIONS.kind, lookups.namespace, captured)
+        if stored is not None and revisions.label(stored) != name:
+            yield from _live_reference(matcher, vm_matcher)
+
+
+def _live_reference(matcher: Matcher, vm_matcher: Json) -> Iterator[find.SpecReference]:
+    """The object that a matcher names; none where it is still to be inferred, or its kind is unknown."""
+    if vm_matcher.get("name"):
+        with suppress(Rejection):
+            yield find.of_matcher(matcher, vm_matcher)
+
+
 def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
@@ -277,7 +320,10 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
+        NotRead: what it names has not been read yet; for the Reviewer.
     """
+    if defaults or vm["spec"].get(PREFERENCE_MATCHER.field):
+        expect_named(with_defaults(vm, defaults), lookups)
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
     for attempt in attempts if defaults else ():

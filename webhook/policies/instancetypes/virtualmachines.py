@@ -6,7 +6,6 @@ Each injected default has an annotation with its ``KIND/NAME``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 
 from webhook import names
@@ -81,7 +80,10 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
                 references[matcher] = named
     # A preset's size counts like the VM's own.
     beside_none = [matcher for matcher in references if not owner.goes_beside_a_size(matcher, settings)]
-    lookups.expect([*references.values(), *_named_references(spec)], presets=bool(beside_none))
+    # Without a preference KubeVirt cannot crash, and what the VM names is not looked up.
+    needs_named = settings.expand or PREFERENCE_MATCHER.field in spec
+    expected = [*references.values(), *(owner.named_references(read) if needs_named else ())]
+    lookups.expect(expected, presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
@@ -120,15 +122,6 @@ def _injections(injected_values: tuple[tuple[Matcher, str], ...]) -> RepeatedCha
     return RepeatedChanges(
         change for default in defaults for change in default.changes(instancetypes.DEFAULTS_INJECTED)
     )
-
-
-def _named_references(spec: Json) -> Iterator[find.SpecReference]:
-    """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
-    for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
-        vm_matcher = spec.get(matcher.field)
-        if vm_matcher and vm_matcher.get("name") and "revisionName" not in vm_matcher:
-            with suppress(Rejection):
-                yield find.of_matcher(matcher, vm_matcher)
 
 
 def _default_for(matcher: Matcher, vm: Unstructured, spec: Json, findings: Findings) -> find.SpecReference | None:
@@ -253,6 +246,7 @@ def _evaluate(
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(instancetypes.NOT_ALLOWED, 403, [cause])
     decoded = read_vm(candidate, lookups.rules)
+    owner.expect_named(decoded, lookups)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(instancetypes.MISSING, 422, missing)

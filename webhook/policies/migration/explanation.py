@@ -14,14 +14,14 @@ import msgspec
 from webhook import names
 from webhook.admission.step_budget import spend
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import SuggestedSelector
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
+from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim, Migration, PersistentVolume, Vmi
 from webhook.placement.migrations import conflict, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
@@ -280,7 +280,10 @@ def _explain(subject: _Subject) -> MigrationExplanation:
 
 def _subject(question: Question, facts: Facts) -> _Subject:
     vmi = _running_vmi(question, facts)
-    facts.need(NodesKey(), KubeVirtKey(), *(_quota_keys(vmi, question.namespace) if question.reader.own else ()))
+    own = _quota_keys(vmi, question.namespace) if question.reader.own else ()
+    facts.need(*migration_targets.keys_for(vmi, question.namespace), *own)
+    claims = () if question.reader.without_volumes else _claim_keys(_claims(vmi), question.namespace).values()
+    facts.need(*migration_targets.keys_by_pod(vmi, question.namespace, facts), *claims)
     migration = Migration.adding(dict(question.added), receives=vmi.waits_for_source)
     target = migration_targets.of(vmi, question.namespace, facts, migration)
     scheduled, attached = _with_volumes(target, question, facts)
@@ -500,10 +503,9 @@ def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Tar
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
-    spec = target.vmi.spec
     gaps = list(target.gaps)
     bound: dict[str, PersistentVolume] = {}
-    claims = {each.name or "": each.claim for each in (spec.volumes if spec else None) or () if each and each.claim}
+    claims = _claims(target.vmi)
     if not claims:
         return target, ()
     if why := question.reader.without_volumes:
@@ -513,7 +515,7 @@ def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Tar
             volumes = pluralize(more, "more volume")
             gaps.append(f"which nodes reach {volumes} of the VM was not looked up: {MAX_CLAIMS} is the limit")
         try:
-            bound = _bound_volumes(dict(islice(claims.items(), MAX_CLAIMS)), question.namespace, facts)
+            bound = _bound_volumes(claims, question.namespace, facts)
         except Unreadable as error:
             gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
     required = {name: Reachable(Origin.VOLUMES, each.terms, name) for name, each in bound.items() if each.terms}
@@ -523,9 +525,20 @@ def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Tar
     return whole, attached
 
 
+def _claims(vmi: Vmi) -> dict[str, str]:
+    """The names of a VM's claims, by those of its volumes."""
+    volumes = (vmi.spec.volumes if vmi.spec else None) or ()
+    return {each.name or "": each.claim for each in volumes if each and each.claim}
+
+
+def _claim_keys(claims: Mapping[str, str], namespace: str) -> dict[str, ObjectKey[Claim]]:
+    """What is read of claims, by the names of their volumes."""
+    return {name: ObjectKey(CLAIMS, namespace, claim) for name, claim in islice(claims.items(), MAX_CLAIMS)}
+
+
 def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:
     """What volumes are bound to, by their names; without those that are bound to nothing that is there."""
-    keys = {name: ObjectKey(CLAIMS, namespace, claim) for name, claim in claims.items()}
+    keys = _claim_keys(claims, namespace)
     facts.need(*keys.values())
     bound = {}
     for name, key in keys.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +12,7 @@ from webhook.admission.decision import Decision, Denial, FieldCause, Reason, ski
 from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
 from webhook.admission.wire import Request, UserInfo
-from webhook.facts import AccessKey, Facts, ListKey
+from webhook.facts import AccessKey, Facts, Key, ListKey
 from webhook.k8s.types.selectors import find_malformed
 from webhook.placement.eligibility import Eligibility
 from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
@@ -51,6 +51,7 @@ def validate_migration(
         return rejection
     namespace = request.namespace or ""
     try:
+        facts.need(*_keys(migration, namespace, request.user_info, facts, settings))
         return (
             _evaluate_permission(request.user_info, namespace, facts, settings)
             or _evaluate_limit(namespace, facts, settings)
@@ -123,6 +124,22 @@ def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
     return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
+def _keys(
+    migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
+) -> Iterator[Key[Any]]:
+    """What an answer that allows a migration depends on in any case."""
+    if settings.require_right and not is_kubevirts(user, names.API_ACCOUNT, facts, settings.kubevirt_namespace):
+        yield _right(user, namespace)
+    if settings.max_unfinished:
+        yield ListKey(UNFINISHED, namespace)
+    yield from migration_targets.keys_of(namespace, migration.vmi_name)
+
+
+def _right(user: UserInfo, namespace: str) -> AccessKey:
+    """Whether a user may choose the nodes of a namespace's VMs."""
+    return AccessKey.of(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+
+
 def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
     if not settings.require_right:
         return None
@@ -132,8 +149,7 @@ def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings:
             return None
         reason = reasons.via_virtctl
         return Decision((reason,), denial=Denial(403, reason.text))
-    key = AccessKey.of(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
-    if read(facts, key, "the user's permission to choose nodes"):
+    if read(facts, _right(user, namespace), "the user's permission to choose nodes"):
         return None
     reason = reasons.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
     return Decision((reason,), denial=Denial(403, reason.text))

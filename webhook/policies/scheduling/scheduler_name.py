@@ -42,7 +42,7 @@ _SCHEDULER: Final = ("spec", "schedulerName")
 _VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 # What most objects have at these paths: nothing, or what the API server has written into a pod.
-_USUAL: Final = frozenset((ABSENT, names.DEFAULT_SCHEDULER))
+_USUAL: Final = (ABSENT, names.DEFAULT_SCHEDULER)
 
 
 def schedule_pod(
@@ -327,7 +327,8 @@ def _unresolved(why: str) -> Decision:
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
     """The decision to write a scheduler's name to all paths: the field and its annotations."""
     old, depths = zip(*[locate(view, path) for path in paths], strict=True)
-    if _USUAL.issuperset(old):
+    # By comparison: a template's annotations may have values of any type, which cannot all be hashed.
+    if all(value in _USUAL for value in old):
         changes = _usual_changes(name, reason.code, paths, old, depths)
     else:
         changes = _changes(name, reason.code, paths, old)

@@ -15,7 +15,7 @@ to a VMI without any. In the *VMI* and the *VM* the constraints are visible to t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -213,13 +213,13 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
     if not isinstance(present, list) or not present:
         return _restore_overwritten(vm, old)
     injected_values = _injected_annotations(vm)
-    injected_value = next((value for value in injected_values.values() if value in _TOPOLOGY_KEYS), None)
+    injected_value = next((value for value in injected_values.values() if _is_spread(value)), None)
     if injected_value is None:
         return None
     manifests = Manifests(vm)
     if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
         return skip(reasons.spread_present(injected_value))
-    kept = without_injected(present, str(injected_value), manifests)
+    kept = without_injected(present, injected_value, manifests)
     reason = reasons.spread_withdrawn
     changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
     if kept != present:
@@ -256,10 +256,15 @@ def _owners_annotation(vm: VirtualMachine) -> str | None:
 
 def _is_injected(present: object, injected_value: object) -> bool:
     """Whether constraints are exactly those that the server's annotation says were injected."""
-    if not isinstance(injected_value, str) or injected_value not in _TOPOLOGY_KEYS:
+    if not _is_spread(injected_value):
         return False
     injected = constraints(injected_value)
     return present == injected or present == msgspec.convert(injected, list[TopologySpreadConstraint])
+
+
+def _is_spread(value: object) -> TypeGuard[str]:
+    """Whether a value of a template, where any type can stand, is one that constraints are injected for."""
+    return isinstance(value, str) and value in _TOPOLOGY_KEYS
 
 
 def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:

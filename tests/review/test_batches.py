@@ -1,0 +1,402 @@
+"""Every fact that a policy may need, needed at once and none of it in memory: each endpoint still decides.
+
+The golden file says in how many batches, each of which is a round trip to the API server, and what is read in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgspec
+import pytest
+
+from tests import builders
+from tests.builders import Json, config_of, installed, known, opted_in, review, vm
+from tests.golden_files import Golden
+from tests.policies.eviction import world as eviction
+from tests.policies.instancetypes import world as sizes
+from tests.policies.migration import world as migrations
+from tests.review.memory import KeptInMemory, MemoryCluster
+from webhook import names
+from webhook.admission.reasons import common, instancetypes, migration, scheduling
+from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey, SchedulerKey, VmiKey
+from webhook.k8s.types.meta import Namespace
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS
+from webhook.kubevirt.types.views import ControllerRevision, Instancetype
+from webhook.placement import machines
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
+from webhook.placement.target_pods import RUNTIME_CLASSES, RuntimeClass
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import Evaluation, Reviewer
+from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, SchedulingSettings
+
+Facts = Mapping[Key[Any], object]
+Section = EvictionSettings | InstancetypeSettings | MigrationSettings | SchedulingSettings
+
+POLICIES: tuple[names.Policy, ...] = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+RESERVATIONS = [f"pr.kubevirt.io/lun-{number}" for number in range(machines.MOST_RESERVATIONS)]
+
+
+class RemoteCluster(MemoryCluster):
+    """Has nothing in memory, and notes which keys are read at the same time."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(dict(facts), peeked=set())
+        self.batches: list[list[Key[Any]]] = []
+        self._in_flight = 0
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        if not self._in_flight:
+            self.batches.append([])
+        self.batches[-1].append(key)
+        self._in_flight += 1
+        try:
+            await asyncio.sleep(0)
+            return await super().read(key, deadline)
+        finally:
+            self._in_flight -= 1
+
+
+async def evaluated(
+    path: str, body: Json, facts: Facts, section: Section | None, kind: type[RemoteCluster] = RemoteCluster
+) -> tuple[Evaluation, RemoteCluster]:
+    """The evaluation of a review where all policies are on, and the cluster that was asked."""
+    cluster, kept, settings = kind({**facts, **opted_in(*POLICIES)}), KeptInMemory(), builders.settings()
+    endpoint = BY_PATH[path]
+    if section:
+        settings = msgspec.structs.replace(settings, **{endpoint.policy: section})
+    reviewer = Reviewer(cluster, lambda: settings, kept, kept, wall=lambda: eviction.NOW)
+    deadline = asyncio.get_running_loop().time() + 0.5
+    verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(body), deadline)
+    assert kept.errors == []
+    return verdict, cluster
+
+
+def decide(
+    path: str, body: Json, facts: Facts, section: Section | None = None, batches: int = 100
+) -> tuple[Evaluation, RemoteCluster]:
+    """The same where the deadline passes after so many batches."""
+
+    class Timed(RemoteCluster):
+        def __init__(self, facts: Facts) -> None:
+            super().__init__(facts)
+            clusters.append(self)
+
+    async def run() -> tuple[Evaluation, RemoteCluster]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def time() -> float:
+            return began + (bool(clusters) and len(clusters[0].batches) >= batches)
+
+        with mock.patch.object(loop, "time", side_effect=time):
+            return await evaluated(path, body, facts, section, Timed)
+
+    clusters: list[RemoteCluster] = []
+    return asyncio.run(run())
+
+
+# -- placements: everything that the target of a migration may depend on ----------------------------------------------
+
+
+def reserving() -> Json:
+    """A VMI that has migrated before, with a GPU and persistent reservations of LUNs."""
+    devices = {
+        "gpus": [{"name": "gpu", "deviceName": migrations.FOO}],
+        "disks": [{"name": each, "lun": {"reservation": True}} for each in RESERVATIONS],
+    }
+    return eviction.vmi(None) | {
+        "spec": {"domain": {"cpu": {"model": "host-passthrough"}, "devices": devices}, "architecture": "amd64"}
+    }
+
+
+def placements(*forged: Json) -> dict[Key[Any], object]:
+    """The world of such a VMI, with the migrations of other namespaces that claim to evacuate."""
+    own = eviction.pod(
+        labels={"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": "1", **dict.fromkeys(RESERVATIONS, "")},
+        annotations={"kubevirt.io/migrationJobName": "before"},
+    )
+    own["spec"] |= {
+        "nodeSelector": {"pool": "vms"},
+        "containers": [{"name": "compute", "resources": {"requests": {migrations.FOO: "1"}}}],
+    }
+    pod = msgspec.convert(own, machines.LauncherPod)
+    before = {"metadata": {"name": "before", "uid": "1"}, "spec": {"vmiName": "web01"}}
+    place = opted_in(*POLICIES)[NamespaceKey("demo")]
+    assert isinstance(place, Namespace)
+    offers = [migrations.offering(name, zone, **{migrations.FOO: "2"}) for name, zone in (("node-a1", "a"), ("b", "b"))]
+    for each in offers:
+        each["metadata"]["labels"]["pool"] = "vms"
+    configuration = {"defaultRuntimeClass": "kata", "evictionStrategy": "LiveMigrate"}
+    evacuees: dict[Key[Any], object] = {
+        ObjectKey(machines.EVACUEES, each["metadata"]["namespace"], each["spec"]["vmiName"]): machines.Evacuee()
+        for each in forged
+    }
+    quota = {"metadata": {"name": "q"}, "status": {"hard": {"pods": "9"}, "used": {"pods": "1"}}}
+    return {
+        **eviction.facts(reserving(), own, offers),
+        KubeVirtKey(): installed(config_of("1.9", configuration)),
+        migrations.PODS: (pod,),
+        ObjectKey(machines.MIGRATIONS, "demo", "before"): msgspec.convert(before, machines.Migration),
+        ObjectKey(RUNTIME_CLASSES, "", "kata"): RuntimeClass(),
+        **{ListKey(machines.LAUNCHER_PODS, "demo", f"{each}="): (pod,) for each in RESERVATIONS},
+        ListKey(QUOTAS, "demo"): (msgspec.convert(quota, ResourceQuota),),
+        ListKey(LIMIT_RANGES, "demo"): (),
+        ListKey(machines.UNFINISHED, ""): eviction.read(*forged),
+        ListKey(machines.UNFINISHED, "demo"): (),
+        **evacuees,
+    }
+
+
+def forged(count: int) -> list[Json]:
+    """Migrations of a tenant that say that KubeVirt made them of evictions."""
+    return [
+        eviction.migration("Pending", None, name=f"m{number}", vm=f"vm{number}", namespace="evil")
+        for number in range(count)
+    ]
+
+
+CAPPED = EvictionSettings(max_per_cluster=5, max_per_namespace=5)
+PINNING = MigrationSettings(require_right=True, max_unfinished=5, failure_policy="Fail")
+
+
+def rights(**may: bool) -> dict[Key[Any], object]:
+    """Who may choose nodes, and list them: `migrations.USER`."""
+    keys = {
+        "use": AccessKey(migrations.USER, ("devs",), "", (), "use", names.DOMAIN, "migrationtargets", "demo"),
+        "list": AccessKey(migrations.USER, ("devs",), "", (), "list", "", "nodes"),
+    }
+    return {keys[verb]: allowed for verb, allowed in may.items()}
+
+
+def migrating(selector: Json | None) -> Json:
+    asked = review(migrations.migration(selector), migrations.USER)
+    asked["request"]["userInfo"]["groups"] = ["devs"]
+    return asked
+
+
+def target_pod() -> Json:
+    made = eviction.pod(
+        labels={"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": "2"},
+        annotations={"kubevirt.io/migrationJobName": "now"},
+    )
+    return review(made | {"kind": "Pod", "apiVersion": "v1", "spec": {}, "status": {}})
+
+
+NOW = {
+    "metadata": {"name": "now", "uid": "2"},
+    "spec": {"vmiName": "web01", "addedNodeSelector": {migrations.INTEL: "true"}},
+}
+ITSELF: dict[Key[Any], object] = {
+    ObjectKey(machines.MIGRATIONS, "demo", "now"): msgspec.convert(NOW, machines.Migration)
+}
+
+# -- instancetypes and schedulers ------------------------------------------------------------------------------------
+
+ZONED: dict[Key[Any], object] = {NodesKey(): builders.zoned(a="x", b="y")}
+SPREAD = builders.scheduling(
+    spread="both", spread_virtual_machines=True, spread_virtual_machine_instances=True, virtual_machine_instances=True
+)
+DEFAULTS = InstancetypeSettings(default_instancetype="u1.small", default_preference="fedora")
+EXPANDING = msgspec.structs.replace(DEFAULTS, expand=True)
+ALLOWING = InstancetypeSettings(allowed=("*",), failure_policy="Fail")
+OBJECTS = [sizes.instancetype(), sizes.preference()]
+CAPTURED = [sizes.revision("rev-i", OBJECTS[0]), sizes.revision("rev-p", OBJECTS[1])]
+# Of another name than the VM has now, so that the live objects count.
+FORMER = [
+    sizes.revision("rev-i", sizes.instancetype("u1.old")),
+    sizes.revision("rev-p", sizes.preference("old")),
+]
+REFERENCES = {
+    "status": {
+        "instancetypeRef": {"controllerRevisionRef": {"name": "rev-i"}},
+        "preferenceRef": {"controllerRevisionRef": {"name": "rev-p"}},
+    }
+}
+NAMED: Json = {"instancetype": sizes.SMALL, "preference": sizes.FEDORA}
+PINNED: Json = {
+    "instancetype": sizes.SMALL | {"revisionName": "rev-i"},
+    "preference": sizes.FEDORA | {"revisionName": "rev-p"},
+}
+MARKS = {
+    names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK,
+    names.INJECTED_PREFERENCE_ANNOTATION: sizes.FEDORA_MARK,
+}
+BROUGHT = ObjectKey(REVISIONS, "demo", "rev-i")
+SIZE = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
+SCHEDULED = {
+    **known(),
+    BROUGHT: msgspec.convert(FORMER[0], ControllerRevision),
+    SIZE: msgspec.convert(OBJECTS[0], Instancetype),
+}
+
+
+def updated(old: Json, new: Json) -> Json:
+    return review(new, operation="UPDATE", oldObject=old)
+
+
+class Case(NamedTuple):
+    path: str
+    body: Json
+    facts: Facts
+    code: str
+    section: Section | None = None
+
+
+CASES = {
+    "an eviction beside forged evacuations": Case(
+        "/mutate/eviction/pods/enforce", eviction.review(), placements(*forged(5)), common.ELIGIBLE, CAPPED
+    ),
+    "a migration with a selector": Case(
+        "/validate/migration/virtualmachineinstancemigrations/enforce",
+        migrating({"zone": "b"}),
+        placements() | rights(use=True),
+        common.ELIGIBLE,
+        PINNING,
+    ),
+    "a migration to nowhere": Case(
+        "/validate/migration/virtualmachineinstancemigrations/enforce",
+        migrating({"zone": "none"}),
+        placements() | rights(use=True, list=True),
+        common.NO_ELIGIBLE_NODE,
+        PINNING,
+    ),
+    "a migration without a selector": Case(
+        "/mutate/migration/virtualmachineinstancemigrations/enforce", migrating(None), placements(), common.ELIGIBLE
+    ),
+    "a target pod": Case("/mutate/migration/pods/enforce", target_pod(), placements() | ITSELF, migration.CONSTRAINED),
+    "a launcher pod": Case(
+        "/mutate/scheduling/pods/enforce",
+        review(builders.launcher_pod()),
+        known(builders.vmi()) | ZONED,
+        scheduling.INJECTED,
+        SPREAD,
+    ),
+    "a VMI": Case(
+        "/mutate/scheduling/virtualmachineinstances/enforce",
+        review(sizes.vmi()),
+        known() | ZONED,
+        scheduling.INJECTED,
+        SPREAD,
+    ),
+    "a VM of an instancetype": Case(
+        "/mutate/scheduling/virtualmachines/enforce",
+        review(vm(instancetype=sizes.SMALL)),
+        SCHEDULED | ZONED,
+        scheduling.INJECTED,
+        SPREAD,
+    ),
+    "a VM that was overwritten": Case(
+        "/mutate/scheduling/virtualmachines/enforce",
+        updated(vm("kubevirt", sizes.SMALL, "kubevirt") | REFERENCES, vm(instancetype=sizes.SMALL)),
+        SCHEDULED | ZONED,
+        scheduling.PRESERVED,
+        SPREAD,
+    ),
+    "a new VM gets defaults": Case(
+        "/mutate/instancetypes/virtualmachines/enforce",
+        review(sizes.vm()),
+        sizes.facts(OBJECTS, presets=[sizes.preset()]),
+        instancetypes.DEFAULTS_INJECTED,
+        DEFAULTS,
+    ),
+    "a new VM is expanded": Case(
+        "/mutate/instancetypes/virtualmachines/enforce",
+        review(sizes.vm(**PINNED)),
+        sizes.facts(CAPTURED),
+        instancetypes.EXPANDED,
+        EXPANDING,
+    ),
+    "defaults of a VM that was overwritten": Case(
+        "/mutate/instancetypes/virtualmachines/enforce",
+        updated(sizes.vm(annotations=MARKS, **NAMED) | REFERENCES, sizes.vm(template={"hostname": "x"})),
+        sizes.facts([*OBJECTS, *FORMER]),
+        instancetypes.DEFAULTS_PRESERVED,
+        DEFAULTS,
+    ),
+    "a VM's own matchers": Case(
+        "/validate/instancetypes/virtualmachines/enforce",
+        review(sizes.vm(**PINNED)),
+        sizes.facts(CAPTURED),
+        instancetypes.VALID,
+        ALLOWING,
+    ),
+    "new names beside captured ones": Case(
+        "/validate/instancetypes/virtualmachines/enforce",
+        updated(
+            sizes.vm(instancetype={"name": "u1.old"}, preference={"name": "old"}) | REFERENCES,
+            sizes.vm(**NAMED) | REFERENCES,
+        ),
+        sizes.facts([*OBJECTS, *FORMER]),
+        instancetypes.VALID,
+        ALLOWING,
+    ),
+    "a VMI is filled": Case(
+        "/mutate/instancetypes/virtualmachineinstances/enforce",
+        review(sizes.vmi()),
+        sizes.facts(OBJECTS, presets=[sizes.preset()]),
+        instancetypes.APPLIED,
+        DEFAULTS,
+    ),
+}
+
+
+def described(key: Key[Any]) -> str:
+    match key:
+        case ObjectKey():
+            return f"{key.resource.kind} {key.name}{' (fresh)' if key.fresh else ''}"
+        case ListKey():
+            label = f" with {key.label}" if key.label else ""
+            return f"{key.resource.plural} of {key.namespace or 'all'}{label}{' (fresh)' if key.fresh else ''}"
+        case NamespaceKey():
+            return f"Namespace {key.name}{' (fresh)' if key.fresh else ''}"
+        case KubeVirtKey():
+            return "KubeVirt"
+        case NodesKey():
+            return "nodes"
+        case SchedulerKey():
+            return f"health of {key.name}"
+        case VmiKey():
+            return f"VMI {key.name}"
+    return str(key)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_fact_at_once(case: Case, golden: Golden) -> None:
+    verdict, cluster = decide(case.path, case.body, case.facts, case.section)
+    assert verdict.decision.code == case.code
+    assert len(set(cluster.reads)) == len(cluster.reads), "nothing is read twice"
+    batches = (", ".join(map(described, batch)) for batch in cluster.batches)
+    golden("\n".join([f"{case.path}: {len(cluster.batches)} batches", *(f"  {batch}" for batch in batches)]))
+
+
+@pytest.mark.parametrize("count", [5, 500])
+def test_forged_evacuations_keep_no_eviction_from_being_evaluated(count: int) -> None:
+    """They are looked at all at once, and no more than twice the cap and some."""
+    verdict, cluster = decide("/mutate/eviction/pods/enforce", eviction.review(), placements(*forged(count)), CAPPED)
+    few = decide("/mutate/eviction/pods/enforce", eviction.review(), placements(*forged(5)), CAPPED)[1]
+    assert verdict.decision.code == common.ELIGIBLE
+    assert len(cluster.batches) == len(few.batches)
+    looked_at = [key for key in cluster.reads if isinstance(key, ObjectKey) and key.resource is machines.EVACUEES]
+    assert len(looked_at) == min(count, 32 + 2 * 5)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_a_deadline_in_the_middle_is_the_endpoints_failure(case: Case) -> None:
+    """Wherever it passes: the answer of an endpoint that cannot read, with that reason, or the whole decision."""
+    endpoint = BY_PATH[case.path]
+    _, all_of_it = decide(case.path, case.body, case.facts, case.section)
+    for number in range(1, len(all_of_it.batches)):
+        verdict, cluster = decide(case.path, case.body, case.facts, case.section, batches=number)
+        assert len(cluster.batches) == number
+        assert verdict.decision.code == common.LOOKUP_FAILED
+        denial = verdict.decision.denial
+        assert (denial.code if denial else None) == (503 if endpoint.on_error == "deny" else None)
+        assert denial or verdict.decision.warnings
+
+
+def test_every_endpoint_has_such_a_case() -> None:
+    assert {case.path for case in CASES.values()} == {path for path in BY_PATH if path.endswith("/enforce")}
