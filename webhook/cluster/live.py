@@ -1,10 +1,9 @@
 """The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
 
 How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
-object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list, or an event or a
-bookmark of the watch, has proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and
-etcd, when it was last asked, had reached the store's resourceVersion; each store is verified once in
-`VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all reviews share that ask meanwhile or in the next second.
+object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list or the watch
+has proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last
+asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all reviews share that ask meanwhile or in the next second.
 Nodes are for hints: they come from their store however old it is. Pods that wait for a scheduler say nothing of its
 health once their store is too old.
 

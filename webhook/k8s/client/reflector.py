@@ -31,8 +31,10 @@ How old a store is counts from the last moment that is proved to be in it, and n
 
 * A list that came whole shows a moment after its first request was sent. A page of a list proves nothing: the next one
   may fail, and the store is what it was.
-* An event or a bookmark of the watch has brought the store to the moment at which it came. Neither a watch that has only
-  been accepted, nor an ERROR, a part of a line, or what cannot be decoded proves anything.
+* A bookmark comes after all events up to its version, so the store is then up to date; and so it is after each event
+  that follows on the same watch. Before the first bookmark an event proves nothing: it may be of an hour ago, and others
+  be on their way behind it. Nor does a watch that has only been accepted, an ERROR, a part of a line, or what cannot be
+  decoded.
 * A kind that is not served (404) has no objects.
 
 A store that is older than `CURRENT_SECONDS` is listed again, whatever a watch says.
@@ -497,7 +499,7 @@ class Reflector(Generic[V]):
         seconds = int(self._jitter(*WATCH_SECONDS))
         query = self._query | {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         query["resourceVersion"] = self._version or ""
-        buffer, events = LineBuffer(), 0
+        buffer, events, has_caught_up = LineBuffer(), 0, False
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds + WATCH_MARGIN_SECONDS
         try:
@@ -508,18 +510,20 @@ class Reflector(Generic[V]):
                 async for chunk in chunks:
                     if self._version is None:
                         return  # because of `distrust`, whose timeout the next lines would put off
-                    # It has begun; whether it is up to date, its first event says.
+                    # It has begun; whether it is up to date, its first bookmark says.
                     self._trouble = None
                     for line in buffer.feed(chunk):
-                        if not line.strip() or not await self._apply(line):
+                        if not line.strip() or not (brought := await self._apply(line)):
                             continue
                         if self._version is None:
                             return
                         self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
-                        self._prove(self._clock.now())
-                        self._report_recovery()
                         self._failures = self._rejections = 0
                         events += 1
+                        has_caught_up = has_caught_up or brought == "BOOKMARK"
+                        if has_caught_up:
+                            self._prove(self._clock.now())
+                            self._report_recovery()
                         # What is already buffered comes without a wait: others want their turn, too.
                         if events % PAGE_LIMIT == 0:
                             await asyncio.sleep(0)
@@ -535,21 +539,21 @@ class Reflector(Generic[V]):
         if not events and lasted < _SHORTEST_WATCH:
             raise ApiConnectionError("the API server ends watches at once")
 
-    async def _apply(self, line: bytes) -> bool:
+    async def _apply(self, line: bytes) -> str | None:
         try:
             return self._apply_event(_decode_event(line))
         except RecursionError:
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
             return self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, _EVENT_LEVELS)))
 
-    def _apply_event(self, event: _WatchEvent) -> bool:
-        """Take an event into the store; whether it brought the store to a resourceVersion, and so up to date."""
+    def _apply_event(self, event: _WatchEvent) -> str | None:
+        """Take an event into the store; returns its type if it brought the store to a resourceVersion, else None."""
         if event.type == "ERROR":
             status = decode_status(event.object)
             expired = status.reason in ("Expired", "Gone")
             raise ApiError(410 if expired else status.code or 500, bytes(event.object))
         if event.type not in _EVENTS:
-            return False
+            return None
         meta = _decode_versioned(event.object).metadata
         version = meta.resource_version if meta else None
         if is_behind(version, self._version):
@@ -565,7 +569,7 @@ class Reflector(Generic[V]):
         # `distrust` may have been called while the event was read.
         if version and self._version is not None:
             self._version = self._seen = version
-        return bool(version)
+        return event.type if version else None
 
     async def _take(self, fresh: ObjectStore[V], items: list[msgspec.Raw]) -> None:
         """Decode and reduce objects, slice by slice, with a turn for other tasks after each: a view is large."""
