@@ -45,6 +45,7 @@ class FaultyApiServer(Transport):
         other: that of all other requests, which are GETs and lists of one name.
         watch: that of watches as they begin, one of `ANSWERS`.
         line: that of watches after ``lines`` good lines, one of `LINES`.
+        pause: seconds before that.
         label: the label's name.
     """
 
@@ -53,6 +54,7 @@ class FaultyApiServer(Transport):
         self.pages: dict[int, str] = {}
         self.other = self.watch_fault = self.line = ""
         self.lines = 0
+        self.pause = 0.0
         self.version = 100
         self.history = [Snapshot(0.0, {})]
         self._log: list[tuple[int, bytes]] = []
@@ -183,6 +185,7 @@ class FaultyApiServer(Transport):
     async def _fail_line(self) -> AsyncGenerator[bytes, None]:
         """What a watch still brings once its lines fail."""
         fault = self.line
+        await asyncio.sleep(self.pause)
         if fault.startswith("ERROR "):
             yield _line("ERROR", status(int(fault.removeprefix("ERROR "))))
         elif fault == "cut":

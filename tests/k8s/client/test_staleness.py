@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -165,6 +166,28 @@ def test_no_api_server_for_an_hour_after_a_410() -> None:
             await informer.assert_heals()
 
     run(main())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5, 40.0])
+@pytest.mark.parametrize("code", ["429", "500", "410"])
+def test_a_watch_that_always_ends_in_an_error_is_logged_once(
+    code: str, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has been accepted each time, for some seconds; that is no recovery."""
+
+    async def main() -> None:
+        async with informing() as informer:
+            informer.server.pause = seconds
+            informer.server.fail(line=f"ERROR {code}")
+            await informer.pass_time(HOUR)
+            said = [record.levelno for record in caplog.records]
+            # A 410 is followed by a list, which is all that it asks for.
+            assert said == ([] if code == "410" and seconds else [logging.WARNING])
+            await informer.assert_heals()
+            assert [record.levelno for record in caplog.records] == (said and [*said, logging.INFO])
+
+    with caplog.at_level(logging.INFO, module.__name__):
+        run(main())
 
 
 FAULTS = st.one_of(
