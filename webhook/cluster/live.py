@@ -1,9 +1,10 @@
 """The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
 
 How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
-object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list or the watch
-has proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last
-asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all reviews share that ask meanwhile or in the next second.
+object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list or the watch has
+proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last
+asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET
+decides, which all reviews share that ask meanwhile or in the next second.
 Nodes are for hints: they come from their store however old it is. Pods that wait for a scheduler say nothing of its
 health once their store is too old.
 
@@ -193,7 +194,7 @@ _APPEARS_SECONDS: Final = 0.1
 # Once in so many seconds etcd is asked for each store whether it has reached its resourceVersion: one small request.
 VERIFY_EVERY_SECONDS: Final = 10.0
 
-# Once in so many seconds it is tried whether namespaces can be read by GET, while their store is, or may soon be, too old.
+# While the store of namespaces is too old, or may soon be, a GET of one is tried once in so many seconds.
 PROBE_SECONDS: Final = 5.0
 # The namespace that each cluster has; that there is none of this name is an answer, too.
 _PROBED: Final = ObjectKey(NAMESPACES, "", "default", fresh=True)

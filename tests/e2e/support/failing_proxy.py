@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ class FailingProxy(Access):
         self._server = LoopbackServer(self._answer, plane.pki.serving("proxy"))
         self._identity = identity
         self._lock = threading.Lock()
-        self._watches: set[http.client.HTTPResponse] = set()
+        self._watches: set[socket.socket] = set()
         self._fails = False
         self.failed_pages = 0
         super().__init__(plane.directory, plane.server, plane.binaries)
@@ -63,7 +64,7 @@ class FailingProxy(Access):
             self._fails = True
             for watch in self._watches:
                 # Their threads wait for the next line.
-                watch.fp.raw._sock.shutdown(2)
+                watch.shutdown(socket.SHUT_RDWR)
 
     def heal(self) -> None:
         """Send everything on again."""
@@ -88,15 +89,17 @@ class FailingProxy(Access):
                     handler.send_header(name, value)
             # Its end is that of the connection, as in HTTP/1.0.
             handler.end_headers()
-            if of_namespaces and is_watch:
+            watch = connection.sock if of_namespaces and is_watch else None
+            if watch:
                 with self._lock:
-                    self._watches.add(response)
+                    self._watches.add(watch)
             try:
                 while piece := response.read1(1 << 16):
                     handler.wfile.write(piece)
             finally:
-                with self._lock:
-                    self._watches.discard(response)
+                if watch:
+                    with self._lock:
+                        self._watches.discard(watch)
 
 
 def _fail(handler: BaseHTTPRequestHandler, code: int) -> None:

@@ -23,8 +23,7 @@ from webhook.k8s.types.meta import Namespace
 NAMES = ("a", "b", "c", "d", "e")
 PAGES = (1, 2, 3)
 HOUR = 3600.0
-# Until a store has healed: a watch that has been silent is cut after 100 s, and a kind that is not served is listed again
-# after 30 s.
+# Until a store has healed: a silent watch is cut after 100 s, and a kind that is not served is listed again after 30 s.
 HEALED_SECONDS = 200.0
 
 

@@ -32,9 +32,8 @@ How old a store is counts from the last moment that is proved to be in it, and n
 * A list that came whole shows a moment after its first request was sent. A page of a list proves nothing: the next one
   may fail, and the store is what it was.
 * A bookmark comes after all events up to its version, so the store is then up to date; and so it is after each event
-  that follows on the same watch. Before the first bookmark an event proves nothing: it may be of an hour ago, and others
-  be on their way behind it. Nor does a watch that has only been accepted, an ERROR, a part of a line, or what cannot be
-  decoded.
+  that follows on the same watch. Before the first bookmark an event proves nothing: it may be of an hour ago, with
+  others behind it. Nor does a watch that has only been accepted, an ERROR, a part of a line, or what cannot be decoded.
 * A kind that is not served (404) has no objects.
 
 A store that is older than `CURRENT_SECONDS` is listed again, whatever a watch says.
