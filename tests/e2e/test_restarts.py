@@ -126,14 +126,14 @@ NAMESPACES = 150
 
 
 def test_lists_that_fail_on_their_second_page_let_nothing_old_decide_for_long(
-    own_plane: OwnPlane, new_webhook: NewWebhook
+    own_plane: OwnPlane, tmp_path: Path
 ) -> None:
     """Their first page comes each time. Beyond 150 seconds each review reads its namespace by GET."""
     plane = own_plane()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: plane.admin.make_namespace("many-"), range(NAMESPACES)))
-    with FailingProxy(plane, ACCOUNT) as proxy:
-        server = new_webhook(SETTINGS, access=proxy)
+    install(plane.admin)
+    with FailingProxy(plane, ACCOUNT) as proxy, WebhookServer(proxy, tmp_path, "behind-a-proxy", SETTINGS) as server:
         assert server.validates
         tenant = offer(Tenant.new(server, policies=[INSTANCETYPES]), "small", "large")
 

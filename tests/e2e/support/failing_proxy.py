@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self
@@ -94,8 +94,10 @@ class FailingProxy(Access):
                 with self._lock:
                     self._watches.add(watch)
             try:
-                while piece := response.read1(1 << 16):
-                    handler.wfile.write(piece)
+                # An answer that breaks off does so here, too.
+                with suppress(http.client.HTTPException):
+                    while piece := response.read1(1 << 16):
+                        handler.wfile.write(piece)
             finally:
                 if watch:
                     with self._lock:
