@@ -27,7 +27,6 @@ LINES: Final = (
     *(f"ERROR {code}" for code in STATUSES),
     *("cut", "half", "garbage", "silence", "blank lines", "unknown events", "bare events", "end", "late end"),
 )
-BOOKMARK_SECONDS: Final = 60.0
 
 
 class Snapshot(NamedTuple):
@@ -46,6 +45,7 @@ class FaultyApiServer(Transport):
         watch: that of watches as they begin, one of `ANSWERS`.
         line: that of watches after ``lines`` good lines, one of `LINES`.
         pause: seconds before that.
+        bookmark_seconds: between two bookmarks.
         label: the label's name.
     """
 
@@ -55,6 +55,7 @@ class FaultyApiServer(Transport):
         self.other = self.watch_fault = self.line = ""
         self.lines = 0
         self.pause = 0.0
+        self.bookmark_seconds = 60.0
         self.version = 100
         self.history = [Snapshot(0.0, {})]
         self._log: list[tuple[int, bytes]] = []
@@ -123,7 +124,7 @@ class FaultyApiServer(Transport):
         if code != 200:
             raise ApiError(code, json.dumps(status(code)).encode())
         yield b""
-        since, lines, bookmark = int(query["resourceVersion"]), 0, loop.time() + BOOKMARK_SECONDS
+        since, lines, bookmark = int(query["resourceVersion"]), 0, loop.time() + self.bookmark_seconds
         while loop.time() < end:
             if self.line and lines >= self.lines:
                 async for line in self._fail_line():
@@ -139,7 +140,7 @@ class FaultyApiServer(Transport):
                 yield line
                 continue
             if loop.time() >= bookmark:
-                bookmark += BOOKMARK_SECONDS
+                bookmark += self.bookmark_seconds
                 lines += 1
                 yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(self.version)}})
                 continue

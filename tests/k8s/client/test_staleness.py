@@ -167,6 +167,27 @@ def test_no_api_server_for_an_hour_after_a_410() -> None:
     run(main())
 
 
+def test_events_without_bookmarks_are_made_up_for_by_lists() -> None:
+    """As where an API server has no watch cache, and etcd does not notify its progress."""
+
+    async def main() -> None:
+        async with informing() as informer:
+            informer.server.bookmark_seconds = math.inf
+            informer.server.expire()
+            oldest = 0.0
+            for number in range(500):
+                informer.server.put("a", f"mode-{number}")
+                await informer.pass_time(7.0)
+                assert informer.modes == informer.server.modes
+                oldest = max(oldest, informer.staleness)
+            # Two watches that were cut.
+            assert CURRENT_SECONDS < oldest < 2 * module.SILENCE_SECONDS + 10.0
+            informer.server.bookmark_seconds = 60.0
+            await informer.assert_heals()
+
+    run(main())
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1.5, 40.0])
 @pytest.mark.parametrize("code", ["429", "500", "410"])
 def test_a_watch_that_always_ends_in_an_error_is_logged_once(

@@ -206,7 +206,7 @@ LIST_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = (240.0, 480.0)
 # How long a watch may outlast its ``timeoutSeconds``: its connection is broken by then.
 WATCH_MARGIN_SECONDS: Final = 30.0
-# How long a watch may bring neither an event nor a bookmark, which API servers send every minute.
+# How long a watch may bring nothing that proves the store up to date. API servers send a bookmark every minute.
 SILENCE_SECONDS: Final = 100.0
 # The pause before the next LIST of a resource that the API server does not serve.
 _ABSENT_RETRY_SECONDS: Final = 30.0
@@ -516,12 +516,12 @@ class Reflector(Generic[V]):
                             continue
                         if self._version is None:
                             return
-                        self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
                         self._failures = self._rejections = 0
                         events += 1
                         has_caught_up = has_caught_up or brought == "BOOKMARK"
                         if has_caught_up:
                             self._prove(self._clock.now())
+                            self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
                             self._report_recovery()
                         # What is already buffered comes without a wait: others want their turn, too.
                         if events % PAGE_LIMIT == 0:
