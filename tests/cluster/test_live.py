@@ -580,8 +580,9 @@ class TestFrozenWatches:
             case.clock.time += seconds
             assert (mode(await case.read(DEMO)), case.gets(DEMO_PATH)) == ("off", gets)
         assert case.cluster.waiting_for() == ()
-        # The first word of the watch makes it count again.
+        # The first bookmark of the watch makes it count again: an event may be an old one, with others behind it.
         put(case.server, "warn")
+        case.server.bookmark()
         await until(lambda: mode(case.peek(DEMO)) == "warn")
 
     async def test_where_kubevirt_runs_is_listed(self, watching: LiveCase) -> None:
@@ -594,7 +595,8 @@ class TestFrozenWatches:
     async def test_without_any_answer_nothing_is_known_and_the_replica_is_not_ready(
         self, watching: LiveCase, caplog: pytest.LogCaptureFixture
     ) -> None:
-        for path in (DEMO_PATH, *(resource.path() for resource in WATCHED)):
+        # The namespace of the probe, too.
+        for path in (DEMO_PATH, NAMESPACES.path(name="default"), *(resource.path() for resource in WATCHED)):
             watching.server.answer(path, broken, times=1000)
         watching.server.cut()
         await verified(watching)
@@ -605,7 +607,8 @@ class TestFrozenWatches:
                 await verified(watching)
         assert isinstance(await watching.read(DEMO), Unavailable)
         (missing,) = watching.cluster.waiting_for()
-        assert missing.startswith("namespaces: nothing heard from the API server for ")
+        assert missing.startswith("namespaces: not up to date for ")
+        assert ", and not readable: the connection to the API server broke" in missing
         assert caplog.text.count("namespaces: the watch is too old") == 1
         watching.server.heal()
         watching.server.cut()

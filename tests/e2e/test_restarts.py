@@ -15,15 +15,18 @@ from typing import Any
 import pytest
 
 from tests.builders import review
+from webhook.k8s.client.reflector import CURRENT_SECONDS
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support import manifests
 from .support.access import Access
+from .support.failing_proxy import FailingProxy
 from .support.kube import Json, KubeError, denial, eventually
 from .support.pki import service_account
 from .support.repeated import Repeated
+from .support.sizes import LARGE, SMALL, offer
 from .support.tenant import Tenant
-from .support.webhook_server import SCHEDULING, WebhookServer, install
+from .support.webhook_server import ACCOUNT, INSTANCETYPES, SCHEDULING, WebhookServer, install
 from .support.workloads import scheduler_of, vm
 
 SETTINGS = {"schedulers": {"kubevirt": {"healthCheck": "off"}}}
@@ -116,6 +119,51 @@ def test_a_replica_follows_etcd_into_the_past(own_plane: OwnPlane, new_webhook: 
     assert len(server.events("etcd restored from an older copy; reading everything again")) == 1
     # Its own copies are still of the future that etcd has lost: it would show what the server takes back at its end.
     plane.restart_apiserver()
+
+
+# More than are in one page of a list.
+NAMESPACES = 150
+
+
+def test_lists_that_fail_on_their_second_page_let_nothing_old_decide_for_long(
+    own_plane: OwnPlane, tmp_path: Path
+) -> None:
+    """Their first page comes each time. Beyond 150 seconds each review reads its namespace by GET."""
+    plane = own_plane()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: plane.admin.make_namespace("many-"), range(NAMESPACES)))
+    install(plane.admin)
+    with FailingProxy(plane, ACCOUNT) as proxy, WebhookServer(proxy, tmp_path, "behind-a-proxy", SETTINGS) as server:
+        assert server.validates
+        tenant = offer(Tenant.new(server, policies=[INSTANCETYPES]), "small", "large")
+
+        def is_allowed(instancetype: Json) -> bool:
+            return denial(lambda: tenant.create(vm(instancetype=instancetype), dryRun="All")) is None
+
+        def allow(name: str) -> None:
+            tenant.annotate(allowed_instancetypes=f"VirtualMachineInstancetype/{name}")
+
+        def age() -> float:
+            return server.metric("kubevirt_webhook_staleness_seconds", watch="namespaces")
+
+        allow("small")
+        eventually(lambda: is_allowed(SMALL) and not is_allowed(LARGE), what="the list to count", timeout=30)
+
+        proxy.fail_lists()
+        eventually(lambda: proxy.failed_pages, what="a page to fail")
+        allow("large")
+        changed = time.monotonic()
+        eventually(lambda: not is_allowed(SMALL), what="the new list to count")
+        assert time.monotonic() - changed < CURRENT_SECONDS + 30
+        assert is_allowed(LARGE)
+        # The gauge says why: the store does not count. Reviews are answered, so the replica is ready.
+        assert age() >= CURRENT_SECONDS
+        assert server.ops("/readyz") == (200, "ok\n")
+
+        proxy.heal()
+        eventually(lambda: age() < CURRENT_SECONDS, what="the store to be up to date again", timeout=60)
+        allow("small")
+        eventually(lambda: is_allowed(SMALL) and not is_allowed(LARGE), what="the list to count", timeout=30)
 
 
 BY_PODS = {"schedulers": {"kubevirt": {"healthCheck": "pods"}}}

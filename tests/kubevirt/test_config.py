@@ -75,7 +75,8 @@ def test_configured_values_are_the_clusters() -> None:
     ],
 )
 def test_an_invalid_configuration_is_ignored_as_a_whole(invalid: dict[str, Any]) -> None:
-    for chosen in ({"cpuModel": "m"}, {"defaultRuntimeClass": "kata"}):
+    stalls: dict[str, Any] = {"migrations": {"experimental": {"stallDetector": {}}}}
+    for chosen in ({"cpuModel": "m"}, {"defaultRuntimeClass": "kata"}, stalls):
         assert ClusterConfig.of(chosen | invalid) == replace(DEFAULTS, set_by_admin=ClusterConfig.of({}).set_by_admin)
     assert ClusterConfig.of({"cpuModel": "m", "imagePullPolicy": "Always"}).cpu_model == "m"
 

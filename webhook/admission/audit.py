@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
         Mapping[str, float | None],
         Meta(
             description="The informers that the decision used, by resource, each with the seconds since it last "
-            "heard from the API server; null: never. What is not named here was read for this request."
+            "was up to date; null: never. What is not named here was read for this request."
         ),
     ]
     details: Annotated[

@@ -1,11 +1,15 @@
 """The cluster that the API server shows: informers' stores, and GETs for what they lack and for what must be fresh.
 
 How old an answer may be: what decides whether something is allowed (a namespace with its mode and lists, the KubeVirt
-object, an instancetype) comes from its store while this `Reflector.is_current`. Then the API server has said something
-of it in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last asked, had reached the
-store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET decides, which all
-reviews share that ask meanwhile or in the next second. Nodes, and the pods that wait for a scheduler, are for hints:
-they come from their stores however old these are.
+object, an instancetype) comes from its store while this `Reflector.is_current`. Then a whole list or the watch has
+proved the store up to date in the last `webhook.k8s.client.reflector.CURRENT_SECONDS`, and etcd, when it was last
+asked, had reached the store's resourceVersion; each store is verified once in `VERIFY_EVERY_SECONDS`. Beyond that a GET
+decides, which all reviews share that ask meanwhile or in the next second.
+Nodes are for hints: they come from their store however old it is. Pods that wait for a scheduler say nothing of its
+health once their store is too old.
+
+A replica is ready while namespaces can be read in one of these two ways; once the store is too old, that is what a GET
+of a namespace says, which `LiveCluster` sends itself each `PROBE_SECONDS`.
 
 Each request is sent once, and what was read a moment ago is kept: the reviews of one request of a user come several in
 a row. The data of a ControllerRevision cannot change, but it may be deleted and created again under its name, and its
@@ -17,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -35,7 +40,7 @@ from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, Obj
 from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import fetch_list
-from webhook.k8s.client.reflector import CURRENT_SECONDS, ObjectName, Reflector
+from webhook.k8s.client.reflector import SILENCE_SECONDS, ObjectName, Reflector
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Namespace, Object, ObjectMeta
 from webhook.kubevirt.config import InstallReader, find_in_use
@@ -46,6 +51,7 @@ from webhook.lru import SizedCache
 from webhook.placement.index import NodeIndex
 from webhook.placement.nodes import Node
 from webhook.settings.model import Settings
+from webhook.text import duration
 
 T = TypeVar("T")
 
@@ -188,6 +194,11 @@ _APPEARS_SECONDS: Final = 0.1
 # Once in so many seconds etcd is asked for each store whether it has reached its resourceVersion: one small request.
 VERIFY_EVERY_SECONDS: Final = 10.0
 
+# While the store of namespaces is too old, or may soon be, a GET of one is tried once in so many seconds.
+PROBE_SECONDS: Final = 5.0
+# The namespace that each cluster has; that there is none of this name is an answer, too.
+_PROBED: Final = ObjectKey(NAMESPACES, "", "default", fresh=True)
+
 # Before a task that raised an unexpected exception is started again.
 _RESTART_SECONDS: Final = 10.0
 
@@ -282,6 +293,7 @@ class LiveCluster(Cluster):
             self._run(informer.resource.plural, informer.run)
         self._run("definitions", self._definitions.run)
         self._run("verification", self._verify)
+        self._run("probe of the API server", self._probe)
         for monitor in self._monitors.values():
             self._run_monitor(monitor)
 
@@ -325,10 +337,12 @@ class LiveCluster(Cluster):
         It stays ready while namespaces can be read in one way or the other: from the store, or from the API server.
         """
         if self._ready:
-            age = self._namespaces.staleness(self._clock.now())
-            if age < CURRENT_SECONDS or self._unreachable is None:
+            now = self._clock.now()
+            if self._namespaces.is_current(now) or self._unreachable is None:
                 return ()
-            return (f"namespaces: nothing heard from the API server for {age:.0f} s: {self._unreachable.why}",)
+            age = self._namespaces.staleness(now)
+            since = "" if math.isinf(age) else f" for {duration(age)}"
+            return (f"namespaces: not up to date{since}, and not readable: {self._unreachable.why}",)
         unlisted = (informer for informer in self._informers if not informer.has_synced)
         missing = [f"{informer.resource.plural}: {informer.problem or 'not listed yet'}" for informer in unlisted]
         if not missing and not self._definitions.is_current:
@@ -339,7 +353,7 @@ class LiveCluster(Cluster):
         return tuple(missing)
 
     def staleness(self) -> dict[str, float]:
-        """Seconds since each watch last heard from the API server, infinity if it never did."""
+        """Seconds since the store of each watch was last proved up to date; see `Reflector.staleness`."""
         now = self._clock.now()
         return {name: informer.staleness(now) for name, informer in self._watches().items()}
 
@@ -359,10 +373,17 @@ class LiveCluster(Cluster):
         while True:
             for name, informer in (watches := self._watches()).items():
                 await self._clock.sleep(VERIFY_EVERY_SECONDS / len(watches))
-                trouble = await informer.verify()
-                if informer is self._namespaces:
-                    self._unreachable = trouble
+                await informer.verify()
                 self._log_currency(name, informer)
+
+    async def _probe(self) -> None:
+        """Find out whether namespaces can be read by GET, wherever reviews depend on that, or soon may."""
+        while True:
+            is_well = self._namespaces.staleness(self._clock.now()) < SILENCE_SECONDS and not self._namespaces.problem
+            deadline = asyncio.get_running_loop().time() + GET_SECONDS
+            answer = None if is_well else await self._requests.get(_PROBED, deadline)
+            self._unreachable = answer if isinstance(answer, Unavailable) else None
+            await self._clock.sleep(PROBE_SECONDS)
 
     def _doubt(self) -> None:
         """Have etcd asked for all stores at once: an answer that was read elsewhere is older than one before."""
@@ -400,7 +421,7 @@ class LiveCluster(Cluster):
             act(why)
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
-        """Seconds since each watch was last known to be current, for those that answer these keys from memory."""
+        """Seconds since each store was last proved up to date, for those that answer these keys from memory."""
         now, informers = self._clock.now(), [(key, self._informer(key)) for key in keys]
         return {
             _pods_of(key.name) if isinstance(key, SchedulerKey) else informer.resource.plural: informer.staleness(now)

@@ -36,7 +36,7 @@ from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.k8s.client.api import Forbidden, Transport, fetch
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.k8s.client.reflector import ObjectStore, OnRestore, Reflector, is_behind
+from webhook.k8s.client.reflector import CURRENT_SECONDS, ObjectStore, OnRestore, Reflector, is_behind
 from webhook.k8s.resources import LEASES, PENDING_PODS
 from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_time
@@ -327,7 +327,7 @@ class HealthEvidence:
         self.pods: Final = WaitingPods(opted_in)
         self._pods_answered = False
         self._pods_watched = False
-        self._pods_trouble: str | None = None
+        self._pods_trouble = "not listed yet"
 
     @property
     def has_answered(self) -> bool:
@@ -337,8 +337,9 @@ class HealthEvidence:
     def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
         """How the watch of pods is doing; see the attributes of `Reflector`."""
         self._pods_answered = synced or forbidden
-        self._pods_watched = synced and not forbidden and (problem is None or staleness < _BLIND_SECONDS)
-        self._pods_trouble = problem
+        most = CURRENT_SECONDS if problem is None else _BLIND_SECONDS
+        self._pods_watched = synced and not forbidden and staleness < most
+        self._pods_trouble = problem or ("the list of them is too old" if synced else "not listed yet")
 
     def health(self, now: float, namespace: str = "") -> SchedulerHealth:
         """The scheduler's health at ``now``, in monotonic seconds; cheap, since every review reads it.
@@ -353,7 +354,7 @@ class HealthEvidence:
             if self._kind == "pods":
                 return SchedulerHealth("available", "no pod waits unnoticed")
             return self.lease.health(now)
-        blindness = f"its pods are not watched: {self._pods_trouble or 'not listed yet'}"
+        blindness = f"its pods are not watched: {self._pods_trouble}"
         if self._kind == "pods":
             return SchedulerHealth("unknown", blindness)
         health = self.lease.health(now)

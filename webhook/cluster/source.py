@@ -35,11 +35,11 @@ class Cluster(Protocol):
         """
 
     def staleness(self) -> Mapping[str, float]:
-        """Seconds since each watch last heard from the API server, by name; empty where nothing is watched."""
+        """Seconds since each watch was last up to date, by name; empty where nothing is watched."""
         return {}
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        """Seconds since each watch was last known to be current, by name, for those that answer these keys."""
+        """Seconds since each watch was last up to date, by name, for those that answer these keys."""
         return {}
 
     def has_namespace(self, name: str) -> bool:

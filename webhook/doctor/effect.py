@@ -25,7 +25,7 @@ _REACH: Final = (
     'run "kubevirt-webhook install --callers auto"'
 )
 _LOG: Final = "check the log of the replicas"
-_LATE: Final = f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s"
+_LATE: Final = f"a watch has not been up to date for more than {_STALE_SECONDS:.0f}s"
 _UNTRUSTED: Final = "a caBundle does not verify the certificate that the replica serves"
 _RETRIED: Final = "certificate rotation has failed and was retried"
 _SEE: Final = 'see the findings of the check "schedulers"'

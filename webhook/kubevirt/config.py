@@ -170,7 +170,7 @@ class ClusterConfig:
         is_newer, read = rules.release.is_newer, {} if configuration is None else configuration
         settings = encode(_CONFIGURATION, _readable(read) if is_newer else read, _PATH)
         if not _is_valid(settings, is_newer=is_newer):
-            settings = {}
+            settings = read = {}
         values = {name: member(settings, path) for name, path in _MEMBERS.items()}
         for name in _AMOUNTS:
             values[name] = None if values[name] is None else quantity.parse(values[name])
@@ -179,7 +179,7 @@ class ClusterConfig:
             "live_update": settings.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
-            "detects_stalls": member(configuration, stall_detector) is not None or None,
+            "detects_stalls": member(read, stall_detector) is not None or None,
             "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
             "disabled_gates": frozenset(member(settings, "developerConfiguration.disabledFeatureGates") or ()),
         }

@@ -12,6 +12,7 @@ from typing import Self
 
 from .processes import LOOPBACK
 
+_METHODS = ("do_GET", "do_HEAD", "do_POST", "do_PUT", "do_PATCH", "do_DELETE")
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -26,7 +27,7 @@ class LoopbackServer:
             with contextlib.suppress(OSError):
                 answer(handler)
 
-        methods = dict.fromkeys(("do_GET", "do_HEAD", "do_POST"), respond) | {"log_message": lambda *_: None}
+        methods = dict.fromkeys(_METHODS, respond) | {"log_message": lambda *_: None}
         self._server = ThreadingHTTPServer((LOOPBACK, 0), type("Handler", (BaseHTTPRequestHandler,), methods))
         if pem:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -92,6 +92,44 @@ async def test_what_failed_is_asked_for_again_unless_no_node_lists_it_any_more(
     assert (scores(nodes), len(source.asked)) == (({}, 1) if is_gone else ({"a": 10}, 2))
 
 
+async def test_a_registry_that_has_an_image_no_more_hides_no_other(source: ImageSource) -> None:
+    """Nodes have pulled one digest from several places; the first that was seen must not be asked for ever."""
+    nodes, gone = NodeLayers(["quay.io", "other.example"]), ImageSource()
+    source.add(manifest())
+    async with running(source, other=gone, on_manifest=nodes.on_manifest) as images:
+        nodes.use(images)
+        put(nodes, node("a", ONE, registry="other.example"))
+        put(nodes, node("b", ONE))
+        await settle(images)
+        assert scores(nodes) == {}
+        await nodes.sweep()
+        await settle(images)
+        assert (scores(nodes), source.asked, gone.asked) == ({"a": 10, "b": 10}, [(ONE, None)], [(ONE, None)])
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_a_reference_that_no_node_lists_any_more_is_not_asked(source: ImageSource, is_removed: bool) -> None:
+    nodes, gone = NodeLayers(["quay.io", "other.example"]), ImageSource()
+    source.add(manifest())
+    async with running(source, other=gone, on_manifest=nodes.on_manifest) as images:
+        put(nodes, node("a", ONE, registry="other.example"))
+        put(nodes, node("b", ONE))
+        if is_removed:
+            nodes.remove("a")
+        else:
+            put(nodes, node("a", ONE))
+        nodes.use(images)
+        put(nodes, node("c", digest_of(b"another image")))
+        nodes.remove("b")
+        put(nodes, node("b", ONE))
+        await nodes.sweep()
+        await settle(images)
+        assert gone.asked == []
+        for name in ("a", "b", "c"):
+            nodes.remove(name)
+        assert (nodes._references, nodes._listed) == ({}, {})
+
+
 async def test_a_sweep_while_nodes_are_listed_loses_nothing(
     source: ImageSource, nodes: NodeLayers, images: Images
 ) -> None:

@@ -178,11 +178,11 @@ class TestList:
     @pytest.mark.parametrize("items", [[], None])
     async def test_of_nothing(self, tmp_path: Path, items: Any) -> None:
         def answer(server: FakeApiServer) -> None:
-            server.answer(PATH, lambda _: web.json_response({"items": items}))
+            server.answer(PATH, lambda _: web.json_response({"metadata": {"resourceVersion": "7"}, "items": items}))
 
         async with watched(tmp_path, prepare=answer) as store:
             assert (store.reflector.has_synced, store.names) == (True, [])
-            assert store.asked("watch")[0]["resourceVersion"] == ""
+            assert store.asked("watch")[0]["resourceVersion"] == "7"
 
     async def test_is_restarted_when_its_snapshot_expires(self, tmp_path: Path) -> None:
         def compact_once(server: FakeApiServer) -> None:
@@ -418,6 +418,8 @@ class TestTrouble:
                 await until(lambda slept=slept: len(clock.slept) > slept or store.reflector.has_synced)  # type: ignore[misc]
             await store.watched()
             assert not store.reflector.is_forbidden
+            store.server.bookmark()
+            await until(lambda: "up to date again" in caplog.text)
             said = [record for record in caplog.records if "namespaces" in record.getMessage()]
             assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
             golden("\n".join(record.getMessage() for record in said))

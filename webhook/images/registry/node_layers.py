@@ -35,7 +35,9 @@ class NodeLayers:
 
     def __init__(self, registries: Collection[str]) -> None:
         self._registries: Final = registries
-        self._references: Final[dict[str, ImageReference]] = {}
+        # By digest: how many nodes list each reference to it. The first one is asked for it.
+        self._references: Final[dict[str, dict[ImageReference, int]]] = {}
+        self._listed: Final[dict[str, tuple[ImageReference, ...]]] = {}
         self._waiting: Final[dict[str, set[PlatformImage]]] = {}
         self._images: Images | None = None
         self.resource: Final = NODES.decoded_as(Node)
@@ -55,14 +57,15 @@ class NodeLayers:
         """A node is there, or what is kept of it has changed."""
         self.own.put(name, node.addresses)
         (self.cut.add if node.is_cut else self.cut.discard)(name)
-        references = {reference.digest: reference for reference in node.references}
-        for image in self.index.put(name, node.platform, references.keys()):
-            self._references.setdefault(image.digest, references[image.digest])
+        self._refer(name, node.references)
+        digests = dict.fromkeys(reference.digest for reference in node.references)
+        for image in self.index.put(name, node.platform, digests.keys()):
             self._learn(image)
 
     def remove(self, name: str) -> None:
         """A node is gone."""
         self.index.remove(name)
+        self._refer(name, ())
         self.own.remove(name)
         self.cut.discard(name)
 
@@ -79,24 +82,41 @@ class NodeLayers:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Ask once more for all layers that are unknown, and forget what no node lists any more."""
+        """Ask once more for all layers that are unknown, by another reference to each image if there is one."""
         waiting = [image for images in self._waiting.values() for image in images]
         self._waiting.clear()
+        for digest in {image.digest for image in waiting}:
+            if references := self._references.get(digest):
+                # Nodes have pulled it from one of them; the first may be of a registry that has gone, or that refuses.
+                first = next(iter(references))
+                references[first] = references.pop(first)
         for number, image in enumerate(waiting, 1):
             if self.index.is_on_nodes(image):
                 self._learn(image)
             if number % _TURN == 0:
                 # Reviews want their turn, too.
                 await asyncio.sleep(0)
-        for digest in list(self._references):
-            if not any(self.index.is_on_nodes(PlatformImage(digest, each)) for each in self.index.platforms):
-                del self._references[digest]
+
+    def _refer(self, name: str, references: tuple[ImageReference, ...]) -> None:
+        """Count the references that a node lists in the place of those that it listed before."""
+        for reference in references:
+            counts = self._references.setdefault(reference.digest, {})
+            counts[reference] = counts.get(reference, 0) + 1
+        for reference in self._listed.pop(name, ()):
+            counts = self._references[reference.digest]
+            counts[reference] -= 1
+            if not counts[reference]:
+                del counts[reference]
+            if not counts:
+                del self._references[reference.digest]
+        if references:
+            self._listed[name] = references
 
     def _learn(self, image: PlatformImage) -> None:
-        reference = self._references.get(image.digest)
-        if self._images is None or reference is None:
+        references = self._references.get(image.digest)
+        if self._images is None or not references:
             return
-        layers = self._images.layers(reference, image.platform)
+        layers = self._images.layers(next(iter(references)), image.platform)
         if layers is not None:
             self.index.learn(image, layers)
         else:

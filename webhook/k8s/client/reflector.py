@@ -26,6 +26,17 @@ etcd has reached the resourceVersion of a watch again, such a watch brings neith
 * After that nothing in the store counts, until a list has replaced it that is older than what was seen. An API server
   that was not restarted with its etcd lists from its own watch cache, which is in the lost future, too: its list is
   kept, and is not trusted either.
+
+How old a store is counts from the last moment that is proved to be in it, and nothing else than these proves one:
+
+* A list that came whole shows a moment after its first request was sent. A page of a list proves nothing: the next one
+  may fail, and the store is what it was.
+* A bookmark comes after all events up to its version, so the store is then up to date; and so it is after each event
+  that follows on the same watch. Before the first bookmark an event proves nothing: it may be of an hour ago, with
+  others behind it. Nor does a watch that has only been accepted, an ERROR, a part of a line, or what cannot be decoded.
+* A kind that is not served (404) has no objects.
+
+A store that is older than `CURRENT_SECONDS` is listed again, whatever a watch says.
 """
 
 from __future__ import annotations
@@ -195,7 +206,7 @@ LIST_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = (240.0, 480.0)
 # How long a watch may outlast its ``timeoutSeconds``: its connection is broken by then.
 WATCH_MARGIN_SECONDS: Final = 30.0
-# How long a watch may bring neither an event nor a bookmark, which API servers send every minute.
+# How long a watch may bring nothing that proves the store up to date. API servers send a bookmark every minute.
 SILENCE_SECONDS: Final = 100.0
 # The pause before the next LIST of a resource that the API server does not serve.
 _ABSENT_RETRY_SECONDS: Final = 30.0
@@ -209,10 +220,7 @@ _SHORTEST_WATCH: Final = 1.0
 # until its objects count as gone.
 _DOUBT_AFTER: Final = 3
 
-# Watches in a row that bring nothing until everything is listed again.
-_SILENT_WATCHES: Final = 2
-
-# An informer that has heard nothing for so long is cut off. API servers send a bookmark every minute.
+# A store that has not been proved up to date for so long does not count. API servers send a bookmark every minute.
 CURRENT_SECONDS: Final = 150.0
 _VERIFY_SECONDS: Final = 5.0
 # Half the time between two bookmarks.
@@ -233,6 +241,12 @@ class _WatchEvent(View, frozen=True):  # metav1.WatchEvent; the object is decode
 class _Versioned(View, frozen=True):  # what even the object of a bookmark has
     metadata: ListMeta | None = None
 
+
+class _NotServedError(Exception):
+    """The API server does not serve the kind."""
+
+
+_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 _decode_event: Final = msgspec.json.Decoder(_WatchEvent).decode
 _decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
@@ -318,13 +332,14 @@ class Reflector(Generic[V]):
         self.contents = store()
         self.has_synced = False
         self._trouble: Unavailable | None = None
-        self._heard_at: float | None = None
+        self._reported: Unavailable | None = None  # the trouble that the log has, until it has the recovery
+        self._proved_at: float | None = None
         self._version: str | None = None  # None: to be listed
         self._seen: str | None = None  # the newest version of any answer
         self._is_trusted = True
         self._is_server_stale = False
         self._watching: asyncio.Timeout | None = None
-        self._failures = self._rejections = self._silences = self._absences = 0
+        self._failures = self._rejections = self._absences = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the store."""
@@ -344,12 +359,20 @@ class Reflector(Generic[V]):
         return isinstance(self._trouble, api.Forbidden)
 
     def is_current(self, now: float) -> bool:
-        """Whether the store is complete, no older than `CURRENT_SECONDS`, and of the etcd that there is now."""
-        return self.has_synced and self._is_trusted and self.staleness(now) < CURRENT_SECONDS
+        """Whether what the store holds counts: it was proved up to date less than `CURRENT_SECONDS` ago."""
+        return self.staleness(now) < CURRENT_SECONDS
 
     def staleness(self, now: float) -> float:
-        """Monotonic seconds since the last page of a list, event or bookmark came; infinity if none ever did."""
-        return math.inf if self._heard_at is None else now - self._heard_at
+        """Monotonic seconds since the store was last proved up to date; what has happened since may not be in it.
+
+        Infinity before the first whole list, and while the store may be of a future that etcd has lost.
+        """
+        return math.inf if self._proved_at is None else now - self._proved_at
+
+    def _prove(self, moment: float) -> None:
+        """All that happened before a moment is in the store."""
+        if self._is_trusted:
+            self._proved_at = moment
 
     async def run(self) -> None:
         """Keep the store in step until cancelled; returns never, raises only for bugs."""
@@ -394,48 +417,58 @@ class Reflector(Generic[V]):
     def distrust(self) -> None:
         """Let nothing in the store count until a list of etcd's present has replaced it, and list now."""
         self._is_trusted = False
-        self._version = None
+        self._version = self._proved_at = None
         if self._watching and not self._watching.expired():
             self._watching.reschedule(asyncio.get_running_loop().time())
 
     async def _attempt(self) -> float:
         """List if need be, then watch as long as it goes; returns the pause before the next attempt."""
+        began, verb = self._clock.now(), "list"
         try:
             # What comes back after a failure may be another etcd.
             if self._trouble and self._is_trusted:
                 await self.verify()
-            if self._version is None or not self._is_trusted:
-                await self._list()
+            if self._version is None or not self.is_current(self._clock.now()):
+                await self._list(began)
+            verb = "watch"
             await self._watch()
+        except _NotServedError:
+            return await self._on_absence(began)
         except ApiError as rejection:
-            return await self._on_denial(rejection)
+            return self._on_denial(verb, rejection)
         except ApiConnectionError as error:
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
-            self._silences += 1
-            if self._silences >= _SILENT_WATCHES:
-                self._silences, self._version = 0, None
             return self._on_failure(Unavailable("the API server has gone silent"))
         except (*api.UNDECODABLE, MemoryError):
             self._doubt()
             return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
         return 0.0
 
-    async def _list(self) -> None:
+    async def _list(self, began: float) -> None:
+        """Put a whole list in the place of the store: of a moment after ``began``, when nothing had been asked yet."""
         fresh, version = self._make_store(), ""
         path = self.resource.path()
         pages = raw_pages(self._transport, path, self._query, PAGE_LIMIT, LIST_SECONDS)
-        async with aclosing(pages) as listed:
-            async for page in listed:
-                self._heard_at = self._clock.now()
-                await self._take(fresh, page.items)
-                version = page.meta.resource_version or ""
-                # Before the next one is requested, which needs the memory.
-                del page
+        try:
+            async with aclosing(pages) as listed:
+                async for page in listed:
+                    await self._take(fresh, page.items)
+                    version = page.meta.resource_version or ""
+                    if not version:
+                        raise ApiConnectionError(f"the API server's list of {self.resource.plural} is not one")
+                    # Before the next one is requested, which needs the memory.
+                    del page
+        except ApiError as rejection:
+            # Once there was a page, the kind is served.
+            if rejection.status == 404 and not version:
+                raise _NotServedError from rejection
+            raise
         await self._replace(fresh)
         self._version = version
-        self._silences = self._absences = 0
+        self._absences = 0
         await self._compare(version)
+        self._prove(began)
 
     async def _compare(self, version: str) -> None:
         """Compare the version of a list, which is now the store's, with what was seen before.
@@ -465,7 +498,7 @@ class Reflector(Generic[V]):
         seconds = int(self._jitter(*WATCH_SECONDS))
         query = self._query | {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         query["resourceVersion"] = self._version or ""
-        buffer, events = LineBuffer(), 0
+        buffer, events, has_caught_up = LineBuffer(), 0, False
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds + WATCH_MARGIN_SECONDS
         try:
@@ -476,16 +509,20 @@ class Reflector(Generic[V]):
                 async for chunk in chunks:
                     if self._version is None:
                         return  # because of `distrust`, whose timeout the next lines would put off
-                    self._record_recovery()
-                    if chunk:
-                        self._heard_at = self._clock.now()
-                        self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
+                    # It has begun; whether it is up to date, its first bookmark says.
+                    self._trouble = None
                     for line in buffer.feed(chunk):
-                        if not line.strip():
+                        if not line.strip() or not (brought := await self._apply(line)):
                             continue
-                        await self._apply(line)
-                        self._failures = self._rejections = self._silences = 0
+                        if self._version is None:
+                            return
+                        self._failures = self._rejections = 0
                         events += 1
+                        has_caught_up = has_caught_up or brought == "BOOKMARK"
+                        if has_caught_up:
+                            self._prove(self._clock.now())
+                            self._watching.reschedule(min(end, loop.time() + SILENCE_SECONDS))
+                            self._report_recovery()
                         # What is already buffered comes without a wait: others want their turn, too.
                         if events % PAGE_LIMIT == 0:
                             await asyncio.sleep(0)
@@ -501,33 +538,37 @@ class Reflector(Generic[V]):
         if not events and lasted < _SHORTEST_WATCH:
             raise ApiConnectionError("the API server ends watches at once")
 
-    async def _apply(self, line: bytes) -> None:
+    async def _apply(self, line: bytes) -> str | None:
         try:
-            self._apply_event(_decode_event(line))
+            return self._apply_event(_decode_event(line))
         except RecursionError:
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
-            self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, _EVENT_LEVELS)))
+            return self._apply_event(_decode_event(await asyncio.to_thread(flatten, line, _EVENT_LEVELS)))
 
-    def _apply_event(self, event: _WatchEvent) -> None:
+    def _apply_event(self, event: _WatchEvent) -> str | None:
+        """Take an event into the store; returns its type if it brought the store to a resourceVersion, else None."""
         if event.type == "ERROR":
             status = decode_status(event.object)
             expired = status.reason in ("Expired", "Gone")
             raise ApiError(410 if expired else status.code or 500, bytes(event.object))
-        if event.type in ("ADDED", "MODIFIED"):
-            view = self._decode_view(event.object)
-            self._put(self.contents, view, len(memoryview(event.object)), self._on_change)
-        elif event.type == "DELETED":
+        if event.type not in _EVENTS:
+            return None
+        meta = _decode_versioned(event.object).metadata
+        version = meta.resource_version if meta else None
+        if is_behind(version, self._version):
+            self._version = None
+            raise ApiConnectionError("the API server's watch has gone back to an earlier resourceVersion")
+        if event.type == "DELETED":
             old = self.contents.drop(_name_of(self._decode_view(event.object)))
             if old is not None and self._on_change:
                 self._on_change(old, None)
-        meta = _decode_versioned(event.object).metadata
-        if meta and meta.resource_version:
-            if is_behind(meta.resource_version, self._version):
-                self._version = None
-                raise ApiConnectionError("the API server's watch has gone back to an earlier resourceVersion")
-            # `distrust` may have been called while the event was read.
-            if self._version is not None:
-                self._version = self._seen = meta.resource_version
+        elif event.type != "BOOKMARK":
+            view = self._decode_view(event.object)
+            self._put(self.contents, view, len(memoryview(event.object)), self._on_change)
+        # `distrust` may have been called while the event was read.
+        if version and self._version is not None:
+            self._version = self._seen = version
+        return event.type if version else None
 
     async def _take(self, fresh: ObjectStore[V], items: list[msgspec.Raw]) -> None:
         """Decode and reduce objects, slice by slice, with a turn for other tasks after each: a view is large."""
@@ -565,28 +606,29 @@ class Reflector(Generic[V]):
                     await asyncio.sleep(0)
         self.has_synced = True
 
-    async def _on_denial(self, rejection: ApiError) -> float:
-        listing = self._version is None
-        if rejection.status == 404 and listing:
-            # One of several API servers behind one address may not serve a kind yet, or any more.
-            self._absences += 1
-            if len(self.contents) and self._absences < _DOUBT_AFTER:
-                return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
-            # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
-            self._heard_at = self._clock.now()
-            await self._replace(self._make_store())
-            self._record_recovery()
-            self._failures = self._rejections = 0
-            return _ABSENT_RETRY_SECONDS
+    async def _on_absence(self, began: float) -> float:
+        """The kind was not served at a moment after ``began``."""
+        # One of several API servers behind one address may not serve a kind yet, or any more.
+        self._absences += 1
+        if len(self.contents) and self._absences < _DOUBT_AFTER:
+            return self._on_failure(Unavailable(f"an API server does not serve {self.resource.plural}"))
+        # Its CustomResourceDefinition may come later, objects of it there are none.
+        await self._replace(self._make_store())
+        self._version = self._trouble = None
+        self._prove(began)
+        self._report_recovery()
+        self._failures = self._rejections = 0
+        return _ABSENT_RETRY_SECONDS
+
+    def _on_denial(self, verb: str, rejection: ApiError) -> float:
         if rejection.status in (404, 410):
             self._version = None
             # At once, but not in a circle.
-            pause = self._backoff() if self._failures else 0.0
-            self._failures += 1
-            return pause
-        if rejection.status not in _TRANSIENT:
+            if not self._failures:
+                self._failures = 1
+                return 0.0
+        elif rejection.status not in _TRANSIENT:
             self._doubt()
-        verb = "list" if listing else "watch"
         return self._on_failure(api.explain(verb, self.resource, "", rejection.status, rejection.body))
 
     def _doubt(self) -> None:
@@ -595,9 +637,9 @@ class Reflector(Generic[V]):
             self._rejections, self._version = 0, None
 
     def _on_failure(self, trouble: Unavailable) -> float:
-        if trouble != self._trouble:
+        if trouble != self._reported:
             logger.warning("%s: %s", self._title, trouble.why)
-        self._trouble = trouble
+        self._trouble = self._reported = trouble
         pause = self._backoff()
         self._failures += 1
         return pause
@@ -607,10 +649,10 @@ class Reflector(Generic[V]):
         ceiling = min(longest, first * 2.0 ** min(self._failures, 16))
         return self._jitter(ceiling / 2, ceiling)
 
-    def _record_recovery(self) -> None:
-        if self._trouble:
+    def _report_recovery(self) -> None:
+        if self._reported:
             logger.info("%s: the watch is up to date again", self._title)
-            self._trouble = None
+            self._reported = None
 
 
 OnRestore = Callable[[Reflector[Any], str], None]

@@ -457,9 +457,9 @@ def metrics_state(
         return {**app.senders.results} if app.senders else {}
 
     version, changes = "1, with the version as a label.", "Changes of the settings file by result."
-    heard = "Time since a watch last heard from the API server."
+    age = "Time since what is kept of a watch was last known to be up to date."
     taken = "Memory that the bodies of requests in progress take, in bytes."
-    synced = "1 once all watches are synced and the certificate can be verified."
+    synced = "1 while the replica is ready, as at /readyz."
     rules = "1, with the version of KubeVirt whose rules apply, and where its known fields come from."
     health = "1 while a scheduler's health check finds it available."
     lost = "Audit lines that could not be written, or that were not read in time."
@@ -472,7 +472,7 @@ def metrics_state(
         StateMetric("kubevirt_webhook_ready", synced, lambda: float(not waiting_for())),
         StateMetric("kubevirt_webhook_kubevirt_release", rules, release, ("version", "rules", "fields")),
         StateMetric("kubevirt_webhook_scheduler_available", health, available, ("scheduler",)),
-        StateMetric("kubevirt_webhook_staleness_seconds", heard, cluster.staleness, ("watch",)),
+        StateMetric("kubevirt_webhook_staleness_seconds", age, cluster.staleness, ("watch",)),
         StateMetric("kubevirt_webhook_audit_dropped_total", lost, lambda: audit.dropped_count),
         StateMetric("kubevirt_webhook_etcd_restores_total", restored, lambda: cluster.restores),
         StateMetric("kubevirt_webhook_sender_tokens_total", tokens, sender_tokens, ("result",)),
