@@ -20,7 +20,7 @@ from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit, Record, Sink
 from webhook.admission.lines import line
-from webhook.admission.patch import operations
+from webhook.admission.patch import make_patch
 from webhook.admission.wire import UserInfo
 from webhook.facts import (
     AccessKey,
@@ -130,7 +130,7 @@ class AttackWorld:
         return lambda: ended(reviewer.review(self.endpoint, body, 1e9))
 
     def policy(self, objects: Json, watch: Callable[[Any], Any]) -> Callable[[], object]:
-        """The policy alone, and the patch's operations, where every object is what ``watch`` makes of it."""
+        """The policy alone, and the patch's , where every object is what ``watch`` makes of it."""
         request = watch(self.endpoint.codec.decode(self.body(objects)).request)
         known = self.known(objects)
         namespace = watch(known[NamespaceKey("demo")])
@@ -139,7 +139,7 @@ class AttackWorld:
 
         def call() -> object:
             decision = self.endpoint.handler(request.object, request, Facts.of(facts), settings)
-            return operations(request.object, decision.under(names.ENFORCE, self.endpoint.policy).changes)
+            return make_patch(request.object, decision.under(names.ENFORCE, self.endpoint.policy).changes)
 
         return call
 

@@ -10,7 +10,7 @@ import msgspec
 from tests import builders
 from tests.builders import Json, known
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
+from webhook.admission.patch import make_patch
 from webhook.facts import Facts
 from webhook.review.endpoints import BY_PATH
 
@@ -29,7 +29,7 @@ def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
 
 def patched(obj: Json, decision: Decision) -> Json:
     """The object with a decision's patch applied, by a library that is independent of the webhook."""
-    made = msgspec.json.decode(msgspec.json.encode(operations(obj, decision.changes)))
+    made = msgspec.json.decode(make_patch(obj, decision.changes).to_string())
     result: Json = jsonpatch.apply_patch(obj, made)
     return result
 
@@ -54,5 +54,5 @@ def decide_scheduling(body: Json, facts: dict[Any, object] | None = None, **sett
     if decision.changes and request["operation"] == "CREATE":
         after = patched(request["object"], decision)
         repeated = evaluate(path, body | {"request": request | {"object": after}}, *given)
-        assert not operations(after, repeated.changes), "a reinvocation must change nothing"
+        assert not make_patch(after, repeated.changes), "a reinvocation must change nothing"
     return decision

@@ -1,4 +1,4 @@
-"""JSON-patch operations (RFC 6902) for the changes of a decision, written directly.
+"""The JSON patch (RFC 6902) for the changes of a decision, whose operations are written directly.
 
 A patch that cannot be applied fails the user's request with 500 whatever the failurePolicy says (apiserver,
 plugin/webhook/mutating/dispatcher.go). So there is no ``test`` and nothing that depends on what may be missing: an
@@ -12,48 +12,34 @@ of it (``after``), and only the difference is applied to the object as its owner
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from jsonpatch import JsonPatch
+from jsonpointer import JsonPointer
 
 from webhook.admission.decision import Change, RepeatedChanges
 from webhook.k8s.json_tree import locate
 
+# One ``add`` or ``remove``, as JSON.
+Operation: TypeAlias = dict[str, Any]
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Operation(msgspec.Struct, frozen=True):
-    """One ``add`` or ``remove``; ``path`` is a JSON pointer."""
-
-    op: str
-    path: str
-    value: object = msgspec.UNSET
-
-
-# Paths of the policies themselves are kept, which are few and short; tenants' keys would fill the memory.
-_LONGEST_KEPT: Final = 100
-
-
-def pointer(path: tuple[str, ...]) -> str:
+def pointer(path: Sequence[str]) -> str:
     """The JSON pointer (RFC 6901) of a path: ``~`` and ``/`` in names are escaped."""
-    return _kept(path) if len(path[-1]) <= _LONGEST_KEPT else _escape_path(path)
-
-
-def _escape_path(path: tuple[str, ...]) -> str:
-    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
-
-
-_kept: Final = lru_cache(maxsize=1024)(_escape_path)
+    text: str = JsonPointer.from_parts(path).path
+    return text
 
 
 def segments(text: str) -> tuple[str, ...]:
     """The path that a JSON pointer stands for."""
-    return tuple(segment.replace("~1", "/").replace("~0", "~") for segment in text.split("/")[1:])
+    return tuple(JsonPointer(text).parts)
 
 
-def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
-    """The operations that turn ``root`` into the object with all changes.
+def make_patch(root: object, changes: Sequence[Change]) -> JsonPatch:
+    """The patch that turns ``root`` into the object with all changes.
 
     Args:
         root: the object as it is: a view that has every field on the changes' paths, or plain JSON.
@@ -63,7 +49,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
     Raises:
         TypeError: a change leads through a value that is not an object; that is a policy's bug.
     """
-    return _operations(changes, _present(root, changes))
+    return JsonPatch(_operations(changes, _present(root, changes)))
 
 
 def _present(root: object, changes: Sequence[Change]) -> tuple[int, ...]:
@@ -81,7 +67,7 @@ def _operations(changes: Sequence[Change], present: Sequence[int]) -> list[Opera
             continue
         if value is None:
             # It is there: the API server applies the patch to the very object that was evaluated.
-            result.append(Operation("remove", pointer(path)))
+            result.append({"op": "remove", "path": pointer(path)})
             continue
         depth = len(path) - 1
         if change.old is None:
@@ -90,21 +76,23 @@ def _operations(changes: Sequence[Change], present: Sequence[int]) -> list[Opera
                 value = {path[depth]: value}
                 made.add(path[:depth])
                 depth -= 1
-        result.append(Operation("add", pointer(path[: depth + 1]), value))
+        result.append({"op": "add", "path": pointer(path[: depth + 1]), "value": value})
     return result
 
 
 def render(root: object, changes: Sequence[Change]) -> bytes | None:
-    """The JSON patch of `operations`, or None if there is nothing to change."""
+    """`make_patch`, encoded; None if there is nothing to change."""
     if not isinstance(changes, RepeatedChanges):
-        result = operations(root, changes)
-        return _encode(result) if result else None
+        return _rendered(make_patch(root, changes))
     present = _present(root, changes) if changes.present is None else changes.present
     patch = changes.patches.get(present)
     if patch is None:
-        result = _operations(changes, present)
-        patch = changes.patches[present] = _encode(result) if result else b""
+        patch = changes.patches[present] = _rendered(JsonPatch(_operations(changes, present))) or b""
     return patch or None
+
+
+def _rendered(patch: JsonPatch) -> bytes | None:
+    return _encode(patch.patch) if patch else None
 
 
 def overlay(original: Any, before: Any, after: Any) -> Any:
