@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.admission.decision import Change, RepeatedChanges
-from webhook.admission.patch import changes, make_patch, overlay, pointer, render
+from webhook.admission.patch import changes, make_patch, overlay, pointer, render, segments
 from webhook.k8s.json_tree import ABSENT, lookup
 from webhook.k8s.types.core import SchedulingPod
 
