@@ -407,6 +407,7 @@ def test_a_vmi_that_has_not_started_cannot_migrate_but_one_of_another_cluster(tm
 # -- one VM ------------------------------------------------------------------------------------------------------------
 
 SECRET = "hunter2hunter2"
+RESOURCES = "resource.k8s.io/v1"
 MEMORY = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
 
 
@@ -503,6 +504,104 @@ def test_secrets_are_not_printed(tmp_path: Path) -> None:
     for output in ("text", "json", "yaml"):
         printed = explain("vm", secret, "shop/seeded", "-o", output).output
         assert ("seed" in printed, SECRET in printed) == (True, False)
+
+
+# -- situations from public reports ------------------------------------------------------------------------------------
+
+REPORTS = Path(__file__).parents[1] / "data" / "reports"
+
+
+@pytest.mark.parametrize("name", ["vms/db", "vms/nouid", "vms/run"])
+def test_a_volume_ties_a_vm_to_the_node_on_which_it_starts(name: str, golden: Golden) -> None:
+    """An earlier answer was that it could start on three nodes."""
+    cluster = REPORTS / "volume-of-a-node"
+    found = explained(name, cluster)
+    assert found.nodes
+    assert (found.nodes.names, found.gaps) == (["node-2"], ())
+    assert [(each.origin, each.nodes.names) for each in found.reasons] == [("volumes", ["node-1", "node-3"])]
+    golden(explain("vm", cluster, name).output.partition("\n\n")[0])
+
+
+@pytest.mark.parametrize("sources", [["hotpluggable"], ["dataVolumeTemplates"], []])
+def test_hotplugged_and_templated_volumes_tie_it_too(tmp_path: Path, sources: list[str], golden: Golden) -> None:
+    cluster = Path(shutil.copytree(REPORTS / "volume-of-a-node", tmp_path / "cluster"))
+    template = json.loads(json.dumps(MEMORY))
+    template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec: dict[str, Any] = {}
+    if "hotpluggable" in sources:
+        template["volumes"][0]["persistentVolumeClaim"]["hotpluggable"] = True
+    if "dataVolumeTemplates" in sources:
+        template["volumes"] = [{"name": "data", "dataVolume": {"name": "new"}}]
+        made = {"storage": {"storageClassName": "zonal"}, "source": {"blank": {}}}
+        spec["dataVolumeTemplates"] = [{"metadata": {"name": "new"}, "spec": made}]
+    topology = [{"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": ["node-3"]}]}]
+    zonal = {"metadata": {"name": "zonal"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    storage = whole("StorageClass", zonal | {"allowedTopologies": topology}, "storage.k8s.io/v1")
+    directory(cluster, machine("new", "vms", template, **spec), storage)
+    found = explained("vms/new", cluster)
+    assert found.nodes
+    assert found.nodes.names == (["node-3"] if "dataVolumeTemplates" in sources else ["node-2"])
+    assert any("hotpluggable" in note for note in found.notes) == ("hotpluggable" in sources)
+    golden(explain("vm", cluster, "vms/new").output.partition("\n\n")[0])
+
+
+def test_what_else_counts_where_a_vm_starts_or_is_named(tmp_path: Path, golden: Golden) -> None:
+    labels = {
+        "kubevirt.io/schedulable": "true",
+        "kubernetes.io/arch": "amd64",
+        "machine-type.node.kubevirt.io/q35": "true",
+    }
+    nodes = [
+        whole("Node", {"metadata": {"name": name, "labels": labels | {"sandbox": sandbox}}})
+        for name, sandbox in (("a", "yes"), ("b", "no"))
+    ]
+    configuration = {"configuration": {"defaultRuntimeClass": "sandboxed"}}
+    gpus = [{"name": "a", "deviceName": "x.example/gpu"}, {"name": "b", "claimName": "c", "requestName": "r"}]
+    domain = {"devices": {"gpus": gpus}, "memory": {"guest": "1Gi"}}
+    selector = {"scheduler.alpha.kubernetes.io/node-selector": "pool=vms"}
+    cluster = directory(
+        tmp_path,
+        *nodes,
+        whole("Namespace", {"metadata": {"name": "demo", "annotations": selector}}),
+        whole("ResourceQuota", {"metadata": {"name": "q", "namespace": "demo"}, "status": {"hard": {"pods": "1"}}}),
+        whole(
+            "KubeVirt",
+            {
+                "metadata": {"name": "k", "namespace": "kubevirt"},
+                "spec": configuration,
+                "status": {"phase": "Deployed"},
+            },
+            "kubevirt.io/v1",
+        ),
+        whole(
+            "RuntimeClass",
+            {"metadata": {"name": "sandboxed"}, "handler": "x", "scheduling": {"nodeSelector": {"sandbox": "yes"}}},
+            "node.k8s.io/v1",
+        ),
+        whole("DeviceClass", {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "x.example/gpu"}}, RESOURCES),
+        machine("new", "demo", MEMORY | {"architecture": "amd64", "priorityClassName": "vms", "domain": domain}),
+    )
+    found = explained("demo/new", cluster)
+    assert found.nodes
+    assert (found.nodes.names, len(found.gaps)) == (["a"], 5)
+    golden(explain("vm", cluster, "demo/new").output.partition("\n\n")[0])
+
+
+def test_a_quota_leaves_no_closing_sentence_that_contradicts_it(golden: Golden) -> None:
+    """An earlier answer ended with the node to which KubeVirt would go."""
+    result = explain("migration", REPORTS / "quota", "vms/a")
+    assert (result.exit_code, "go to" in result.output) == (1, False)
+    golden(result.output)
+
+
+def test_an_evacuation_that_goes_on(golden: Golden) -> None:
+    """An earlier answer was silent about it."""
+    cluster = REPORTS / "evacuation"
+    results = [explain(command, cluster, "vms/stuck") for command in ("migration", "vm")]
+    assert [result.exit_code for result in results] == [1, 0]
+    assert all("evacuate/cancel" in result.output for result in results)
+    golden(results[0].output)
+    golden(results[1].output.partition("\n\n")[0])
 
 
 async def test_a_vmi_that_is_yet_to_come() -> None:

@@ -131,7 +131,7 @@ class TestAnswers:
         assert type(found.peek(ObjectKey(PENDING_PODS, "vms", "p"))) is PendingPod
         golden(why(found.peek(pods(Strict))))
 
-    @pytest.mark.parametrize(("group", "kind"), [("storage.k8s.io", "StorageClass"), ("example.com", "Pod")])
+    @pytest.mark.parametrize(("group", "kind"), [("storage.k8s.io", "CSINode"), ("example.com", "Pod")])
     def test_what_files_can_t_hold_is_not_known(self, tmp_path: Path, group: str, kind: str, golden: Golden) -> None:
         golden(why(cluster(tmp_path).peek(ObjectKey(Resource(group, "v1", "things", kind, True, Object), "a", "b"))))
 

@@ -97,6 +97,7 @@ async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld)
     assert {finding.check for finding in report.findings} == {
         *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
         *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "neighbors", "clock"),
+        "evacuations",
     }
     assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
     # It only reads, and every list once.
@@ -228,6 +229,7 @@ async def test_files_lead_to_the_findings_of_the_cluster_that_they_are_from(
         # Of empty lists, which files cannot hold.
         ("relabelling", "admins-only"),
         ("pools", "no-pools"),
+        ("evacuations", "none"),
     }
     golden(lines(finding for finding in report.findings if finding.code in GAPS))
     assert report.verdict == "unknown"

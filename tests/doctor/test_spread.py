@@ -107,6 +107,19 @@ async def test_zones_that_nodes_do_not_have(world: DoctorWorld, spread: str) -> 
     assert by_subject(world.found)["zones"].found.startswith("1/2 nodes ")
 
 
+async def test_nodes_that_kubevirts_configuration_excludes_take_no_vms(world: DoctorWorld) -> None:
+    """They are not spread over, and need no zone."""
+    demo(world, "both")
+    world.vm_node("a", zone="1")
+    world.vm_node("b")
+    assert "zones-missing" in {each.code for each in await world.run(check_spread)}
+    world.kubevirt(developerConfiguration={"nodeSelectors": {"topology.kubernetes.io/zone": "1"}})
+    assert "zones-missing" not in {each.code for each in await world.run(check_spread)}
+    world.kubevirt(developerConfiguration={"nodeSelectors": {"pool": "vms"}})
+    (found,) = await world.run(check_spread)
+    assert (found.code, "pool=vms" in found.found) == ("no-nodes", True)
+
+
 async def test_without_nodes_or_vms(world: DoctorWorld) -> None:
     assert await world.told(check_spread) == ["ok nodes: no-nodes"]
     world.vm_node("vm-node-0")

@@ -157,7 +157,7 @@ def test_the_account_of_helm_test_may_do_what_it_takes_and_nothing_else(
     assert granted - log.used() == set(), "granted, and never used"
     # VMs and roles are their owners' concern, and who reads the CA's Secret has its key.
     refused = {resource for _, _, resource, name in log.refused() if not name}
-    assert refused == {*("pods", "virtualmachinepools", "clusterroles", "deployments")}
+    assert refused == {*("pods", "virtualmachineinstances", "virtualmachinepools", "clusterroles", "deployments")}
 
     findings = installed.findings(0, user=OPERATOR)
     assert "failure" not in {finding["verdict"] for finding in findings}

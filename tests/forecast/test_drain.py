@@ -26,6 +26,7 @@ from webhook.forecast.snapshot import ClusterObjects
 from webhook.k8s.types.core import NodeWithoutImages
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.placement import quota as quotas
+from webhook.placement.nodes import CORDON
 
 NODES = [node("a"), node("b"), node("c")]
 TWO = NODES[:2]
@@ -321,6 +322,11 @@ class TestParallel:
         assert plan(nodes, vms, found.order, rolling=True).blocks == 0
         assert found.spare == report.SpareNode(like="a", moves=3, blocks=0, seconds=93)
         assert plan(nodes, vms, ["a"]).spare is None, "what one change would free most says it"
+        # The new node has neither the cordon of the one that it is like, nor what says that this is down or emptied.
+        taints = [{"key": key, "effect": "NoSchedule"} for key in (CORDON.key, "medik8s.io/drain")]
+        cordoned = [nodes[0] | {"spec": {"unschedulable": True, "taints": taints}}, *nodes[1:]]
+        found = plan(cordoned, vms, ["a", "b"], rolling=True)
+        assert (found.blocks, found.spare and found.spare.like, found.spare and found.spare.blocks) == (2, "a", 1)
 
 
 class TestCancellation:

@@ -187,7 +187,7 @@ class TestEvacuations:
     def test_the_plan_says_what_kubevirt_does_already_and_how_to_end_it(self) -> None:
         found = of(drain.plan(from_files(CLUSTERS / "evacuation.yaml"), ["node-1"]), "stuck")
         assert found.code == "no-eligible-node"
-        assert any("virtctl evacuate-cancel vm stuck -n vms" in note for note in found.notes)
+        assert any("virtualmachineinstances/stuck/evacuate/cancel" in note for note in found.notes)
 
     def test_others_are_moved_meanwhile(self) -> None:
         plan = drain.plan(from_files(CLUSTERS / "evacuation.yaml"), ["node-2"])
@@ -202,7 +202,8 @@ class TestEvacuations:
 
     def test_an_update_says_so_too(self) -> None:
         (found,) = update.plan(snapshot(NODES, [marked("web", "a", "a")], updates=MIGRATES)).vms
-        assert (found.code, any("evacuate-cancel vm web -n shop" in note for note in found.notes)) == ("migrates", True)
+        says = any("virtualmachineinstances/web/evacuate/cancel" in note for note in found.notes)
+        assert (found.code, says) == ("migrates", True)
 
     def test_a_migration_ends_it(self) -> None:
         """Else the VM, which is on b then, would carry a mark of a."""

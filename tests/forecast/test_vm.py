@@ -17,12 +17,14 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.vm import Search, SpreadAnswer, configuration_of, explain_spread
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Namespace
+from webhook.k8s.types.meta import Namespace, Unstructured
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.rejection import Get
-from webhook.kubevirt.resources import VMIS
+from webhook.kubevirt.resources import UNSTRUCTURED_VMS, VMIS
 from webhook.kubevirt.types.views import VirtualMachine, VirtualMachineInstance
+from webhook.placement.index import NodeIndex
 from webhook.placement.machines import VMIS as PLACED_VMIS
+from webhook.placement.machines import Vmi
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling.spread import constraints
 
@@ -40,17 +42,27 @@ def answer(
     annotation: str = "",
     spread: str = "hostname",
     zoned: bool = True,
+    kubevirt: Any = None,
+    pools: dict[str, str] | None = None,
 ) -> SpreadAnswer:
     found = {"labels": {LABEL: mode} if mode else {}, "annotations": {names.SPREAD_ANNOTATION: annotation}}
     namespace = msgspec.convert({"metadata": {"name": "demo", **found}}, Namespace)
+    whole = msgspec.convert(msgspec.to_builtins(machine), Unstructured) if isinstance(machine, VirtualMachine) else None
+    placed = (
+        msgspec.convert(msgspec.to_builtins(instance), Vmi) if isinstance(instance, VirtualMachineInstance) else None
+    )
     facts: dict[Any, object] = {
         ObjectKey(VMIS, "demo", "web"): instance,
         ObjectKey(VMS, "demo", "web"): machine,
+        ObjectKey(UNSTRUCTURED_VMS, "demo", "web"): whole,
         NamespaceKey("demo"): namespace,
         NamespaceKey("demo", fresh=True): namespace,
-        KubeVirtKey(): None,
-        NodesKey(): builders.zoned(a="1", b="2" if zoned else ""),
-        ObjectKey(PLACED_VMIS, "demo", "web"): None,
+        KubeVirtKey(): kubevirt,
+        NodesKey(): NodeIndex(
+            msgspec.structs.replace(node, labels={**node.labels, "pool": (pools or {}).get(node.name, "")})
+            for node in builders.zoned(a="1", b="2" if zoned else "")
+        ),
+        ObjectKey(PLACED_VMIS, "demo", "web"): placed,
     }
     return explain_spread("demo", "web", builders.settings(spread=spread), Facts.of(facts))
 
@@ -111,6 +123,16 @@ def test_the_namespace_and_the_owner_choose_and_zones_count_only_where_nodes_hav
     assert answer(instance=instance(own="zone"), spread="off").injected == constraints("zone")
     assert answer(instance=instance(), spread="both", zoned=False).injected == constraints("hostname")
     assert answer(machine=machine(), spread="zone", zoned=False).code == scheduling.SPREAD_WITHOUT_ZONES
+
+
+def test_zones_count_on_the_nodes_that_the_clusters_configuration_leaves() -> None:
+    """One of the two zones is on a node that KubeVirt's configuration excludes."""
+    selecting = builders.config_of("1.9", {"developerConfiguration": {"nodeSelectors": {"pool": "vms"}}})
+    for given in ({"instance": instance()}, {"machine": machine()}):
+        found = answer(**given, spread="both", kubevirt=builders.installed(selecting), pools={"a": "vms"})
+        assert found.injected == constraints("hostname")
+        found = answer(**given, spread="both", kubevirt=builders.installed(selecting), pools={"a": "vms", "b": "vms"})
+        assert found.injected == constraints("both")
 
 
 def test_a_running_vms_instance_counts() -> None:

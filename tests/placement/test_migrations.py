@@ -5,10 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.builders import config_of
+from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
 from webhook.placement import migrations
 from webhook.placement.machines import LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node
 
 
 def vmi(**status: Any) -> Vmi:
@@ -58,9 +61,22 @@ def test_the_mark_of_an_evacuation(marked: str | None, evacuated: str, stale: st
 
 
 def test_how_an_evacuation_is_ended_depends_on_the_release() -> None:
+    """virtctl of 1.7 to 1.9.0 does not name the node that virt-api compares."""
     words = {
-        version: migrations.cancel_evacuation(vmi(), release_of(parse_version(version)))
+        version: migrations.cancel_evacuation(vmi(evacuationNodeName="a"), release_of(parse_version(version)))
         for version in ("1.6.0", "1.9.0")
     }
-    assert "evacuate-cancel vm web -n shop" in words["1.9.0"]
-    assert "evacuate-cancel" not in words["1.6.0"]
+    path = "/apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachineinstances/web/evacuate/cancel"
+    assert f'echo \'{{"evacuationNodeName":"a"}}\' | kubectl replace -f - --raw {path}' in words["1.9.0"]
+    assert "evacuate" not in words["1.6.0"]
+
+
+def test_the_taint_by_which_kubevirt_evacuates_a_whole_node_comes_off_first() -> None:
+    found = vmi(evacuationNodeName="a", conditions=[{"type": "LiveMigratable", "status": "True"}])
+    taint = Taint("kubevirt.io/drain", None, "NoSchedule")
+    configuration = config_of("1.9", {"evictionStrategy": "LiveMigrate"})
+    plain, tainted = (
+        migrations.describe_evacuation(found, configuration, node) for node in (None, Node("a", {}, (taint,)))
+    )
+    assert str(taint) in tainted
+    assert str(taint) not in plain

@@ -466,3 +466,55 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     for kind, number in ((Untainted, 1), (Uncordoned, 1), (OneOf, has_affinity)):
         assert sum(isinstance(each, kind) for each in requirements) == number
     assert set(target_pod_requirements(vm, **options)) <= set(requirements)
+
+
+def foreign(terms: list[Json], own: list[Json] | None = None, added: dict[str, str] | None = None) -> str:
+    of_vm = {"affinity": affinity(*own)} if own is not None else {}
+    spec = {"domain": {"cpu": {"model": "host-model"}}, **of_vm}
+    vmi_of = msgspec.convert({"spec": spec}, Vmi)
+    found = module.foreign_affinity(
+        msgspec.convert({"spec": {"affinity": affinity(*terms)}}, LauncherPod), vmi_of, added or {}
+    )
+    return " | ".join(map(str, found.terms)) if found else ""
+
+
+def test_affinity_of_the_present_pod_that_others_put_there() -> None:
+    """What remains of each term: KubeVirt appends to them, as webhooks do, and terms are alternatives."""
+    of_kubevirt, gpu, zone = absent(OBSOLETE), one("gpu", "x"), one("zone", "a")
+    assert foreign([{"matchExpressions": [of_kubevirt]}]) == ""
+    assert foreign([{"matchExpressions": [of_kubevirt, gpu]}]) == "gpu=x"
+    assert foreign([{"matchExpressions": [zone, of_kubevirt, gpu]}], [{"matchExpressions": [zone]}]) == "gpu=x"
+    # What a migration had added, which this server writes into every term.
+    assert foreign([{"matchExpressions": [zone, of_kubevirt, gpu]}], added={"zone": "a", "gpu": "x"}) == ""
+    # One alternative is as the VM has it, so nothing more is required; or the VM's affinity has changed since.
+    assert (
+        foreign([{"matchExpressions": [zone]}, {"matchExpressions": [gpu]}], [{"matchExpressions": [zone]}, {}]) == ""
+    )
+    assert foreign([{"matchExpressions": [gpu]}], [{"matchExpressions": [zone]}]) == ""
+    assert foreign([{"matchExpressions": [gpu]}], [{}, {}]) == ""
+
+
+def one(key: str, value: str) -> Json:
+    return {"key": key, "operator": "In", "values": [value]}
+
+
+def absent(key: str) -> Json:
+    return {"key": key, "operator": "DoesNotExist"}
+
+
+def test_rules_about_other_pods_that_others_put_there() -> None:
+    def rules(pod_spec: Json, spec: Json | None = None) -> str:
+        return module.foreign_pod_rules(
+            msgspec.convert({"spec": pod_spec}, LauncherPod), msgspec.convert({"spec": spec or {}}, Vmi)
+        )
+
+    def required(kind: str, *labels: str) -> Json:
+        term = {"labelSelector": {"matchLabels": dict.fromkeys(labels, "x")}, "topologyKey": HOST}
+        return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    hard = {"topologySpreadConstraints": [{"topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}]}
+    soft = {"topologySpreadConstraints": [{"topologyKey": HOST, "whenUnsatisfiable": "ScheduleAnyway"}]}
+    together, apart = required("podAffinity", "app"), required("podAntiAffinity", "app")
+    assert all(rules(each) and not rules(each, each) for each in (together, apart, hard))
+    assert not any(rules(each) for each in ({}, soft, required("podAntiAffinity", "kubevirt.io/created-by")))
+    assert rules(required("podAntiAffinity", "kubevirt.io/created-by", "app"))

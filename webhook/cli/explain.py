@@ -194,11 +194,15 @@ def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     on = f"runs on {answer.running_on}" if answer.running_on else "is not on a node yet"
     yield Paragraph(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}.")
     yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in answer.obstacles)
+    if answer.evacuation:
+        yield Paragraph(f"{answer.evacuation}.", "yellow")
     if node:
         yield from (Paragraph(reason.text, "", "  - ") for reason in node.reasons)
         yield Paragraph(f"All nodes: {answer.summary}.")
     else:
         yield from _all_nodes_lines(answer)
+    if node.eligible if node else answer.eligible.count:
+        yield Paragraph("What is free on eligible nodes is not evaluated; `explain drain` does that.")
     if node is None or node.eligible:
         yield from (Paragraph(f"Note: {note}.") for note in answer.notes)
         yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in answer.gaps)
@@ -219,7 +223,8 @@ def _all_nodes_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
         if (rest := len(answer.reasons) - _MOST_REASONS) > 0:
             yield Paragraph(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "", "  ")
     yield from (Paragraph(), Paragraph(f"KubeVirt by itself {answer.kubevirt.text}."))
-    if answer.openings:
+    # While an obstacle stands, more nodes help nothing.
+    if answer.openings and not answer.obstacles:
         change, nodes = answer.openings[0].change, answer.openings[0].nodes
         more = f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
         yield Paragraph(f"What would help most: {change} ({more}).")

@@ -19,8 +19,9 @@ from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
+from webhook.placement.requirements import Origin
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.migration.explanation import few
+from webhook.policies.migration.explanation import Nodes, few
 from webhook.settings.file import load
 from webhook.text import pluralize, shorten
 
@@ -28,6 +29,9 @@ _LONGEST_CHANGE: Final = 100
 _LONGEST: Final = 60
 # In text output; JSON has all.
 _MOST_FIELDS: Final = 25
+_MOST_REASONS: Final = 5
+# What keeps a VM from nodes without anyone having chosen those; the other reasons are shown where no node remains.
+_TIES: Final = (Origin.VOLUMES,)
 _WHEN: Final = {
     "VirtualMachine": "When its owner creates it",
     "VirtualMachineInstance": "When KubeVirt creates its VMI",
@@ -123,14 +127,27 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
             how = f"inferred from volume {named.inferred_from}"
         yield Paragraph(f"{named.role.capitalize()}: {named.kind} {named.name}, {how}")
     if explanation.nodes is not None:
-        count = explanation.nodes.count
-        nodes = f"{pluralize(count, 'node')}: {few(explanation.nodes.names)}" if count else "no node"
-        yield Paragraph(f"It could start on {nodes}; what is free there is not evaluated.")
+        yield from _start_lines(explanation, explanation.nodes)
     if explanation.migration:
         yield Paragraph(f"If it migrates, {explanation.migration.summary}.")
         yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in explanation.migration.obstacles)
+        if explanation.migration.evacuation:
+            yield Paragraph(f"{explanation.migration.evacuation}.", "yellow")
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)
+
+
+def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
+    where = f"{pluralize(nodes.count, 'node')}: {few(nodes.names)}" if nodes.count else "no node"
+    free = "; what is free there is not evaluated" if nodes.count else ""
+    yield Paragraph(f"It could start on {where}{free}.", "" if nodes.count else "bold red")
+    shown = explanation.reasons if not nodes.count else [each for each in explanation.reasons if each.origin in _TIES]
+    for reason in shown[:_MOST_REASONS]:
+        yield Paragraph(
+            f"{pluralize(reason.nodes.count, 'node')} {reason.text}: {few(reason.nodes.names)}", "", "  ", 4
+        )
+    yield from (Paragraph(f"Note: {note}.") for note in explanation.notes)
+    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
 
 
 def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:

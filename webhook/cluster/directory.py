@@ -50,6 +50,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("", "Pod", "v1", view=PendingPod),
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),
+        Kind("storage.k8s.io", "StorageClass", "v1", False),
         Kind("policy", "PodDisruptionBudget", "v1"),
         Kind("", "ResourceQuota", "v1"),
         Kind("", "LimitRange", "v1"),

@@ -13,6 +13,7 @@ from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
+from webhook.doctor.evacuations import check_evacuations
 from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.neighbors import check_neighbors
@@ -35,7 +36,7 @@ _INSTALLATION: Final = (
 )
 _CLUSTER: Final = (
     *(check_schedulers, check_order, check_kubevirt, check_opt_in, check_pools, check_pinning, check_relabelling),
-    *(check_nodes, check_spread, check_neighbors, check_clock, check_api_server),
+    *(check_nodes, check_spread, check_neighbors, check_evacuations, check_clock, check_api_server),
 )
 _SETTINGS: Final = "settings"
 

@@ -72,6 +72,9 @@ class GuestDemand(NamedTuple):
         return cls(cpu, memory, devices, cpu, memory)
 
 
+NO_LABELS: Final[Mapping[str, str]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class VmGuest:
     """A launcher pod, which a node with the labels of its selector is to be found for.
@@ -249,10 +252,19 @@ class Inventory(NamedTuple):
         return [host for host in copies.values() if host.is_open or host.count]
 
 
-def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str], bool] = lambda _: False) -> Inventory:
+def take(
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    will_spread: Callable[[str], bool] = lambda _: False,
+    required: Mapping[str, str] = NO_LABELS,
+) -> Inventory:
     """Count what all nodes of a cluster offer, and what its pods request.
 
-    ``will_spread`` says whether launcher pods that are made now in a namespace get a constraint on host names.
+    Args:
+        nodes: all nodes.
+        pods: all pods.
+        will_spread: whether launcher pods that are made now in a namespace get a constraint on host names.
+        required: the labels that KubeVirt's configuration requires of the nodes of all VMs.
     """
     nodes = [node for node in nodes if node.meta.name]
     living = [pod for pod in pods if pod.spec.node_name and pod.status.phase in ("Pending", "Running")]
@@ -261,7 +273,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
         key=lambda pod: (unix_time(pod.meta.creation_timestamp) or 0.0, pod.meta.namespace or "", pod.meta.name or ""),
     )
     image, per_image = _image(launchers)
-    hosts = {host.name: host for host in (_host(node, image) for node in nodes)}
+    hosts = {host.name: host for host in (_host(node, image, required) for node in nodes)}
     guests = []
     for pod in launchers:
         host = hosts.get(pod.spec.node_name or "")
@@ -287,7 +299,7 @@ def take(nodes: Iterable[Node], pods: Iterable[Pod], will_spread: Callable[[str]
     )
 
 
-def _host(node: Node, image: str) -> Host:
+def _host(node: Node, image: str, required: Mapping[str, str]) -> Host:
     allocatable, pods = parse_allocatable(node.allocatable), node.allocatable.get("pods")
     spec, departure = node.spec or NodeSpec(), Departure.of(node)
     amount = None if pods is None else nanos(pods)
@@ -298,6 +310,7 @@ def _host(node: Node, image: str) -> Host:
         lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true"
+        and required.items() <= (node.meta.labels or {}).items()
         and not spec.unschedulable
         and not any(taint.effect in ("NoSchedule", "NoExecute") for taint in spec.taints or ())
         # kube-scheduler would use it, and its VMs would not stay: their number is not how VMs are spread.

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,11 +16,13 @@ from webhook.doctor import estimate
 from webhook.doctor.estimate import GuestDemand, Host, Inventory, SpreadEstimate, Version, deviation
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, check, measured, ok, readable, unreadable, warning
-from webhook.errors import Unavailable
+from webhook.errors import InputError, Unavailable
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS
-from webhook.kubevirt.config import find_in_use
+from webhook.kubevirt.config import ClusterConfig, find_in_use
+from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement.nodes import CPU, MEMORY, ZONE, format_amount
 from webhook.text import pluralize
 
@@ -52,9 +54,13 @@ async def check_spread(installation: Installation) -> list[Finding]:
     namespaces = readable("VMs", await installation.reader.all(NAMESPACES))
     # The values of the spread setting for launcher pods.
     spreads = {namespace.meta.name or "": installation.spread(namespace) for namespace in namespaces}
-    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in ("hostname", "both"))
+    kubevirts = await installation.reader.all(KUBEVIRTS)
+    kubevirt = None if isinstance(kubevirts, Unavailable) else find_in_use(kubevirts)
+    required = _required_labels(kubevirt)
+    inventory = estimate.take(nodes, pods, lambda name: spreads.get(name, names.OFF) in ("hostname", "both"), required)
     if not inventory.open:
-        what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned"
+        labels = ", ".join(f"{key}={value}" for key, value in {SCHEDULABLE: "true", **required}.items())
+        what = f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled {labels}, not cordoned"
         what += ", not being emptied, and without a NoSchedule or NoExecute taint"
         return [ok("no-nodes", "nodes", what)]
     findings: list[Finding] = []
@@ -76,10 +82,16 @@ async def check_spread(installation: Installation) -> list[Finding]:
     findings += [_check_images(inventory), *_count_vms(inventory)]
     if isinstance(version, Unavailable):
         return findings
-    kubevirts = await installation.reader.all(KUBEVIRTS)
-    kubevirt = None if isinstance(kubevirts, Unavailable) else find_in_use(kubevirts)
     owner = HyperConverged.owning(kubevirt) if kubevirt else None
     return [*findings, *_describe_cures(inventory, estimate_cures(inventory, version, owner))]
+
+
+def _required_labels(kubevirt: KubeVirt | None) -> Mapping[str, str]:
+    """The labels that KubeVirt's configuration requires of the nodes of all VMs."""
+    try:
+        return ClusterConfig.of_kubevirt(kubevirt).node_selectors if kubevirt else estimate.NO_LABELS
+    except InputError:
+        return estimate.NO_LABELS  # which the check of KubeVirt reports
 
 
 def _describe_cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:

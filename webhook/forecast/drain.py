@@ -38,6 +38,7 @@ from webhook.kubevirt.transfers import transfer_of
 from webhook.placement.eligibility import Eligibility, Failure, Group
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.migrations import (
+    CANCEL_EVACUATION,
     can_cancel_evacuations,
     cancel_evacuation,
     evacuated_node,
@@ -45,7 +46,7 @@ from webhook.placement.migrations import (
     stale_evacuation,
     target_pod_of,
 )
-from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount
+from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount, is_of_lifecycle
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
 from webhook.policies.common import migration_targets
@@ -85,8 +86,8 @@ _MARKED: Final = (
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
-    " `virtctl evacuate-cancel vm NAME -n NAMESPACE` removes it. That takes update on virtualmachines/evacuate/cancel,"
-    " which the roles admin and edit have."
+    f" `{CANCEL_EVACUATION.format(namespace='NAMESPACE', name='NAME', node='NODE')}` removes it. That takes update on"
+    " virtualmachineinstances/evacuate/cancel, which the roles admin and edit have."
 )
 _TOGETHER: Final = (
     "The next nodes are drained when all nodes before them take VMs again; a MachineConfigPool begins with the next one"
@@ -201,12 +202,18 @@ def _in_groups(nodes: Sequence[str], parallel: int) -> list[Sequence[str]]:
 
 
 def _with_spare(objects: ClusterObjects, like: str) -> ClusterObjects:
-    """The cluster with one more node, without pods, that is like another one but for its name."""
+    """The cluster with one more node, without pods, that is like another one but for its name.
+
+    The new one is not cordoned, down or being emptied, whatever happens to the other.
+    """
     (model,) = (each for each in objects.nodes if each.meta.name == like)
     taken = {each.meta.name for each in objects.nodes}
     name = next(name for number in range(len(taken) + 1) if (name := f"spare-{number}") not in taken)
     meta = replace(model.meta, name=name, labels={**(model.meta.labels or {}), HOSTNAME: name})
-    spec = replace(model.spec, unschedulable=None) if model.spec else None
+    spec = model.spec
+    if spec:
+        taints = [each for each in spec.taints or () if not is_of_lifecycle(each)]
+        spec = replace(spec, unschedulable=None, taints=taints)
     spare = replace(model, metadata=meta, spec=spec)
     return replace(objects, nodes=(*objects.nodes, spare))
 

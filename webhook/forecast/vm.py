@@ -7,6 +7,7 @@ but more may come.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -19,12 +20,12 @@ from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.errors import InputError, Unavailable, quote
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
 from webhook.k8s.resources import Resource
-from webhook.k8s.types.meta import Unstructured, View
+from webhook.k8s.types.meta import Namespace, Unstructured, View
 from webhook.k8s.yaml_documents import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, find_in_use
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES, Definition, fields_of
@@ -39,19 +40,24 @@ from webhook.kubevirt.types.views import KubeVirt, VirtualMachine, VirtualMachin
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand
+from webhook.placement.eligibility import Eligibility, eligibility_notes
 from webhook.placement.index import NodeIndex
 from webhook.placement.machines import LAUNCHER_PODS, Vmi
 from webhook.placement.machines import VMIS as PLACED_VMIS
+from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Elsewhere, Requirements
-from webhook.placement.target_pods import target_pod_requirements
+from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
+from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable, read, read_configuration
+from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
-from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question
+from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, few, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope
 from webhook.review.replay import replay
 from webhook.settings.model import Settings
+from webhook.text import pluralize
 
 # Of a VMI that does not exist yet.
 _UID: Final = "00000000-0000-0000-0000-000000000000"
@@ -109,6 +115,9 @@ class VmExplanation(View, frozen=True):
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
+        gaps: what could not be taken into account, clauses: it may be able to start on fewer nodes.
+        reasons: why it could not start on the other nodes, the largest class first.
+        notes: what else may keep it from starting on one of the nodes, clauses.
     """
 
     schema: str
@@ -124,6 +133,8 @@ class VmExplanation(View, frozen=True):
     nodes: Nodes | None
     migration: MigrationExplanation | None
     gaps: tuple[str, ...]
+    reasons: tuple[ReasonReport, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_denied(self) -> bool:
@@ -270,11 +281,16 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     excluded, is_everywhere = settings.excluded_namespaces, scheduling.cluster_wide
     where = scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
-        # What the next launcher pods require of nodes, as far as the VMI says; for a VM, what all VMs require.
+        # What the next launcher pods require of nodes, as far as KubeVirt's configuration, and the VMI or VM say.
         required: Requirements = spread.EVERY_VM
+        configuration = read_configuration(facts) or DEFAULTS
         if isinstance(vm_or_vmi, VirtualMachineInstance):
             vmi = facts.get(ObjectKey(PLACED_VMIS, namespace, name))
-            required = target_pod_requirements(vmi) if isinstance(vmi, Vmi) else required
+        else:
+            whole = facts.get(ObjectKey(UNSTRUCTURED_VMS, namespace, name))
+            vmi = _vmi_of_template(whole) if isinstance(whole, Unstructured) else None
+        if isinstance(vmi, Vmi):
+            required = target_pod_requirements(vmi, configuration=configuration)
         zoned = partial(spread.has_zones, facts, tuple(each for each in required if not isinstance(each, Elsewhere)))
         decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), zoned, annotation=own)
         code, reason = decision.code, decision.reasons[0].text
@@ -295,6 +311,15 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
         injected=spread.constraints(value) if isinstance(value, str) else [],
         present=[{key: value for key, value in each.items() if value is not None} for each in present],
     )
+
+
+def _vmi_of_template(vm: Unstructured) -> Vmi | None:
+    """The VMI as a VM's template has it, without what KubeVirt fills in; None where there is none to be read."""
+    spec = ((vm.spec or {}).get("template") or {}).get("spec")
+    try:
+        return msgspec.convert({"spec": spec}, Vmi) if spec else None
+    except msgspec.ValidationError:
+        return None
 
 
 def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
@@ -409,6 +434,7 @@ class _VmExplainer:
             reports.append(report)
         if running and (running.get("status") or {}).get("nodeName"):
             reports += await self._when_running(running)
+        start = await self._start(vmi, base) if vmi else None
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
@@ -420,9 +446,11 @@ class _VmExplainer:
             denial=denial,
             named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
-            nodes=await self._nodes(vmi) if vmi else None,
+            nodes=Nodes.of(start.eligibility) if start else None,
             migration=await self._migration() if running else None,
-            gaps=(),
+            gaps=start.gaps if start else (),
+            reasons=reasons_of(start.eligibility) if start else (),
+            notes=start.notes if start else (),
         )
 
     async def _read(self, kind: str) -> Json | None:
@@ -461,19 +489,92 @@ class _VmExplainer:
         except InputError:
             return None  # it has ended meanwhile
 
-    async def _nodes(self, vmi: Json) -> Nodes:
-        """Where the VMI could start."""
-        facts = Facts()
-        # A loop, because no type is inferred for a key and its answer in one call.
-        keys: tuple[Key[Any], ...] = (NodesKey(), KubeVirtKey())
-        for key in keys:
-            facts.learn(key, await self._sources.once.read(key, self._deadline))
-        nodes, configuration = read(facts, NodesKey(), "the nodes"), read_configuration(facts) or DEFAULTS
+    async def _start(self, vmi: Json, base: Json) -> _Start:
+        """Where the VMI could start.
+
+        Args:
+            vmi: the VMI, as it will be created.
+            base: the VM, or the VMI where no VM stands behind it.
+        """
+        once = self._sources.once
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        requested = target_pod_demand(view, None, None, configuration)
-        required = target_pod_requirements(view, configuration=configuration, requests=requested.requests)
-        eligibility = (nodes or NodeIndex()).review(required)
-        return Nodes.of(eligibility)
+        explain = partial(_start_of, view, self._place[0], _claims_made_by(base))
+        start = await replay(explain, once, Facts(time.time(), once.peek), self._deadline, "explain vm")
+        if priority := vmi["spec"].get("priorityClassName"):
+            gap = f"whether kube-scheduler deletes other pods for its PriorityClass {quote(str(priority))}"
+            return start._replace(gaps=(*start.gaps, gap))
+        return start
+
+
+class _Start(NamedTuple):
+    """Where a VM could start.
+
+    Attributes:
+        eligibility: which nodes it could start on.
+        gaps: what is not known, clauses.
+        notes: what may keep it from one of the nodes, clauses.
+    """
+
+    eligibility: Eligibility
+    gaps: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], facts: Facts) -> _Start:
+    facts.need(NodesKey(), KubeVirtKey(), NamespaceKey(namespace), ListKey(QUOTAS, namespace))
+    nodes = read(facts, NodesKey(), "the nodes") or NodeIndex()
+    configuration = read_configuration(facts) or DEFAULTS
+    requested = target_pod_demand(vmi, None, None, configuration)
+    labels, tolerations, gaps = migration_targets.runtime_class(configuration, facts)
+    by_drivers = migration_targets.provided_by_drivers(requested.requests, facts)
+    required = target_pod_requirements(
+        vmi,
+        configuration=configuration,
+        requests={name: amount for name, amount in requested.requests.items() if name not in by_drivers},
+        admitted=labels,
+        tolerations=tolerations,
+    )
+    volumes = review_volumes_of_starting(vmi, namespace, facts, made)
+    scheduled = nodes.review((*required, *volumes.own))
+    eligibility = nodes.review((*required, *volumes.own, *volumes.attached)) if volumes.attached else scheduled
+    by_kubelet = vmi.cpu.decided_by_kubelet
+    notes = [f"the VM has {each}, so the kubelet decides by NUMA node whether it fits" for each in by_kubelet]
+    eligible = (node for name in eligibility.names() if (node := nodes.get(name)))
+    notes += eligibility_notes(vmi, eligible, now=facts.now)
+    if strays := scheduled.count - eligibility.count:
+        notes.append(
+            f"kube-scheduler does not regard hotpluggable volumes: it may choose {pluralize(strays, 'more node')} that"
+            " cannot attach them, and the VM then waits without end"
+        )
+    gaps += [*requested.gaps, *by_drivers.values(), *volumes.gaps, *_unevaluated(namespace, facts)]
+    if vmi.domain.devices and vmi.domain.devices.claims_devices:
+        gaps.append("devices that the VM claims by ResourceClaims")
+    return _Start(eligibility, tuple(gaps), tuple(notes))
+
+
+def _unevaluated(namespace: str, facts: Facts) -> Iterator[str]:
+    """What of the namespace counts for a pod that has not been made yet, clauses."""
+    place = facts.get(NamespaceKey(namespace))
+    if isinstance(place, Namespace) and place.meta.annotation(NODE_SELECTOR_ANNOTATION):
+        yield f"the namespace's {NODE_SELECTOR_ANNOTATION}, which counts where the API server has PodNodeSelector"
+    quotas = facts.get(ListKey(QUOTAS, namespace))
+    if isinstance(quotas, Unavailable):
+        yield f"whether ResourceQuotas allow its pod is not known: {quotas.why}"
+    elif quotas:
+        listed = few(each.meta.name or "" for each in quotas)
+        yield f"whether the namespace's ResourceQuotas ({listed}) allow its pod"
+
+
+def _claims_made_by(vm: Json) -> dict[str, NewClaim]:
+    """The claims that KubeVirt and CDI make from the ``dataVolumeTemplates`` of a VM, by name."""
+    made = {}
+    for template in vm["spec"].get("dataVolumeTemplates") or ():
+        spec = template.get("spec") or {}
+        of_claim = spec.get("storage") or spec.get("pvc") or {}
+        name = (template.get("metadata") or {}).get("name")
+        if isinstance(name, str):
+            made[name] = NewClaim(str(of_claim.get("storageClassName") or ""))
+    return made
 
 
 def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:

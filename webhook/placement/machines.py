@@ -16,7 +16,8 @@ from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import ContainerRequests, ResourceRequirements
 from webhook.k8s.types.meta import Condition, Object, ObjectMeta, View, unix_time
 from webhook.k8s.types.scheduling import Placed, TopologySpreadConstraint
-from webhook.k8s.types.selectors import NodeSelector, Term
+from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, Expression, NodeSelector, Term
+from webhook.placement.nodes import REGION, ZONE
 
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
@@ -260,6 +261,16 @@ class _VolumeSpec(View, frozen=True):
     node_affinity: _VolumeAffinity | None = None
 
 
+# The labels by which a PersistentVolume names its zones (kube-scheduler, plugin VolumeZone), as nodes are labeled now.
+_TOPOLOGY_LABELS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    ZONE: ZONE,
+    REGION: REGION,
+}
+_VALUES_SEPARATOR: Final = "__"
+
+
 class PersistentVolume(Object, frozen=True):
     """A PersistentVolume (core/v1), by the nodes from which it can be reached."""
 
@@ -267,30 +278,125 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Where it can be reached from; empty: from everywhere."""
+        """Where it can be reached from, by its node affinity and its labels; empty: from everywhere.
+
+        kube-scheduler compares the labels only with nodes that have any such label.
+        """
         affinity = self.spec.node_affinity if self.spec else None
-        return affinity.required.terms() if affinity and affinity.required else ()
+        required = affinity.required.terms() if affinity and affinity.required else ()
+        labels = self.meta.labels or {}
+        zones = tuple(
+            Expression(key, IN, tuple(labels[written].split(_VALUES_SEPARATOR)))
+            for written, key in _TOPOLOGY_LABELS.items()
+            if written in labels
+        )
+        if not zones:
+            return required
+        unlabeled = tuple(Expression(key, DOES_NOT_EXIST) for key in _TOPOLOGY_LABELS)
+        return tuple(
+            Term((*term.expressions, *more), term.fields, term.problems)
+            for term in required or (Term(),)
+            for more in (zones, unlabeled)
+        )
 
 
 class _NamedVolume(View, frozen=True):
-    """``spec`` of a PersistentVolumeClaim, or one of the ``status.migratedVolumes`` of a VMI."""
+    """One of the ``status.migratedVolumes`` of a VMI."""
 
     volume_name: str | None = None
 
 
-class Claim(Object, frozen=True):
-    """A PersistentVolumeClaim (core/v1), by the volume to which it is bound."""
+class _ClaimSpec(View, frozen=True):
+    volume_name: str | None = None
+    storage_class_name: str | None = None
 
-    spec: _NamedVolume | None = None
+
+class _ClaimStatus(View, frozen=True):
+    phase: str | None = None
+
+
+class Claim(Object, frozen=True):
+    """A PersistentVolumeClaim (core/v1), by the volume to which it is bound, or is to be bound."""
+
+    spec: _ClaimSpec | None = None
+    status: _ClaimStatus | None = None
 
     @property
     def volume(self) -> str:
         """The PersistentVolume that it is bound to; empty: none yet."""
         return (self.spec.volume_name if self.spec else None) or ""
 
+    @property
+    def storage_class(self) -> str:
+        """Its StorageClass; empty: it has none."""
+        before = self.meta.annotation("volume.beta.kubernetes.io/storage-class")
+        return before or (self.spec.storage_class_name if self.spec else None) or ""
+
+    @property
+    def selected_node(self) -> str:
+        """The node for which its volume is being provisioned; empty: none was chosen."""
+        return self.meta.annotation("volume.kubernetes.io/selected-node") or ""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the PersistentVolume that it was bound to is gone for good."""
+        return (self.status.phase if self.status else None) == "Lost"
+
+
+class _TopologyExpression(View, frozen=True):
+    key: str | None = None
+    values: list[str] | None = None
+
+
+class _TopologyTerm(View, frozen=True):
+    match_label_expressions: list[_TopologyExpression | None] | None = None
+
+
+class StorageClass(Object, frozen=True):
+    """A StorageClass (storage.k8s.io/v1), by when and where it provisions volumes."""
+
+    provisioner: str | None = None
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[_TopologyTerm | None] | None = None
+
+    @property
+    def waits_for_consumer(self) -> bool:
+        """Whether a claim stays unbound until a pod that uses it has got a node."""
+        return self.volume_binding_mode == "WaitForFirstConsumer"
+
+    @property
+    def provisions(self) -> bool:
+        """Whether it makes volumes; else an administrator does."""
+        return self.provisioner not in (None, "", "kubernetes.io/no-provisioner")
+
+    @property
+    def is_default(self) -> bool:
+        """Whether claims get it that name none."""
+        return self.meta.annotation("storageclass.kubernetes.io/is-default-class") == "true"
+
+    @property
+    def is_default_for_vms(self) -> bool:
+        """Whether CDI prefers it to the default one for the DataVolumes of VMs."""
+        return self.meta.annotation("storageclass.kubevirt.io/is-default-virt-class") == "true"
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The nodes for which it provisions volumes (component-helpers, MatchTopologySelectorTerms); empty: all."""
+        return tuple(
+            Term(
+                tuple(
+                    Expression(each.key or "", IN, tuple(each.values or ()))
+                    for each in (term.match_label_expressions if term else None) or ()
+                    if each
+                )
+            )
+            for term in self.allowed_topologies or ()
+        )
+
 
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Claim)
 VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, StorageClass)
 
 
 class _Hugepages(View, frozen=True):
@@ -334,10 +440,16 @@ class _Disk(View, frozen=True):
     lun: _Lun | None = None
 
 
+class _Tpm(View, frozen=True):
+    enabled: bool | None = None
+    persistent: bool | None = None
+
+
 class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
     disks: list[_Disk | None] | None = None
+    tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
     host_devices: list[_HostDevice | None] | None = None
 
@@ -347,6 +459,11 @@ class Devices(View, frozen=True):
         if not devices:
             return {}
         return Counter(each.device_name for each in devices if each and each.device_name and not each.claim_name)
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether a device comes from a DRA driver, by a ResourceClaim."""
+        return any(each and each.claim_name for each in (*(self.gpus or ()), *(self.host_devices or ())))
 
     @property
     def reserves_persistently(self) -> bool:
@@ -425,6 +542,18 @@ class _Sev(View, frozen=True):
     policy: _SevPolicy | None = None
 
 
+class _Efi(View, frozen=True):
+    persistent: bool | None = None
+
+
+class _Bootloader(View, frozen=True):
+    efi: _Efi | None = None
+
+
+class _Firmware(View, frozen=True):
+    bootloader: _Bootloader | None = None
+
+
 class LaunchSecurity(View, frozen=True):
     """``spec.domain.launchSecurity`` of a VMI; of SNP and TDX only their presence counts."""
 
@@ -444,6 +573,15 @@ class Domain(View, frozen=True):
     machine: _Machine | None = None
     features: _DomainFeatures | None = None
     launch_security: LaunchSecurity | None = None
+    firmware: _Firmware | None = None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether KubeVirt keeps its TPM or EFI variables in a claim (KubeVirt, IsBackendStorageNeeded)."""
+        tpm = self.devices.tpm if self.devices else None
+        bootloader = self.firmware.bootloader if self.firmware else None
+        efi = bootloader.efi if bootloader else None
+        return bool((tpm and tpm.enabled is not False and tpm.persistent) or (efi and efi.persistent))
 
 
 _NO_DOMAIN: Final = Domain()
@@ -452,11 +590,15 @@ HOST_MODEL: Final = "host-model"
 
 
 class _ClaimSource(View, frozen=True):
-    """``persistentVolumeClaim`` or ``dataVolume`` of one of a VMI's volumes; the latter has a name of its own."""
+    """A source of one of a VMI's volumes that has a claim; ``dataVolume`` has a name of its own."""
 
     claim_name: str | None = None
     name: str | None = None
     hotpluggable: bool | None = None
+
+
+class _EphemeralSource(View, frozen=True):
+    persistent_volume_claim: _ClaimSource | None = None
 
 
 class Volume(View, frozen=True):
@@ -465,19 +607,25 @@ class Volume(View, frozen=True):
     name: str | None = None
     persistent_volume_claim: _ClaimSource | None = None
     data_volume: _ClaimSource | None = None
+    ephemeral: _EphemeralSource | None = None
+    memory_dump: _ClaimSource | None = None
 
     @property
     def claim(self) -> str:
         """The name of its PersistentVolumeClaim, which a DataVolume shares; empty: it has none."""
-        if self.persistent_volume_claim:
-            return self.persistent_volume_claim.claim_name or ""
-        return (self.data_volume.name if self.data_volume else None) or ""
+        if self.data_volume and not self.persistent_volume_claim:
+            return self.data_volume.name or ""
+        return (self._source.claim_name if self._source else None) or ""
 
     @property
     def is_hotplugged(self) -> bool:
         """Whether a pod beside the launcher pod holds it, so that the launcher pod is placed without regard to it."""
-        source = self.persistent_volume_claim or self.data_volume
-        return bool(source and source.hotpluggable)
+        return bool(self._source and self._source.hotpluggable)
+
+    @property
+    def _source(self) -> _ClaimSource | None:
+        of_ephemeral = self.ephemeral.persistent_volume_claim if self.ephemeral else None
+        return self.persistent_volume_claim or self.data_volume or of_ephemeral or self.memory_dump
 
 
 class _Network(View, frozen=True):
@@ -501,6 +649,10 @@ class _TopologyHints(View, frozen=True):
     tsc_frequency: int | None = None
 
 
+# The label of the claim for a VM's TPM and EFI variables, with the VM's name, and how its volume's name begins.
+STATE_PREFIX: Final = "persistent-state-for"
+
+
 class _BackupStatus(View, frozen=True):
     backup_name: str | None = None
     completed: bool | None = None
@@ -513,11 +665,8 @@ class _BlockTracking(View, frozen=True):
 
 
 class _ClaimInfo(View, frozen=True):
+    claim_name: str | None = None
     access_modes: list[str] | None = None
-
-
-# The claim of a VM's persistent state is called so, with the VM's name behind it.
-STATE_PREFIX: Final = "persistent-state-for"
 
 
 class VolumeStatus(View, frozen=True):
@@ -530,10 +679,23 @@ class VolumeStatus(View, frozen=True):
     @property
     def is_shared(self) -> bool:
         """Whether it does not keep its VM from another node; KubeVirt takes the VM's persistent state along."""
+        return self.persistent_volume_claim_info is None or self.is_state or self.has_several_users
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is the one in which KubeVirt keeps the VM's TPM and EFI variables."""
+        return (self.name or "").startswith(STATE_PREFIX)
+
+    @property
+    def claim(self) -> str:
+        """The name of its claim; empty: it has none."""
+        return (self.persistent_volume_claim_info.claim_name if self.persistent_volume_claim_info else None) or ""
+
+    @property
+    def has_several_users(self) -> bool:
+        """Whether several nodes can mount its claim."""
         claim = self.persistent_volume_claim_info
-        if claim is None or (self.name or "").startswith(STATE_PREFIX):
-            return True
-        return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint(claim.access_modes or ())
+        return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint((claim.access_modes if claim else None) or ())
 
 
 class _VmiStatus(View, frozen=True):
@@ -622,6 +784,12 @@ class Vmi(Object, frozen=True):
         attached = (self.status.volume_status if self.status else None) or ()
         named = [each.name for each in attached if each and each.name and each.name.startswith(STATE_PREFIX)]
         return tuple([name for name in named if name not in declared])
+
+    @property
+    def state_volume(self) -> VolumeStatus | None:
+        """The volume in which KubeVirt keeps its TPM and EFI variables, as far as it has run; None: there is none."""
+        attached = (self.status.volume_status if self.status else None) or ()
+        return next((each for each in attached if each and each.is_state), None)
 
     @property
     def migrates_volumes(self) -> bool:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
+from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.releases.release import Release
 from webhook.placement.machines import JOB_UID, LauncherPod, Migration, Vmi
+from webhook.placement.nodes import Node
+
+# virt-api removes the mark of an evacuation for whom names the node that is marked.
+CANCEL_EVACUATION: Final = (
+    """echo '{{"evacuationNodeName":"{node}"}}' | kubectl replace -f - --raw"""
+    " /apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{name}/evacuate/cancel"
+)
 
 
 def in_flight(vmi: Vmi, migrations: Iterable[Migration]) -> Migration | None:
@@ -63,12 +72,60 @@ def stale_evacuation(vmi: Vmi) -> str:
 
 
 def can_cancel_evacuations(release: Release) -> bool:
-    """Whether ``virtctl evacuate-cancel`` exists."""
+    """Whether virt-api takes the mark of an evacuation back."""
     return release.has(CANCELS_EVACUATIONS)
 
 
 def cancel_evacuation(vmi: Vmi, release: Release) -> str:
-    """How to have KubeVirt no longer evacuate a VM, an imperative."""
+    """How to have KubeVirt no longer evacuate a VM, an imperative.
+
+    virt-api removes the mark for whom names the marked node, which `virtctl evacuate-cancel` of KubeVirt 1.7 to 1.9.0
+    does not do (kubevirt 17008): virt-api answers it with an error. A migration that was created for the mark goes on.
+    """
+    meta = vmi.meta
     if can_cancel_evacuations(release):
-        return f"run `virtctl evacuate-cancel vm {vmi.meta.name} -n {vmi.meta.namespace}` to end that"
+        marked = (vmi.status.evacuation_node_name if vmi.status else None) or ""
+        command = CANCEL_EVACUATION.format(namespace=meta.namespace, name=meta.name, node=marked)
+        return f"to end that, run `{command}` and delete its unfinished migration"
     return "restart the VM to end that, or make a node eligible for it"
+
+
+# By which KubeVirt evacuates all VMs of a node, as it did before evictions; the key can be configured.
+_DRAIN: Final = "kubevirt.io/drain"
+
+
+def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | None) -> str:
+    """That KubeVirt still evacuates a VM, whether that can end by itself, and how to end it; empty: it does not.
+
+    Args:
+        vmi: the VM, which runs.
+        configuration: KubeVirt's.
+        node: the node that it runs on; None: that is gone.
+    """
+    cancel = cancel_evacuation(vmi, configuration.release)
+    if stale := stale_evacuation(vmi):
+        return (
+            f"It is marked for the evacuation of {stale}, where it does not run: virt-api denies its evictions, and"
+            f" KubeVirt migrates it for none; {cancel}"
+        )
+    marked = evacuated_node(vmi)
+    if not marked:
+        return ""
+    strategy = (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
+    if strategy == "External":
+        return f"It is marked for the evacuation of {marked}: another controller has to move or end it; {cancel}"
+    if strategy not in _MIGRATING or not vmi.migratable:
+        why = f"its evictionStrategy is {strategy}" if strategy not in _MIGRATING else "it is not live-migratable"
+        return f"It is marked for the evacuation of {marked}, which waits, because {why}; {cancel}"
+    text = (
+        f"KubeVirt still evacuates it from {marked}: it creates migrations until one succeeds, after an uncordon, too"
+    )
+    taint = next((each for each in node.taints if each.key == _DRAIN), None) if node else None
+    if taint:
+        return (
+            f"{text}; remove the taint {taint} from {marked} first, for which KubeVirt evacuates all VMs, then {cancel}"
+        )
+    return f"{text}; {cancel}"
+
+
+_MIGRATING: Final = ("LiveMigrate", "LiveMigrateIfPossible")

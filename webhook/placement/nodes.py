@@ -229,6 +229,7 @@ def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 # PreferNoSchedule only costs score.
@@ -241,8 +242,16 @@ CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 _UNDER_WAY: Final = ("GracefulNodeShutdownInProgress", "MaintenanceInProgress", "Drained", "DrainInProgress")
 # Taints of the node maintenance operator, now and formerly, of cluster-autoscaler and of Karpenter.
 _EMPTYING: Final = ("medik8s.io/drain", "kubevirt.io/drain", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+# Of taints that the kubelet and Kubernetes' controllers set by a node's condition.
+_OF_CONDITIONS: Final = "node.kubernetes.io/"
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)")
 _MOST_TEXT: Final = 200
+
+
+def is_of_lifecycle(taint: Taint) -> bool:
+    """Whether a taint says what happens to a node now: it is cordoned, down, under pressure, or being emptied."""
+    key = taint.key or ""
+    return key.startswith(_OF_CONDITIONS) or key in _EMPTYING
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):

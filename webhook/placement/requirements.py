@@ -270,19 +270,31 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
 
 class Reachable(OneOf, frozen=True, gc=False):
-    """A node on which a volume of the VM can be used: one of the terms of its PersistentVolume's node affinity."""
+    """A node on which a volume of the VM can be used: one of the terms of its PersistentVolume's node affinity.
+
+    Attributes:
+        storage_class: the StorageClass that is to provision the volume, whose ``allowedTopologies`` the terms are;
+            empty: the volume exists, or is being provisioned for one node.
+    """
 
     volume: str
+    storage_class: str = ""
 
     @property
     def clause(self) -> str:
         """The requirement as a clause that names the volume."""
+        if self.storage_class:
+            made = f"provisions volume {quote(self.volume)} for certain nodes only"
+            return f"StorageClass {quote(self.storage_class)} {made}"
         return f"volume {quote(self.volume)} is only available where its PersistentVolume's node affinity allows it"
 
     @property
     def lacking(self) -> str:
         """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
-        return f"outside the node affinity of the PersistentVolume of volume {quote(self.volume)}"
+        volume = quote(self.volume)
+        if self.storage_class:
+            return f"outside the allowedTopologies of StorageClass {quote(self.storage_class)} of volume {volume}"
+        return f"outside the node affinity of the PersistentVolume of volume {volume}"
 
 
 _Restriction = tuple[Requirement, Expression]

@@ -14,13 +14,13 @@ Both reject a pod whose own node selector has another value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from webhook.admission.step_budget import spend
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
-from webhook.k8s.types.scheduling import Placed, Toleration
+from webhook.k8s.types.scheduling import Affinity, Placed, PodAffinity, Toleration
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.heartbeat import SCHEDULABLE
@@ -211,6 +211,76 @@ def unexplained_labels(
     expected |= {key: pod.node_selector.get(key) for key in (nodes.ARCHITECTURE, nodes.CPU_MANAGER_BEFORE)}
     left = [(key, value) for key, value in pod.node_selector.items() if expected.get(key) != value]
     return {key: value for key, value in left if not _is_kubevirts(key)}
+
+
+def foreign_affinity(pod: machines.LauncherPod, vmi: machines.Vmi, added: Mapping[str, str]) -> OneOf | None:
+    """The required node affinity that the present pod has from elsewhere than the VM, KubeVirt and a migration.
+
+    Mutating webhooks add it (kubevirt-aie-webhook, for example), to every term, since terms are alternatives.
+
+    Args:
+        pod: the present pod.
+        vmi: the VM.
+        added: what the migration added that created the pod: `webhook.policies.migration.pods` holds the pod to it.
+
+    Returns:
+        What remains of each term; None where a term has nothing more, so that nothing more is required, or where the
+        VM's own affinity has changed since, so that it is not known what was added.
+    """
+    required = pod.spec.required_affinity if pod.spec else None
+    if required is None:
+        return None
+    own = (vmi.spec or _NO_SPEC).required_affinity
+    spend(_EXPRESSION_STEPS * (required.size + (own.size if own else 0)), "expressions of the node affinity")
+    explained = {Expression(key, DOES_NOT_EXIST) for key in forbidden_labels(vmi)}
+    explained |= {Expression.equals(key, value) for key, value in added.items()}
+    shown = required.terms()
+    # Whoever adds to the terms keeps their order.
+    mine = own.terms() if own else (Term(),) * len(shown)
+    if len(mine) != len(shown):
+        return None
+    terms: list[Term] = []
+    for term, base in zip(shown, mine, strict=True):
+        known = explained.union(base.expressions)
+        more = tuple(each for each in term.expressions if each not in known)
+        fields = tuple(each for each in term.fields if each not in base.fields)
+        if not (more or fields) or not set(base.expressions) <= set(term.expressions):
+            return None
+        terms.append(Term.of(more, fields, "the current pod's node affinity"))
+    return OneOf(Origin.AFFINITY, tuple(dict.fromkeys(terms))) if terms else None
+
+
+def foreign_pod_rules(pod: machines.LauncherPod, vmi: machines.Vmi) -> str:
+    """The rules about other pods that the present pod has and the VM has not, a noun phrase; empty: none.
+
+    KubeVirt itself keeps a target pod apart from the pod that the VM leaves, and VMs with the same reservation.
+    """
+    spec, own = pod.spec or machines.LauncherPodSpec(), vmi.spec or _NO_SPEC
+    affinity, mine = spec.affinity or Affinity(), own.affinity or Affinity()
+    rules = []
+    if _required(affinity.pod_affinity) and not _required(mine.pod_affinity):
+        rules.append("a required pod affinity")
+    apart = any(not _is_kubevirts_rule(each) for each in _required(affinity.pod_anti_affinity))
+    if apart and not _required(mine.pod_anti_affinity):
+        rules.append("a required pod anti-affinity")
+    constraints = (each for each in spec.topology_spread_constraints or () if each)
+    if any(each.when_unsatisfiable != "ScheduleAnyway" for each in constraints) and not own.topology_spread_constraints:
+        rules.append("hard topology spread constraints")
+    return " and ".join(rules)
+
+
+def _required(affinity: PodAffinity | None) -> Sequence[Any]:
+    return (affinity.required if affinity else None) or ()
+
+
+def _is_kubevirts_rule(term: Any) -> bool:
+    """Whether a term of pod anti-affinity selects by labels of KubeVirt's alone."""
+    selector = term.get("labelSelector") if isinstance(term, dict) else None
+    if not isinstance(selector, dict):
+        return False
+    labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    keys = [*labels, *(each.get("key", "") for each in expressions if isinstance(each, dict))]
+    return bool(keys) and all(isinstance(key, str) and _is_kubevirts(key) for key in keys)
 
 
 def namespace_labels(annotation: str | None, shown: Mapping[str, str]) -> tuple[Label, ...]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import config_of, installed
+from tests.builders import Json, config_of, installed
 from tests.golden_files import Golden
 from tests.placement.samples import affinity, expression, expressions
 from tests.policies.migration import world as migrations
@@ -23,6 +23,7 @@ from tests.policies.migration.world import (
     VMI,
     explained,
     facts,
+    launcher,
     node,
     stored,
     vmi,
@@ -33,8 +34,9 @@ from webhook.k8s.types.meta import Unstructured
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.eligibility import Failure
 from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim, Migration, Vmi
+from webhook.placement.quota import LIMIT_RANGES, QUOTAS, ResourceQuota
 from webhook.placement.requirements import Kvm, Label, Origin
-from webhook.policies.common import migration_targets
+from webhook.policies.common import migration_targets, volumes
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
 from webhook.policies.migration.explanation import Question
@@ -385,10 +387,11 @@ def test_volumes_are_left_alone_where_the_reader_may_not_see_them() -> None:
 
 def test_a_vm_with_thousands_of_volumes_has_some_read_and_the_rest_reported() -> None:
     claims = [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}} for n in range(3000)]
-    given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(explanation.MAX_CLAIMS)}
+    given: dict[Key[Any], object] = {ObjectKey(CLAIMS, "demo", f"c{n}"): Claim() for n in range(volumes.MAX_CLAIMS)}
     answer = explained(found=vmi(volumes=claims), more=given)
-    (gap,) = answer.gaps
-    assert f"{3000 - explanation.MAX_CLAIMS} more volumes" in gap
+    limit, unbound = answer.gaps
+    assert f"{3000 - volumes.MAX_CLAIMS} more volumes" in limit
+    assert f"{volumes.MAX_CLAIMS - 5} more" in unbound
 
 
 def shown(
@@ -459,3 +462,82 @@ def test_five_thousand_nodes_with_a_taint_each_have_a_few_columns() -> None:
         5000 - explanation.MAX_COLUMNS,
     )
     assert all(row.unmet == 1 for row in found.rows)
+
+
+MIGRATIONS_OF_VM = ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01")
+QUOTAS_OF = ListKey(QUOTAS, "demo")
+DENYING: Json = {"metadata": {"name": "q"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}
+
+
+def in_flight(phase: str) -> tuple[Migration, ...]:
+    metadata = {"name": "m", "namespace": "demo", "uid": "u"}
+    made = {"metadata": metadata, "spec": {"vmiName": "web01"}, "status": {"phase": phase}}
+    return (msgspec.convert(made, Migration),)
+
+
+def silent_source() -> list[Json]:
+    first, *others = migrations.NODES
+    metadata = first["metadata"]
+    labels, annotations = metadata["labels"] | {"kubevirt.io/schedulable": "false"}, {"kubevirt.io/heartbeat": "2026"}
+    return [first | {"metadata": metadata | {"labels": labels, "annotations": annotations}}, *others]
+
+
+@pytest.mark.parametrize(
+    ("options", "obstacles"),
+    [
+        ({}, 0),
+        ({"more": {MIGRATIONS_OF_VM: in_flight("Failed")}}, 0),
+        ({"more": {MIGRATIONS_OF_VM: in_flight("Running")}}, 1),
+        ({"more": {QUOTAS_OF: (msgspec.convert(DENYING, ResourceQuota),), ListKey(LIMIT_RANGES, "demo"): ()}}, 1),
+        ({"nodes": silent_source()}, 1),
+        ({"nodes": migrations.NODES[1:]}, 1),
+        ({"added": {"zone": "b"}, "more": {MIGRATIONS_OF_VM: in_flight("")}}, 1),
+    ],
+)
+def test_what_kubevirt_would_do_agrees_with_the_verdict(options: dict[str, Any], obstacles: int) -> None:
+    """An obstacle stands in KubeVirt's way, too: no sentence names nodes to which it would go."""
+    answer = explained(**{"added": {}} | options)
+    assert (len(answer.obstacles), answer.favorable) == (obstacles, not obstacles)
+    assert any(name in answer.kubevirt.text for name in answer.kubevirt.nodes.names) is False
+    assert ("go to" in answer.kubevirt.text) == (not obstacles)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "migratable", "marked", "says"),
+    [
+        ("LiveMigrate", "True", None, ""),
+        ("LiveMigrate", "True", "node-a1", "still evacuates it from node-a1"),
+        ("LiveMigrateIfPossible", "True", "node-a1", "still evacuates it from node-a1"),
+        ("LiveMigrate", "False", "node-a1", "is not live-migratable"),
+        ("None", "True", "node-a1", "evictionStrategy is None"),
+        ("External", "True", "node-a1", "another controller"),
+        ("LiveMigrate", "True", "node-b1", "the evacuation of node-b1, where it does not run"),
+    ],
+)
+def test_an_evacuation_that_goes_on_is_said(strategy: str, migratable: str, marked: str | None, says: str) -> None:
+    status = {"nodeName": "node-a1", "conditions": [{"type": "LiveMigratable", "status": migratable}]}
+    found = vmi(evictionStrategy=strategy) | {"status": status | {"evacuationNodeName": marked}}
+    answer = explained(found=found)
+    assert says in answer.evacuation
+    assert bool(answer.evacuation) == (marked is not None)
+    # The node that virt-api compares.
+    assert f'{{"evacuationNodeName":"{marked}"}}' in answer.evacuation or not marked
+
+
+@pytest.mark.parametrize(
+    ("terms", "gaps", "count"),
+    [
+        (None, 0, ""),
+        ([expressions(expression("zone", "In", "b"))], 1, "1 of 2 eligible nodes meets it"),
+        ([expressions(expression("zone", "In", "a", "b"))], 1, "2 of 2 eligible nodes meet it"),
+    ],
+)
+def test_affinity_that_others_put_into_the_present_pod(terms: Any, gaps: int, count: str) -> None:
+    """It rules no node out: what put it there need not put it into the target pod."""
+    pod = launcher(nodeSelector={}, **({"affinity": affinity(*terms)} if terms else {}))
+    answer = explained(more={PODS: (pod,)})
+    assert (answer.eligible.names, len(answer.gaps)) == (["node-a2", "node-b1"], gaps)
+    assert all(count in gap for gap in answer.gaps)
+    of_vm = {"affinity": affinity(*terms)} if terms else {}
+    # The VM's own.
+    assert explained(found=vmi(**of_vm), more={PODS: (pod,)}).gaps == ()

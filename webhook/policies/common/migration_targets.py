@@ -68,6 +68,7 @@ class Target(msgspec.Struct, frozen=True):
         gaps: what could not be taken into account, clauses.
         pod: the pod that the VM runs in; None: it is not known.
         requests: what the target pod requests at least, in kube-scheduler's unit.
+        added_before: the labels that the migration had added which created that pod.
     """
 
     vmi: Vmi
@@ -76,6 +77,7 @@ class Target(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...]
     pod: LauncherPod | None = None
     requests: Mapping[str, int] = {}
+    added_before: Mapping[str, str] = {}
 
     def review(self) -> Eligibility:
         """Which nodes meet the target's requirements."""
@@ -200,7 +202,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     added_before = _previously_added(pod, namespace, facts) if pod else {}
     labels, tolerations, gaps = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     apart, apart_gaps = _keep_apart(vmi, pod, namespace, nodes, configuration, facts)
-    by_drivers = _provided_by_drivers(demand.requests, facts)
+    by_drivers = provided_by_drivers(demand.requests, facts)
     return Target(
         vmi,
         nodes,
@@ -225,6 +227,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         ),
         pod,
         demand.requests,
+        added_before,
     )
 
 
@@ -233,7 +236,7 @@ def _driver_resources(requests: Iterable[str]) -> list[str]:
     return [name for name in requests if is_extended_resource(name) and not name.startswith(KUBEVIRT_DEVICES)]
 
 
-def _provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
+def provided_by_drivers(requests: Iterable[str], facts: Facts) -> dict[str, str]:
     """The extended resources of which a node may have more than is allocatable, from DRA, each with why, a clause.
 
     DeviceClasses choose devices by CEL expressions, which are not evaluated here. KubeVirt's own devices are its device
@@ -274,6 +277,23 @@ def review_quota(target: Target, namespace: str, facts: Facts) -> QuotaReview:
     return review_quotas(quotas, usage(target, namespace, facts)) if quotas else QuotaReview()
 
 
+def runtime_class(
+    configuration: ClusterConfig, facts: Facts
+) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
+    """What KubeVirt's default RuntimeClass requires of nodes, what it tolerates, and what is not known of it, clauses.
+
+    Raises:
+        NotRead: it has not been read yet; for the Reviewer.
+    """
+    name = configuration.default_runtime_class
+    if not name:
+        return (), (), []
+    found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
+    if isinstance(found, Unavailable):
+        return (), (), [f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}"]
+    return (found.labels, found.tolerations, []) if isinstance(found, RuntimeClass) else ((), (), [])
+
+
 def _plugins(
     vmi: Vmi,
     pod: LauncherPod | None,
@@ -283,15 +303,7 @@ def _plugins(
     facts: Facts,
 ) -> tuple[tuple[Label, ...], tuple[Toleration, ...], list[str]]:
     """What admission plugins add. What is not readable is a gap: an account without permissions evaluates the rest."""
-    gaps: list[str] = []
-    labels: tuple[Label, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    if name := configuration.default_runtime_class:
-        default_class = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
-        if isinstance(default_class, Unavailable):
-            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {default_class.why}")
-        if isinstance(default_class, RuntimeClass):
-            labels, tolerations = default_class.labels, default_class.tolerations
+    labels, tolerations, gaps = runtime_class(configuration, facts)
     left = unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))

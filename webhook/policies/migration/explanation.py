@@ -6,7 +6,6 @@ Field names are camelCase; a field is never removed or given another meaning und
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,14 +20,15 @@ from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
 from webhook.placement.index import SuggestedSelector
-from webhook.placement.machines import CLAIMS, MIGRATIONS, VMIS, VOLUMES, Claim, Migration, PersistentVolume, Vmi
-from webhook.placement.migrations import conflict, in_flight
+from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
+from webhook.placement.migrations import conflict, describe_evacuation, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
-from webhook.policies.common import migration_targets
+from webhook.placement.target_pods import foreign_affinity, foreign_pod_rules
+from webhook.policies.common import migration_targets, volumes
 from webhook.policies.common.migration_targets import Target
-from webhook.policies.common.required_facts import Unreadable, read, read_configuration
+from webhook.policies.common.required_facts import read, read_configuration
 from webhook.text import pluralize
 
 SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
@@ -141,6 +141,7 @@ class MigrationExplanation(View, frozen=True):
         gaps: what could not be taken into account, clauses: more nodes may look eligible than are.
         notes: what may keep the VM from an eligible node, clauses.
         node: the node of the request; None: the request names none.
+        evacuation: that KubeVirt still evacuates the VM and how to end that, a sentence; empty: it does not.
     """
 
     schema: str
@@ -160,6 +161,7 @@ class MigrationExplanation(View, frozen=True):
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
     node: OneNode | None
+    evacuation: str = ""
 
     @property
     def favorable(self) -> bool:
@@ -169,8 +171,6 @@ class MigrationExplanation(View, frozen=True):
 
 
 _FEW: Final = 5
-# Of one VM, whose owner writes the list: the server reads them for anyone who looks at the page.
-MAX_CLAIMS: Final = 64
 # Without a condition, or with Unknown, KubeVirt tries.
 _MIGRATABLE: Final = "LiveMigratable"
 
@@ -231,6 +231,11 @@ class _Subject(msgspec.Struct, frozen=True):
     eligibility: Eligibility
     strays: int
 
+    @property
+    def source(self) -> Node | None:
+        """The node that the VM runs on; None: it runs nowhere, or the node is gone."""
+        return self.target.nodes.get(self.target.vmi.node_name) if self.target.vmi.node_name else None
+
 
 def explain(question: Question, facts: Facts) -> MigrationExplanation:
     """The answer to a question.
@@ -253,6 +258,7 @@ def _explain(subject: _Subject) -> MigrationExplanation:
     quota = QuotaReview(gaps=("ResourceQuotas, which only the command `kubevirt-webhook explain migration` reads",))
     if question.reader.own:
         quota = migration_targets.review_quota(target, question.namespace, subject.facts)
+    obstacles = tuple(_obstacles(subject, quota))
     return MigrationExplanation(
         schema=SCHEMA,
         namespace=question.namespace,
@@ -262,27 +268,47 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         summary=_summary(eligibility, conflicts),
         total=eligibility.total,
         eligible=Nodes.of(eligibility),
-        obstacles=tuple(_obstacles(subject, quota)),
+        obstacles=obstacles,
         contradictions=conflicts,
-        kubevirt=_evaluate_without_webhook(target, eligibility),
-        reasons=_reasons(eligibility),
+        kubevirt=_evaluate_without_webhook(target, eligibility, obstacles),
+        reasons=reasons_of(eligibility),
         openings=_openings(eligibility, configuration.owner if configuration else None),
         groups=tuple(
             NodeGroupReport(tuple(failure.lacking for failure in group.failures), Nodes.of(eligibility, group))
             for group in eligibility.groups()
             if group.failures
         ),
-        gaps=(*target.gaps, *quota.gaps),
+        gaps=(*target.gaps, *_foreign_gaps(target, eligibility), *quota.gaps),
         notes=tuple(_notes(subject)),
         node=_explain_node(question.node, target) if question.node else None,
+        evacuation=describe_evacuation(vmi, configuration or DEFAULTS, subject.source),
     )
+
+
+def _foreign_gaps(target: Target, eligibility: Eligibility) -> Iterator[str]:
+    """What the present pod requires that others than the VM and KubeVirt put there.
+
+    It rules no node out, since what put it into the present pod need not put it into the target pod.
+    """
+    if target.pod is None:
+        return
+    if foreign := foreign_affinity(target.pod, target.vmi, target.added_before):
+        count = (target.nodes.review((foreign,)).bitset & eligibility.bitset).bit_count()
+        terms = " or ".join(map(str, foreign.terms))
+        meet = f"{count} of {pluralize(eligibility.count, 'eligible node')} {'meets' if count == 1 else 'meet'} it"
+        yield (
+            f"the current pod's node affinity requires {terms}, which neither the VM nor KubeVirt requires: if another"
+            f" admission webhook adds it to the target pod, too, {meet}"
+        )
+    if rules := foreign_pod_rules(target.pod, target.vmi):
+        yield f"the current pod has {rules}, which the VM has not: another admission webhook may add them to any pod"
 
 
 def _subject(question: Question, facts: Facts) -> _Subject:
     vmi = _running_vmi(question, facts)
     own = _quota_keys(vmi, question.namespace) if question.reader.own else ()
     facts.need(*migration_targets.keys_for(vmi, question.namespace), *own)
-    claims = () if question.reader.without_volumes else _claim_keys(_claims(vmi), question.namespace).values()
+    claims = () if question.reader.without_volumes else volumes.claim_keys(vmi, question.namespace)
     facts.need(*migration_targets.keys_by_pod(vmi, question.namespace, facts), *claims)
     migration = Migration.adding(dict(question.added), receives=vmi.waits_for_source)
     target = migration_targets.of(vmi, question.namespace, facts, migration)
@@ -306,10 +332,10 @@ def _notes(subject: _Subject) -> Iterator[str]:
         yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
     if eligible := [node for name in subject.eligibility.names() if (node := subject.target.nodes.get(name))]:
         yield from eligibility_notes(vmi, eligible, now=subject.facts.now)
-    if volumes := sorted(filter(None, vmi.attached_volumes)):
+    if attached := sorted(filter(None, vmi.attached_volumes)):
         yield (
             f"on its target node, the VM needs a slot for a second pod, which attaches its hotplugged volumes"
-            f" ({', '.join(volumes)})"
+            f" ({', '.join(attached)})"
         )
     if strays:
         yield (
@@ -422,7 +448,8 @@ def _quota_keys(vmi: Vmi, namespace: str) -> Iterator[ListKey[Any]]:
         yield ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
 
 
-def _evaluate_without_webhook(target: Target, eligibility: Eligibility) -> WithoutWebhook:
+def _evaluate_without_webhook(target: Target, eligibility: Eligibility, obstacles: tuple[str, ...]) -> WithoutWebhook:
+    """What KubeVirt does by itself; an obstacle keeps it, too, from moving the VM."""
     kept = kept_by_kubevirt(target.requirements)
     without_webhook = target.nodes.review(kept)
     remaining = {each for each in kept if isinstance(each, Label)}
@@ -433,16 +460,19 @@ def _evaluate_without_webhook(target: Target, eligibility: Eligibility) -> Witho
     does = [f"drop {', '.join(drops)} silently"] if drops else []
     if vendor_labels:
         does.append(f"no longer require {', '.join(vendor_labels)}")
-    if not count:
+    if obstacles:
+        does.append("not carry out the migration either")
+    elif not count:
         does.append("create a target pod that stays Pending, and fail after 5 minutes")
-    elif does:
+    elif does or count != eligibility.count:
         does.append(f"migrate to {listed if count == 1 else f'one of {count} nodes: {listed}'}")
     else:
         does.append(f"do the same: go to {'that node' if eligibility.count == 1 else 'one of these nodes'}")
     return WithoutWebhook(drops, Nodes.of(without_webhook), f"would {', and '.join(does)}")
 
 
-def _reasons(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
+def reasons_of(eligibility: Eligibility) -> tuple[ReasonReport, ...]:
+    """Why nodes are not eligible, the largest class first."""
     counts = {opening.failures[0]: opening.count for opening in eligibility.openings()}
     return tuple(
         ReasonReport(each.requirement.origin, each.lacking, Nodes.of(eligibility, each), counts.get(each, 0))
@@ -503,51 +533,13 @@ def _with_volumes(target: Target, question: Question, facts: Facts) -> tuple[Tar
 
     They are read even if no node is eligible: advice that opens a node must not send the VM away from its disks.
     """
-    gaps = list(target.gaps)
-    bound: dict[str, PersistentVolume] = {}
-    claims = _claims(target.vmi)
-    if not claims:
-        return target, ()
     if why := question.reader.without_volumes:
-        gaps.append(f"which nodes reach the VM's volumes was not looked up: {why}")
-    else:
-        if (more := len(claims) - MAX_CLAIMS) > 0:
-            volumes = pluralize(more, "more volume")
-            gaps.append(f"which nodes reach {volumes} of the VM was not looked up: {MAX_CLAIMS} is the limit")
-        try:
-            bound = _bound_volumes(claims, question.namespace, facts)
-        except Unreadable as error:
-            gaps.append(f"which nodes reach the VM's volumes is not known: {error.why}")
-    required = {name: Reachable(Origin.VOLUMES, each.terms, name) for name, each in bound.items() if each.terms}
-    own = (each for name, each in required.items() if name not in target.vmi.attached_volumes)
-    attached = tuple(each for name, each in required.items() if name in target.vmi.attached_volumes)
-    whole = msgspec.structs.replace(target, requirements=(*target.requirements, *own), gaps=tuple(gaps))
-    return whole, attached
-
-
-def _claims(vmi: Vmi) -> dict[str, str]:
-    """The names of a VM's claims, by those of its volumes."""
-    volumes = (vmi.spec.volumes if vmi.spec else None) or ()
-    return {each.name or "": each.claim for each in volumes if each and each.claim}
-
-
-def _claim_keys(claims: Mapping[str, str], namespace: str) -> dict[str, ObjectKey[Claim]]:
-    """What is read of claims, by the names of their volumes."""
-    return {name: ObjectKey(CLAIMS, namespace, claim) for name, claim in islice(claims.items(), MAX_CLAIMS)}
-
-
-def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:
-    """What volumes are bound to, by their names; without those that are bound to nothing that is there."""
-    keys = _claim_keys(claims, namespace)
-    facts.need(*keys.values())
-    bound = {}
-    for name, key in keys.items():
-        claim = read(facts, key, f"PersistentVolumeClaim {key.name}")
-        if claim and claim.volume:
-            bound[name] = ObjectKey(VOLUMES, "", claim.volume)
-    facts.need(*bound.values())
-    volumes = {name: read(facts, key, f"PersistentVolume {key.name}") for name, key in bound.items()}
-    return {name: volume for name, volume in volumes.items() if volume}
+        gap = f"which nodes reach the VM's volumes was not looked up: {why}"
+        gaps = (*target.gaps, gap) if volumes.has_claims(target.vmi) else target.gaps
+        return msgspec.structs.replace(target, gaps=gaps), ()
+    found = volumes.review_volumes_of_running(target.vmi, question.namespace, facts)
+    requirements, gaps = (*target.requirements, *found.own), (*target.gaps, *found.gaps)
+    return msgspec.structs.replace(target, requirements=requirements, gaps=gaps), found.attached
 
 
 # Where every node has a taint of its own there are thousands.
