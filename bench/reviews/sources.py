@@ -30,18 +30,20 @@ _OWN: Final = "webhook"
 _GO_COMMENT: Final = re.compile(rb"^\s*//(?!go:).*\n?", re.MULTILINE)
 # The reviews, the cluster and the settings of the servers, and the sources of the other servers.
 _BESIDE: Final = ("settings.yaml", "cluster", "data", "go", "naive.py")
+# Before and after the reviewer, whose calls are counted.
+_SERVER: Final = tuple(f"webhook/server/{name}.py" for name in ("answers", "app", "bodies", "guard", "listener"))
 _DIGITS: Final = 16
 _LOCK: Final = "requirements.lock"
 _LOCKED: Final = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 # They do their work in C or between the calls that are counted.
-_LIBRARIES: Final = frozenset({"msgspec", "uvloop"})
+_LIBRARIES: Final = frozenset({"aiohttp", "msgspec", "uvloop"})
 
 
 def digests() -> dict[str, str]:
     """A digest of each source by its place below the root, and the version of each library by its name."""
     called = _called()
     files = {_file(name) for name in called if name.partition(".")[0] == _OWN}
-    files |= {path for each in _BESIDE for path in _files(_HERE / each)}
+    files |= {path for each in _BESIDE for path in _files(_HERE / each)} | {ROOT / each for each in _SERVER}
     found = {path.relative_to(ROOT).as_posix(): _digest(path) for path in sorted(files)}
     packages = _LIBRARIES | {name.partition(".")[0] for name in called}
     locked = dict(_LOCKED.findall((ROOT / _LOCK).read_text()))

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _END: Final = b"\r\n\r\n"
 # The API server's has 300 bytes, and 1,500 with a token.
 MAX_HEAD_BYTES: Final = 32 * 1024
+# What may come before it is asked for. With less, nearly every request would pause its transport; and TLS ends with an
+# error, which may cost the client its answer, where a transport is closed while it is paused.
+_AHEAD_BYTES: Final = MAX_HEAD_BYTES
 # How long a head may take from its first byte on, and a handshake.
 HEAD_SECONDS: Final = 10.0
 # How long a client may leave answers lying before it gets no more of them.
@@ -300,7 +303,7 @@ class Guard(asyncio.BufferedProtocol):
         if self.phase is Phase.ENDING and not self._allowance:
             self._held.clear()
         # Before bytes go on, by which aiohttp may find that it wants no more of them for now.
-        self._read(wanted=self.is_idle or len(self._held) <= self._allowance)
+        self._read(wanted=self.is_idle or len(self._held) <= self._allowance + _AHEAD_BYTES)
         http = self._http
         if self._allowance and self._held and http:
             piece = bytes(memoryview(self._held)[: self._allowance])
