@@ -137,7 +137,6 @@ def test_where_a_stream_is_cut_changes_nothing(cuts: list[int], loop: Callable[[
         b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: \r\n\r\n",
         b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length : 3\r\n\r\n",
         b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
 async def test_behind_a_bad_head_nothing_goes_on(served: Served, data: bytes) -> None:
