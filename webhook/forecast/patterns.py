@@ -1,7 +1,7 @@
-"""Patterns of CustomResourceDefinitions, which are Go's regular expressions, on Python's engine.
+r"""Patterns of CustomResourceDefinitions, which are Go's regular expressions, on Python's engine.
 
 Go's engine takes time in proportion to the text. Python's can take time without a bound, so a pattern with which it
-could is not evaluated, and neither is one that Python does not have, such as ``\\p{L}``.
+could is not evaluated, and neither is one that Python does not have, such as ``\p{L}``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The API server checks custom resources against the structural schemas of their C
 field validation it denies fields that no schema has, too (apiextensions-apiserver, pkg/apiserver/schema, validation).
 Where no definitions are at hand, those that KubeVirt's release installs count.
 
-The definitions leave some objects open, such as the metadata of templates. There virt-api denies what KubeVirt's API does
-not have, in both of its webhooks (pkg/util/openapi, pkg/util/webhooks: ValidateSchema).
+The definitions leave some objects open, such as the metadata of templates. There virt-api denies what KubeVirt's API
+does not have, in both of its webhooks (pkg/util/openapi, pkg/util/webhooks: ValidateSchema).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from webhook import names
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
+from webhook.forecast.patterns import matches
 from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
-from webhook.forecast.patterns import matches
 from webhook.k8s.yaml_documents import format_path, plain
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
@@ -302,7 +302,8 @@ def check(schema: Json, value: Any, path: Path, unchecked: dict[str, None] | Non
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
         return
     if not _has_type(schema, value):
-        yield Finding(path, f"{_name(path)} is {_typed(value)}, but must be {_expected(schema)}{_remedy(schema, value)}")
+        what = f"{_name(path)} is {_typed(value)}, but must be {_expected(schema)}"
+        yield Finding(path, what + _remedy(schema, value))
         return
     yield from _check_value(schema, value, path, unchecked)
     if isinstance(value, dict):
