@@ -93,11 +93,14 @@ class Text(OutputFormat):
         lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         answer = "\n".join([result.message or "", *result.warnings])
+        said: set[str] = set()
         for evaluation in result.judgements:
-            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
             who = f"{evaluation['policy']} ({evaluation['mode']})"
-            # A denial and a warning hold the text of the reason for them.
-            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in answer]
+            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
+            # A denial and a warning hold the text of the reason for them; two endpoints of a policy may give one.
+            new = [f"{who}: {text}" for text in texts if text not in answer and f"{who}: {text}" not in said]
+            said.update(new)
+            lines += [self._line("  ", text) for text in new]
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
