@@ -543,7 +543,7 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
 
 
 def _json_stream(text: str, where: str) -> list[Document]:
-    """The values of a text of several JSON values, one after the other; empty where it is something else."""
+    """The objects of a text of several JSON objects, one after the other; empty where it is something else."""
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     documents: list[Document] = []
     position = line = 0
@@ -551,6 +551,8 @@ def _json_stream(text: str, where: str) -> list[Document]:
         while found := _NOT_SPACE.search(text, position):
             line += text.count("\n", position, found.start())
             value, end = decoder.raw_decode(text, found.start())
+            if not isinstance(value, dict):
+                return []
             documents.append(Document(value, where, line + 1))
             line += text.count("\n", found.start(), end)
             position = end

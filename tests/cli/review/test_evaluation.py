@@ -26,7 +26,10 @@ REPLICA_SET = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstanceReplicaSet",
     "metadata": {"name": "batch", "namespace": "shop"},
-    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
+    "spec": {
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}},
+    },
 }
 TEMPLATE = {
     "apiVersion": "template.kubevirt.io/v1beta1",
