@@ -20,10 +20,12 @@ from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
+from webhook.cli.near import question
 from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, output_option, source_option
 from webhook.cli.schemas import fetch_definitions, find_schemas
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import SECONDS
 from webhook.cluster.selection import open_cluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
@@ -128,7 +130,7 @@ def expand(
     for line in expansion.checks if expansion.findings else ():
         write.line(line, err=True)
     for denial in denials:
-        _print_denial(denial, hint=not any(source))
+        _print_denial(denial)
     if denials or expansion.invalid:
         raise SystemExit(1)
 
@@ -152,11 +154,24 @@ class _Denial(NamedTuple):
     where: str
     machine: Json
     denied: CreationDenied
+    hint: str
 
 
-def _print_denial(denial: _Denial, *, hint: bool) -> None:
+async def _hint(denied: CreationDenied, vm: Json, objects: inputs.GivenObjects, cluster: Cluster | None) -> str:
+    """What to do about an object that the VM names and that does not exist; empty for other denials."""
+    is_missing = denied.what.endswith(" not found")
+    if not is_missing and "unexpected kind" not in denied.what:
+        return ""
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    near = await question(vm, vm["metadata"]["namespace"], cluster, deadline, objects.others)
+    if near or cluster or not is_missing:
+        return near
+    return "The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE."
+
+
+def _print_denial(denial: _Denial) -> None:
     """Print that KubeVirt would not make a machine, and why."""
-    where, machine, denied = denial
+    where, machine, denied, hint = denial
     metadata = machine["metadata"]
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
@@ -168,8 +183,8 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
     lines += [f"  - {each.what}" + ("" if each.field in each.what else f" ({each.field})") for each in causes]
     if joined and denied.what.endswith(" more validation errors"):
         lines.append(f"  - {denied.what.rpartition(', ')[2]}")
-    if hint and denied.what.endswith(" not found"):
-        lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
+    if hint:
+        lines.append(f"  {hint}")
     spec = machine["spec"]
     infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
     if denied.stage is Stage.EXPANSION and infers:
@@ -228,7 +243,8 @@ async def _expand(request: _Request) -> _Expansion:
             try:
                 created = await search.answer(_question(machine.value, request.mode, uuids, configuration))
             except CreationDenied as denied:
-                result.denials.append(_Denial(where, machine.value, denied))
+                hint = await _hint(denied, machine.value, objects, cluster)
+                result.denials.append(_Denial(where, machine.value, denied, hint))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:

@@ -12,6 +12,8 @@ import msgspec
 
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
+from webhook.admission.reasons.instancetypes import MISSING
+from webhook.cli import near
 from webhook.cli.review.result import WEIGHT, Result
 from webhook.cluster.directory import KINDS
 from webhook.cluster.source import Cluster
@@ -145,6 +147,9 @@ class Evaluator:
                 # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
                 copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
                 request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+        if MISSING in {reason["code"] for each in result.judgements for reason in each["reasons"]}:
+            namespace = str(request.get("namespace") or "")
+            result.near = await near.question(request["object"], namespace, self.cluster, deadline)
         if not result.judgements:
             result.matched = False
             result.message = _not_called(result.operation, result.kind or "this")

@@ -59,6 +59,7 @@ class Result(msgspec.Struct, kw_only=True):
         findings: what the API server denies in the object, which is then not evaluated.
         checked: what the object was checked against, a sentence; empty: nothing.
         unchecked: what of it could not be checked, each a sentence.
+        near: a sentence that names the instancetype or preference that is nearly the one that does not exist.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
         redacted: which parts are left out because they hold secrets: ``object`` and ``patch``.
     """
@@ -82,6 +83,7 @@ class Result(msgspec.Struct, kw_only=True):
     findings: list[dict[str, Any]] = msgspec.field(default_factory=list)
     checked: str = ""
     unchecked: list[str] = msgspec.field(default_factory=list)
+    near: str = ""
     matched: bool = True
     redacted: list[str] = msgspec.field(default_factory=list)
 
