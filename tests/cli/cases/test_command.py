@@ -21,8 +21,8 @@ from webhook.cli.cases import model
 from webhook.cli.cases.command import run_cases
 from webhook.cluster.files import FilesCluster
 from webhook.k8s.yaml_documents import read_documents
-from webhook.settings.model import Settings
 from webhook.review.endpoints import ENDPOINTS
+from webhook.settings.model import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text()

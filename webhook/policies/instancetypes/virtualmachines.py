@@ -110,6 +110,8 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
 
 def _lacks_instancetype(vm: Json, lookups: Lookups) -> bool:
     """Whether a VM names an instancetype that does not exist; the VM is as `share_vm` returns it."""
+    if not vm["spec"].get(INSTANCETYPE_MATCHER.field, {}).get("name"):
+        return False
     try:
         INSTANCETYPE_MATCHER.find(vm, lookups.get, lookups.rules)
     except Rejection:
