@@ -190,3 +190,93 @@ async def test_an_answer_that_says_nothing_of_the_object_is_no_finding(answer: A
 
 def test_a_merge_patch_removes_by_null_and_replaces_lists() -> None:
     assert merge_patch({"a": 1, "b": {"c": [1, 2], "d": 1}}, {"a": None, "b": {"c": [3]}}) == {"b": {"c": [3], "d": 1}}
+
+
+IN_METADATA = "in body is a forbidden property"
+
+
+@both
+@pytest.mark.parametrize(
+    ("metadata", "path", "text"),
+    [
+        ({"creationTimestamp": None, "labels": {"app": "a"}, "annotations": {}}, "", ""),
+        ({"spec": {}}, "spec", IN_METADATA),
+        ({"labels": {"gpu": True}}, "labels.gpu", "is the boolean true, but must be a string"),
+        ({"labels": []}, "labels", "is a list, but must be an object"),
+        # A key without a value, as a chart leaves it.
+        ({"annotations": None}, "annotations", 'in body must be of type object: "null"'),
+        ({"labels": {"app": None}}, "labels.app", 'in body must be of type string: "null"'),
+        ({"ownerReferences": [{"kind": "a"}]}, "ownerReferences.0.apiVersion", "is required"),
+    ],
+)
+def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
+    schemas: Schemas, metadata: Any, path: str, text: str
+) -> None:
+    template = {**VM["spec"]["template"], "metadata": metadata}
+    volume = {"metadata": metadata, "spec": {"source": {"blank": {}}, "storage": {}}}
+    selector = {"matchLabels": {"a": "b"}}
+    pool = {"selector": selector, "virtualMachineTemplate": {"spec": {"template": template}}}
+    replica_set = {"selector": selector, "template": template}
+    kinds = (
+        (changed("spec.template.metadata", metadata), "spec.template.metadata"),
+        (changed("spec.dataVolumeTemplates", [volume]), "spec.dataVolumeTemplates.0.metadata"),
+        (
+            VM | {"kind": "VirtualMachineInstanceReplicaSet", "spec": replica_set},
+            "spec.template.metadata",
+        ),
+        (
+            VM | {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": pool},
+            "spec.virtualMachineTemplate.spec.template.metadata",
+        ),
+    )
+    for obj, holder in kinds:
+        found = schemas.findings(obj) or []
+        expected = [(f"{holder}.{path}", "virt-api")] if path else []
+        assert [(".".join(map(str, each.path)), each.by) for each in found][:1] == expected
+        assert all(text in each.text for each in found[:1])
+
+
+@both
+def test_virt_api_knows_the_fields_of_a_clock(schemas: Schemas) -> None:
+    (found,) = schemas.findings(changed("spec.template.spec.domain.clock", {"utc": {}, "tmer": {}})) or []
+    assert (found.by, found.path[-1], IN_METADATA in found.text) == ("virt-api", "tmer", True)
+
+
+@both
+@pytest.mark.parametrize("kind", ["VirtualMachineStorageMigrationPlan", "Anything"])
+def test_kinds_of_other_operators_are_not_checked(schemas: Schemas, kind: str) -> None:
+    assert schemas.findings({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": kind}) is None
+
+
+def test_what_definitions_lack_is_checked_by_the_releases_own() -> None:
+    only_vms = Schemas.of_definitions([DEFINITIONS["items"][1]], "a file")
+    assert only_vms
+    vm = only_vms.check(VM)
+    migration = only_vms.check(VM | {"kind": "VirtualMachineInstanceMigration", "spec": {"vmiNam": "x"}})
+    assert vm and migration
+    assert ("a file" in vm.against, "KubeVirt 1.9.0's own" in migration.against) == (True, True)
+    assert [each.path for each in migration.findings] == [("spec", "vmiNam")]
+
+
+def test_a_kind_without_fields_is_said() -> None:
+    definition = copy.deepcopy(DEFINITIONS["items"][1])
+    for version in definition["spec"]["versions"]:
+        del version["schema"]
+    schemas = Schemas.of_definitions([definition], "a file")
+    assert schemas
+    checked = schemas.check(changed("spec.runing", True))
+    assert checked
+    assert (checked.findings, "its fields are not known" in checked.against) == ([], True)
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{L}+$", "^(a+)+$", "(", "(?=a)a"])
+def test_a_pattern_that_cannot_be_evaluated_is_said(pattern: str) -> None:
+    definition = copy.deepcopy(DEFINITIONS["items"][1])
+    for version in definition["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"]["runStrategy"]["pattern"] = pattern
+    schemas = Schemas.of_definitions([definition], "a file")
+    assert schemas
+    checked = schemas.check(changed("spec.runStrategy", "a" * 40 + "!"))
+    assert checked
+    assert (checked.findings, [pattern in each for each in checked.unchecked]) == ([], [True])

@@ -347,11 +347,23 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
     properties: Json = schema.get("properties") or {}
     if schema.get(_PRESERVES) and path[-1:] == ("metadata",):
         yield from (_by_virt_api(each) for each in check(_METADATA, value, path))
+        yield from _check_nulls(_METADATA, value, path)
     elif schema.get(_PRESERVES) and properties:
         yield from (_by_virt_api(each) for each in check({"properties": properties}, value, path))
     else:
         for key, item in value.items():
             yield from check_open_objects(properties.get(key) or {}, item, (*path, key))
+
+
+def _check_nulls(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
+    """The nulls that virt-api denies: the API server drops none in an object that a definition leaves open."""
+    for key, item in value.items():
+        below = (schema.get("properties") or {}).get(key) or schema.get("additionalProperties") or {}
+        if item is None and below and (*path, key)[-2:] != ("metadata", "creationTimestamp"):
+            text = f'{format_path((*path, key))} in body must be of type {below.get("type")}: "null"'
+            yield Finding((*path, key), text, by=VIRT_API)
+        elif isinstance(item, dict):
+            yield from _check_nulls(below, item, (*path, key))
 
 
 def _by_virt_api(finding: Finding) -> Finding:
@@ -507,6 +519,8 @@ _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")
 }
+
+_METADATA["properties"]["ownerReferences"]["items"]["required"] = ["apiVersion", "kind", "name", "uid"]
 
 # A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
 _STRICT: Final = re.compile(r'((?:unknown|duplicate) field) "([^"]+)"')
