@@ -207,7 +207,7 @@ def secretive() -> dict[str, Any]:
         {"name": "s", "sysprep": {"secret": {"name": "unattend"}}},
     ]
     probe = {"httpGet": {"port": 80, "httpHeaders": [{"name": "Cookie", "value": SECRET}]}}
-    machine = vm({"volumes": volumes, "livenessProbe": probe})
+    machine: dict[str, Any] = vm({"volumes": volumes, "livenessProbe": probe})
     notes = {"kubevirt.io/ignitiondata": SECRET, "note": f"ssh-rsa AAAA{SECRET}", "x/admin-password": SECRET}
     machine["spec"]["template"]["metadata"] = {"annotations": notes}
     machine["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": SECRET}

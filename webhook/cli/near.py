@@ -9,6 +9,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import ListKey
 from webhook.forecast.validation import did_you_mean
+from webhook.k8s.types.meta import Object
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.find import MATCHERS
 from webhook.kubevirt.rejection import Rejection
@@ -46,7 +47,9 @@ async def question(vm: Json, namespace: str, cluster: Cluster | None, deadline: 
         resource = UNSTRUCTURED[kind]
         where = namespace if resource.namespaced else ""
         names = {each for of_kind, inside, each in known if (of_kind, inside) == (kind, where)}
-        listed = await cluster.read(ListKey(resource, where), deadline) if cluster else None
+        listed: tuple[Object, ...] | Unavailable | None = ()
+        if cluster:
+            listed = await cluster.read(ListKey(resource, where), deadline)
         names.update(each.meta.name or "" for each in (() if isinstance(listed, Unavailable) else listed or ()))
         questions.append("" if name in names else did_you_mean(name, sorted(names), _NEAR))
     return " ".join(f"D{each.removeprefix('; d')}" for each in questions if each)

@@ -196,8 +196,7 @@ def kind_of(document: Document) -> Kind | None:
         return None
     if not _has_version(kind, version):
         # Other groups have kinds of the same name.
-        near = group in _GROUPS or difflib.get_close_matches(group, [kind.group], n=1, cutoff=0.8)
-        if group != kind.group and not near:
+        if group not in _GROUPS and not difflib.get_close_matches(group, [kind.group], n=1, cutoff=0.8):
             return None
         version_hint = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
         fix = f"write {kind.group}/{version_hint}" if kind.group else f"write {version_hint}"

@@ -53,7 +53,8 @@ class AppliedTogether(Cluster):
         own = self._own(key)
         if own is not None and not isinstance(key, NamespaceKey | ListKey):
             return cast("T", own)
-        return cast("T | None | Unavailable", _joined(own, await self._cluster.read(key, deadline)))
+        below: T | None | Unavailable = await self._cluster.read(key, deadline)
+        return cast("T | None | Unavailable", _joined(own, below))
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
         """Those of the cluster."""

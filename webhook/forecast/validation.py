@@ -196,7 +196,7 @@ class Schemas:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         for other, kinds in self._kinds.items():
             if own is not None and kind in kinds:
-                served = f"{other}/{next(reversed(kinds[kind].versions))}"
+                served = f"{other}/{[*kinds[kind].versions][-1]}"
                 what = f"kind {quote(kind)} does not exist in {group}; did you mean"
                 return Finding(("apiVersion",), f"{what} {quote(served)}?")
         if group == names.KUBEVIRT_GROUP:
