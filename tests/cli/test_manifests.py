@@ -165,3 +165,15 @@ def test_review_and_expand_say_the_same_of_random_files(objects: list[Any]) -> N
     said = [line for line in expanded.stderr.splitlines() if line.startswith("  standard input:")]
     assert said == found, (reviewed.output, expanded.output)
     assert expanded.exit_code == 1 or not found
+
+
+@pytest.mark.parametrize("spec", [{"group": "kubevirt.io", "versions": 7}, {}, 7, None])
+def test_a_definition_that_is_none_is_one_sentence(spec: Any, tmp_path: Path) -> None:
+    definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    (tmp_path / "crds.yaml").write_text(yaml.safe_dump(definition | {"metadata": {"name": "a"}}))
+    for result in (
+        run("review", MANIFESTS / "stream.json", *CLUSTER, "--crds", tmp_path / "crds.yaml"),
+        expand("stream.json", "-f", tmp_path / "crds.yaml"),
+    ):
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "CustomResourceDefinition a: is not a CustomResourceDefinition" in result.stderr

@@ -133,11 +133,15 @@ class Schemas:
             definitions: plain JSON.
             origin: where they come from, a clause.
             release: whose own definitions count for kinds that the given ones lack.
+
+        Raises:
+            InputError: a definition is malformed.
         """
         kinds = {group: dict(of_group) for group, of_group in _kinds_of(release).items()}
         against = f"checked against {origin}; {_UNSEEN}"
         has_schemas = False
         for definition in definitions:
+            _require_definition(definition)
             spec = definition.get("spec") or {}
             group, kind = str(spec.get("group") or ""), str((spec.get("names") or {}).get("kind") or "")
             if not is_of_kubevirt(group) or not kind:
@@ -233,6 +237,60 @@ _CHECKED_BY_VIRT_API: Final = frozenset(
 
 # What the API server itself checks of every object.
 _ROOT: Final[Json] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _OPEN}
+
+
+class _SchemaProps(msgspec.Struct, frozen=True, rename="camel"):
+    """A structural schema with the types that its parts have (JSONSchemaProps of apiextensions.k8s.io/v1)."""
+
+    type: str | None = None
+    format: str | None = None
+    pattern: str | None = None
+    nullable: bool | None = None
+    properties: dict[str, _SchemaProps] | None = None
+    items: _SchemaProps | None = None
+    additional_properties: bool | _SchemaProps | None = None
+    required: list[str] | None = None
+    enum: list[Any] | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    list_map_keys: list[str] | None = msgspec.field(name="x-kubernetes-list-map-keys", default=None)
+
+
+class _Validation(msgspec.Struct, frozen=True):
+    schema: _SchemaProps | None = msgspec.field(name="openAPIV3Schema", default=None)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    name: str
+    served: bool = False
+    validation: _Validation | None = msgspec.field(name="schema", default=None)
+
+
+class _Names(msgspec.Struct, frozen=True):
+    kind: str
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    group: str
+    names: _Names
+    versions: list[_Version]
+    scope: str = ""
+
+
+class _Definition(msgspec.Struct, frozen=True):
+    spec: _Spec
+
+
+def _require_definition(definition: Json) -> None:
+    try:
+        msgspec.convert(definition, _Definition)
+    except msgspec.ValidationError as error:
+        name = (definition.get("metadata") or {}).get("name") or ""
+        raise InputError(f"is not a CustomResourceDefinition: {error}", f"CustomResourceDefinition {name}") from None
 
 
 def is_of_kubevirt(group: str) -> bool:
