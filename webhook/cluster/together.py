@@ -12,7 +12,6 @@ from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey
 from webhook.k8s.types.meta import Namespace, Object
-from webhook.kubevirt.config import find_in_use
 
 T = TypeVar("T")
 
@@ -38,6 +37,7 @@ class AppliedTogether(Cluster):
     def __init__(self, manifests: FilesCluster, cluster: Cluster) -> None:
         self._manifests: Final = manifests
         self._cluster: Final = cluster
+        self._has_kubevirt: Final = any(each.is_in_use for each in manifests.kubevirts)
         self.answers_at_once = cluster.answers_at_once
 
     def peek(self, key: Key[Any]) -> object:
@@ -66,7 +66,7 @@ class AppliedTogether(Cluster):
             case NamespaceKey():
                 return self._manifests.peek(key)
             case KubeVirtKey():
-                return self._manifests.peek(key) if find_in_use(self._manifests.kubevirts) else None
+                return self._manifests.peek(key) if self._has_kubevirt else None
             case ObjectKey() | ListKey() if key.resource.kind in COUNTED_KINDS:
                 own = self._manifests.peek(key)
                 # A kind of another group that has the same name.
