@@ -87,6 +87,35 @@ def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> No
     assert BY_DEFINITIONS.findings(changed("spec.template.spec.domain.cpu", None)) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "suggestion"),
+    [
+        # One that is in another group exactly comes before one that is nearly in this one.
+        ("kubevirt.io/v1", "VirtualMachinePool", "pool.kubevirt.io/v1beta1"),
+        ("kubevirt.io/v1", "VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1"),
+        ("instancetype.kubevirt.io/v1beta1", "VirtualMachineInstanceType", "VirtualMachineInstancetype"),
+        ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshots", "VirtualMachineSnapshot"),
+        # Nobody mistypes a whole word.
+        ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshotSchedule", None),
+    ],
+)
+def test_a_kind_in_the_wrong_group_or_nearly_one(version: str, kind: str, suggestion: str | None) -> None:
+    found = BY_TABLES.findings({**VM, "apiVersion": version, "kind": kind})
+    assert [each.text.rpartition("did you mean ")[2] for each in found or ()] == (
+        [f'"{suggestion}"?'] * bool(suggestion)
+    )
+
+
+def test_metadata_that_a_pool_does_not_pass_on_is_not_denied() -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "virtualMachineTemplate": {"spec": VM["spec"]}}
+    pool = {**VM, "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": spec}
+    path = "spec.virtualMachineTemplate.metadata"
+    assert BY_TABLES.findings(changed(path, {"bogus": 1, "annotations": None}, pool)) == []
+    assert paths(BY_TABLES, changed(path, {"labels": {"a": 1}}, pool)) == [f"{path}.labels.a"]
+    (found,) = BY_TABLES.findings(changed("spec.virtualMachineTemplate.spec.template.metadata.spec", {}, pool)) or []
+    assert found.text == f"its VMs are denied: spec.template.metadata.spec {IN_METADATA}"
+
+
 def test_a_mistyped_kind_has_a_suggestion() -> None:
     found = BY_TABLES.findings(changed("kind", "VirtualMachin")) or []
     assert ['did you mean "VirtualMachine"?' in each.text for each in found] == [True]

@@ -33,6 +33,7 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
+from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -57,7 +58,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
 # How near a kind must be to a known one to be taken for it: other operators have kinds in KubeVirt's groups, too.
-_NEAR_KIND: Final = 0.85
+_NEAR_KIND: Final = 0.9
 _NEAR: Final = 0.6
 API_SERVER: Final = "the API server"
 VIRT_API: Final = "virt-api"
@@ -188,7 +189,7 @@ class Schemas:
         unchecked: dict[str, None] = {}
         findings += check(root, obj, (), unchecked)
         if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
-            findings += check_open_objects(fields_schema, obj)
+            findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
         findings = [self._with_release(kind, each) for each in findings[:_MOST_FINDINGS]]
         findings.sort(key=lambda each: [str(part) for part in each.path])
         return Checked(findings, schema.against, tuple(unchecked))
@@ -196,13 +197,13 @@ class Schemas:
     def _unknown_kind(self, group: str, version: str, kind: str) -> Finding | None:
         """A kind that only looks like one of KubeVirt's; None for another operator's."""
         own = self._kinds.get(group)
-        if own is not None and (hint := did_you_mean(kind, own, _NEAR_KIND)):
-            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         for other, kinds in self._kinds.items():
             if own is not None and kind in kinds:
                 served = f"{other}/{[*kinds[kind].versions][-1]}"
                 what = f"kind {quote(kind)} does not exist in {group}; did you mean"
                 return Finding(("apiVersion",), f"{what} {quote(served)}?")
+        if own is not None and (hint := did_you_mean(kind, own, _NEAR_KIND)):
+            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         if group == names.KUBEVIRT_GROUP:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
         for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
@@ -230,7 +231,7 @@ _CHECKED_BY_VIRT_API: Final = frozenset(
     {
         *((names.KUBEVIRT_GROUP, kind) for kind in (fields.VIRTUAL_MACHINE, fields.VMI)),
         (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"),
-        ("pool.kubevirt.io", "VirtualMachinePool"),
+        (POOL_GROUP, POOL),
     }
 )
 
@@ -394,8 +395,24 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
 
 
+def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What virt-api denies of the findings in open objects of a kind."""
+    for finding in findings:
+        text = finding.text
+        if kind == POOL:
+            # Of this metadata virt-controller takes labels and annotations alone.
+            if finding.dropped and finding.path[:3] == ("spec", "virtualMachineTemplate", "metadata"):
+                continue
+            # virt-api compares the pool's VMs, not the pool.
+            text = f"its VMs are denied: {text.replace('spec.virtualMachineTemplate.', '', 1)}"
+        yield finding._replace(text=text, by=VIRT_API, dropped=False)
+
+
 def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Finding]:
-    """What virt-api denies in those objects that a schema leaves open: metadata of templates, and the clock."""
+    """What KubeVirt's API does not have in those objects that a schema leaves open: metadata of templates, the clock.
+
+    Go drops unknown fields and nulls when it reads them; virt-api denies them before.
+    """
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from check_open_objects(schema.get("items") or {}, item, (*path, index))
@@ -404,29 +421,28 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
         return
     properties: Json = schema.get("properties") or {}
     if schema.get(_PRESERVES) and path[-1:] == ("metadata",):
-        yield from (_by_virt_api(each) for each in check(_METADATA, value, path))
-        yield from _check_nulls(_METADATA, value, path)
+        yield from (_as_forbidden(each) for each in check(_METADATA, value, path))
+        yield from _check_nulls(value, path)
     elif schema.get(_PRESERVES) and properties:
-        yield from (_by_virt_api(each) for each in check({"properties": properties}, value, path))
+        yield from (_as_forbidden(each) for each in check({"properties": properties}, value, path))
     else:
         for key, item in value.items():
             yield from check_open_objects(properties.get(key) or {}, item, (*path, key))
 
 
-def _check_nulls(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
-    """The nulls that virt-api denies: the API server drops none in an object that a definition leaves open."""
-    for key, item in value.items():
-        below = (schema.get("properties") or {}).get(key) or schema.get("additionalProperties") or {}
-        if item is None and below and (*path, key)[-2:] != ("metadata", "creationTimestamp"):
-            text = f'{format_path((*path, key))} in body must be of type {below.get("type")}: "null"'
-            yield Finding((*path, key), text, by=VIRT_API)
-        elif isinstance(item, dict):
-            yield from _check_nulls(below, item, (*path, key))
+def _check_nulls(metadata: Json, path: Path) -> Iterator[Finding]:
+    """The nulls that virt-api denies in metadata; the API server drops none in an object that a definition leaves open."""
+    for field in ("labels", "annotations"):
+        for key, value in (metadata.get(field) or {}).items():
+            if value is None:
+                where = (*path, field, key)
+                yield Finding(where, f'{format_path(where)} in body must be of type string: "null"', dropped=True)
 
 
-def _by_virt_api(finding: Finding) -> Finding:
-    text = f"{format_path(finding.path)} in body is a forbidden property" if finding.dropped else finding.text
-    return finding._replace(text=text, by=VIRT_API, dropped=False)
+def _as_forbidden(finding: Finding) -> Finding:
+    """A finding, an unknown field in the words of virt-api."""
+    text = f"{format_path(finding.path)} in body is a forbidden property"
+    return finding._replace(text=text) if finding.dropped else finding
 
 
 def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
@@ -577,8 +593,6 @@ _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")
 }
-
-_METADATA["properties"]["ownerReferences"]["items"]["required"] = ["apiVersion", "kind", "name", "uid"]
 
 # A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
 _STRICT: Final = re.compile(r'((?:unknown|duplicate) field) "([^"]+)"')

@@ -544,23 +544,21 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
 
 def _json_stream(text: str, where: str) -> list[Document]:
     """The objects of a text of several JSON objects, one after the other; empty where it is something else."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    # It finds where an object ends; msgspec decodes it, as it decodes all other JSON.
+    decoder = json.JSONDecoder()
     documents: list[Document] = []
     position = line = 0
     try:
         while found := _NOT_SPACE.search(text, position):
             line += text.count("\n", position, found.start())
-            value, end = decoder.raw_decode(text, found.start())
+            _, end = decoder.raw_decode(text, found.start())
+            value = msgspec.json.decode(text[found.start() : end])
             if not isinstance(value, dict):
                 return []
             documents.append(Document(value, where, line + 1))
             line += text.count("\n", found.start(), end)
             position = end
-    except (ValueError, RecursionError):
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return []
     is_deep_somewhere = any(is_too_deep(each.value, MAX_DEPTH) for each in documents)
     return documents if len(documents) > 1 and not is_deep_somewhere else []
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
