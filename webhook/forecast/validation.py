@@ -431,9 +431,10 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
 
 
 def _check_nulls(metadata: Json, path: Path) -> Iterator[Finding]:
-    """The nulls that virt-api denies in metadata; the API server drops none in an object that a definition leaves open."""
+    """The nulls that virt-api denies in metadata: in maps, where the API server drops none."""
     for field in ("labels", "annotations"):
-        for key, value in (metadata.get(field) or {}).items():
+        values = metadata.get(field)
+        for key, value in values.items() if isinstance(values, dict) else ():
             if value is None:
                 where = (*path, field, key)
                 yield Finding(where, f'{format_path(where)} in body must be of type string: "null"', dropped=True)
