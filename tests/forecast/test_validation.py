@@ -232,8 +232,14 @@ IN_METADATA = "in body is a forbidden property"
         ({"spec": {}}, "spec", IN_METADATA),
         ({"labels": {"gpu": True}}, "labels.gpu", "is the boolean true, but must be a string"),
         ({"labels": []}, "labels", "is a list, but must be an object"),
-        # A key without a value, as a chart leaves it: KubeVirt minds it in a map alone.
-        ({"annotations": None}, "", ""),
+        (
+            {"ownerReferences": [{"king": "a"}]},
+            "ownerReferences.0.king",
+            f"metadata.ownerReferences.king {IN_METADATA}",
+        ),
+        ({"creationTimestamp": "yesterday"}, "creationTimestamp", "must be a time"),
+        # A key without a value, as a chart leaves it.
+        ({"annotations": None}, "annotations", 'in body must be of type object: "null"'),
         ({"labels": {"app": None}}, "labels.app", 'in body must be of type string: "null"'),
     ],
 )

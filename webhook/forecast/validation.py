@@ -422,7 +422,7 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
     properties: Json = schema.get("properties") or {}
     if schema.get(_PRESERVES) and path[-1:] == ("metadata",):
         yield from (_as_forbidden(each) for each in check(_METADATA, value, path))
-        yield from _check_nulls(value, path)
+        yield from _check_nulls(_METADATA, value, path)
     elif schema.get(_PRESERVES) and properties:
         yield from (_as_forbidden(each) for each in check({"properties": properties}, value, path))
     else:
@@ -430,20 +430,27 @@ def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Fi
             yield from check_open_objects(properties.get(key) or {}, item, (*path, key))
 
 
-def _check_nulls(metadata: Json, path: Path) -> Iterator[Finding]:
-    """The nulls that virt-api denies in metadata: in maps, where the API server drops none."""
-    for field in ("labels", "annotations"):
-        values = metadata.get(field)
-        for key, value in values.items() if isinstance(values, dict) else ():
-            if value is None:
-                where = (*path, field, key)
-                yield Finding(where, f'{format_path(where)} in body must be of type string: "null"', dropped=True)
+def _check_nulls(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+    """The nulls that virt-api denies in metadata, of which the API server drops none; Go itself would."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _check_nulls(schema.get("items") or {}, item, (*path, index))
+    for key, item in value.items() if isinstance(value, dict) else ():
+        below = (schema.get("properties") or {}).get(key) or schema.get("additionalProperties") or {}
+        where = (*path, key)
+        if item is None and below and where[-2:] != ("metadata", "creationTimestamp"):
+            yield Finding(where, f'{_in_body(where)} must be of type {below.get("type")}: "null"', dropped=True)
+        yield from _check_nulls(below, item, where)
 
 
 def _as_forbidden(finding: Finding) -> Finding:
     """A finding, an unknown field in the words of virt-api."""
-    text = f"{format_path(finding.path)} in body is a forbidden property"
-    return finding._replace(text=text) if finding.dropped else finding
+    return finding._replace(text=f"{_in_body(finding.path)} is a forbidden property") if finding.dropped else finding
+
+
+def _in_body(path: Path) -> str:
+    """A path as virt-api has it: without the places in lists."""
+    return f"{format_path([each for each in path if isinstance(each, str)])} in body"
 
 
 def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
@@ -593,6 +600,9 @@ _METADATA: Final[Json] = {
 _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")
+}
+_METADATA["properties"] |= {
+    field: {"type": "string", "format": "date-time"} for field in ("creationTimestamp", "deletionTimestamp")
 }
 
 # A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
