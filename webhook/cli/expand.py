@@ -185,7 +185,7 @@ def _print_denial(denial: _Denial) -> None:
         lines.append(f"  - {denied.what.rpartition(', ')[2]}")
     if hint:
         lines.append(f"  {hint}")
-    spec = machine["spec"]
+    spec = machine.get("spec") or {}
     infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
     if denied.stage is Stage.EXPANSION and infers:
         lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
