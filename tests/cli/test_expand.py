@@ -370,6 +370,12 @@ def test_what_the_api_server_denies_is_named_and_exit_1(objects: list[Any], path
     assert (result.exit_code, result.stdout, path in result.stderr) == (1, "", True)
 
 
+def test_a_machine_without_a_spec_is_denied_without_validation_too() -> None:
+    bare = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a"}}
+    result = expand(bare, options=("--no-validate",))
+    assert (result.exit_code, "no memory requested" in result.stderr) == (1, True)
+
+
 def test_malformed_settings_are_named(refused: Refused) -> None:
     refused(expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}}))
 
