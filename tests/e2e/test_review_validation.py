@@ -137,9 +137,15 @@ def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may
     reading = run_review(*options, user=reader)
     assert (reading.exit_code, reading.stdout) == (2, "")
     assert f'User "{reader.user}" cannot' in reading.stderr
-    file.write_text(json.dumps(vm | {"metadata": {"name": "Fedora_1", "namespace": namespace}}))
-    (found,) = json.loads(run_review(*options).stdout)["findings"]
-    assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
+    for name in ("Fedora_1", "web?x=", "web#", "fedora/status", "..", "fedora?dryRun=", "fedora%3Fx"):
+        file.write_text(json.dumps(vm | {"metadata": {"name": name, "namespace": namespace}}))
+        (found,) = json.loads(run_review(*options).stdout)["findings"]
+        assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
+    # None of these became another name, or lost the dry run behind it.
+    file.write_text(json.dumps(vm | {"metadata": {"name": "fedora?x=", "namespace": namespace, "labels": {"a": "b"}}}))
+    run_review(*options)
+    (kept,) = plane.admin.list(vms, namespace=namespace)
+    assert "a" not in kept["metadata"].get("labels", {})
 
     file.write_text(json.dumps(vm | {"kind": "VirtualMachin"}))
     done = run_review()

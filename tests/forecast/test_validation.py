@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gzip
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from yarl import URL
 
 from tests.cluster.fake_apiserver import status
 from webhook.admission.reasons import common
@@ -173,6 +178,25 @@ async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     assert (await DryRun(new).ask(VM, "shop"), new.asked[-1]) == (([], None), ("POST", PATH, strict, VM))
     assert await DryRun(held).ask(VM, "shop") == ([], VM)
     assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
+
+
+@given(name=st.text(st.sampled_from("?#/%.&= a"), min_size=1, max_size=5), exists=st.booleans())
+@example(name="web?x=", exists=True)
+@example(name="web/status", exists=True)
+@example(name="..", exists=True)
+def test_no_name_or_namespace_changes_where_a_dry_run_goes(name: str, exists: bool) -> None:
+    """A query that is lost would store the object; another path would be another object, or a part of it."""
+    for metadata in ({"name": name}, {"name": "fedora", "namespace": name}):
+        connection = Connection(GET=VM) if exists else Connection()
+        obj = VM | {"metadata": metadata}
+        asyncio.run(DryRun(connection).ask(obj, "shop"))
+        for method, path, *rest in connection.asked[1:]:
+            url = URL(f"http://localhost{path}")
+            assert (url.query_string, url.fragment) == ("", "")
+            inside, plural, *last = unquote(url.raw_path).split("/")[5:]
+            assert (inside, plural) == (metadata.get("namespace", "shop"), "virtualmachines")
+            assert last in ([], [metadata["name"]])
+            assert method == "GET" or rest[0]["dryRun"] == "All"
 
 
 CAUSES = {"causes": [{"field": "spec.template.spec.volumes[0].name", "message": "Required value"}]}

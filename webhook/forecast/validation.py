@@ -25,6 +25,7 @@ from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
 from webhook.forecast.patterns import matches
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path, plain
@@ -636,24 +637,31 @@ class DryRun:
         kinds = await self._served(version)
         if kind not in kinds:
             return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
-        metadata, resource = obj.get("metadata") or {}, kinds[kind]
-        name, inside = metadata.get("name"), f"namespaces/{metadata.get('namespace') or namespace}/"
-        path = f"/apis/{version}/{inside if resource.get('namespaced') else ''}{resource['name']}"
+        metadata, resource = obj.get("metadata"), kinds[kind]
+        metadata = metadata if isinstance(metadata, dict) else {}
+        name, inside = metadata.get("name") or "", metadata.get("namespace") or namespace
+        if not resource.get("namespaced"):
+            inside = ""
+        elif not isinstance(inside, str) or not is_segment(inside):
+            return [Finding(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")], None
         existing = None
-        if name:
-            status, body = await self._request("GET", f"{path}/{name}")
+        # A name that no object can have is left to the API server, whose answer names the rule that it breaks.
+        if isinstance(name, str) and is_segment(name):
+            status, body = await self._request("GET", object_path(version, resource["name"], inside, name))
             existing = msgspec.json.decode(body) if status == 200 else None
+        path = object_path(version, resource["name"], inside, name if existing else "")
         if existing:
-            merge = "application/merge-patch+json"
-            status, body = await self._request("PATCH", f"{path}/{name}", _DRY_RUN, obj, merge)
+            status, body = await self._request("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json")
         else:
             status, body = await self._request("POST", path, _DRY_RUN, obj)
         return ([] if status < 300 else self._denials(status, decode_status(body))), existing
 
     async def _served(self, version: str) -> Mapping[str, Json]:
         """The resources of a version by their kind; empty where the cluster does not serve it."""
+        if not all(map(is_segment, version.split("/", 1))):
+            return {}
         if version not in self._kinds:
-            status, body = await self._request("GET", f"/apis/{version}")
+            status, body = await self._request("GET", version_path(version))
             if status not in (200, 404):
                 raise _no_answer(status, decode_status(body))
             listed = (msgspec.json.decode(body).get("resources") or ()) if status == 200 else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -36,6 +37,9 @@ _WATCH_HEADERS_SECONDS: Final = 30.0
 
 # Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
 _READERS: Final = 8
+
+# A path is made by `webhook.k8s.paths`; another one could lose its query, and with it ``dryRun=All``.
+_UNESCAPED: Final = re.compile(r"^(?!/)|[?#\s]|/\.{1,2}(/|$)")
 
 _NO_SUCH_HOST: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
 _CONNECTION_PROBLEMS: Final = {
@@ -159,7 +163,13 @@ class KubernetesTransport(Transport):
     async def _answer(
         self, request: ApiRequest, head_seconds: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The head of an answer; at the end its connection is free for another request, or gone."""
+        """The head of an answer; at the end its connection is free for another request, or gone.
+
+        Raises:
+            ValueError: the path is not escaped, so that a part of it would be sent as the query.
+        """
+        if _UNESCAPED.search(request.path):
+            raise ValueError(f"the path {request.path!r} is not one of webhook.k8s.paths")
         async with asyncio.timeout(head_seconds):
             response = await self._send(request)
         try:
