@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,10 +14,11 @@ import trustme
 from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
+from tests.k8s.client.test_kubeconfig import id_token
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import credentials
-from webhook.k8s.client.credentials import CredentialsError, ServiceAccount
+from webhook.k8s.client.credentials import ServiceAccount
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
@@ -44,7 +48,7 @@ async def test_over_tls_with_our_service_account(
     right = (account / "ca.crt").read_bytes()
     for host, token, authority in (
         *(("localhost", "t0", right), ("localhost", "t0", trustme.CA().cert_pem.bytes())),
-        *(("127.0.0.1", "t0", right), ("localhost", "t0\nt1", right)),
+        ("127.0.0.1", "t0", right),
     ):
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
         (account / "ca.crt").write_bytes(authority)
@@ -61,8 +65,11 @@ async def test_over_tls_with_our_service_account(
 
 @pytest.mark.parametrize(
     "files",
-    [{}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}],
-    ids=["nothing", "empty token", "no CA", "no PEM"],
+    [
+        *({}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}),
+        *({"token": "t0", "ca.crt": ""}, {"token": "t0\nt1", "ca.crt": ""}),
+    ],
+    ids=["nothing", "empty token", "no CA", "no PEM", "empty CA", "two tokens"],
 )
 async def test_that_can_not_be_used(account: Path, files: dict[str, str], golden: Golden) -> None:
     for name in ("token", "ca.crt"):
@@ -114,15 +121,103 @@ async def test_a_new_authority_counts_for_new_connections(
     await transport.close()
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
-async def test_a_token_that_is_none(account: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def remove(path: Path) -> None:
+    """As if it had never been there; some moments before it was what was not to be read."""
+
+
+def hold(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def forbid(path: Path) -> None:
+    """Nobody may list what is in a link that leads to itself."""
+    path.symlink_to(path)
+
+
+MOMENTS = {
+    "missing": remove,
+    "empty": hold(b""),
+    "white space": hold(b" \n"),
+    "no text": hold(b"\xff\xfe"),
+    "two lines": hold(b"t0\nt1"),
+    "cut off": hold(b"-----BEGIN CERTIFICATE-----\nMIIB"),
+    "a loop of links": forbid,
+    **{make.__name__: make for make in ODD_FILES},
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
+    account: Path,
+    server: FakeApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    moment: str,
+) -> None:
+    """What is in memory is still valid; and the other of the two files is read all the same."""
     monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
-    mine = ServiceAccount()
-    (account / "token").write_bytes(content)
-    with pytest.raises(CredentialsError):
-        await mine.authorization()
-    assert not await mine.renew(("Bearer t0", mine.tls))
-    await mine.close()
+    caplog.set_level("INFO", "webhook.k8s.client")
+    transport = await connect()
+    server.token = "t0"
+    assert await code_of(transport, "/version") == 200
+    content = (account / name).read_bytes()
+    (account / name).unlink()
+    MOMENTS[moment](account / name)
+    assert [await code_of(transport, "/version") for _ in range(3)] == [200] * 3
+    (warning,) = caplog.messages
+    assert str(account / name) in warning
+    if name == "ca.crt":
+        (account / "token").write_text("t1")
+        server.token = "t1"
+        assert await code_of(transport, "/version") == 200, "the token does not wait for the CA"
+        (account / "token").write_text("t0")
+        server.token = "t0"
+    (account / name).unlink(missing_ok=True)
+    (account / name).write_bytes(content)
+    assert await code_of(transport, "/version") == 200
+    assert caplog.messages[1:] == ["the pod's service account can be read again"]
+    await transport.close()
+
+
+async def test_a_token_that_is_known_to_have_expired_is_not_sent(
+    account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
+    for expires, answers in ((time.time() + 600, True), (time.time() - 1, False)):
+        server.token = id_token(exp=expires)
+        (account / "token").write_text(server.token)
+        transport = await connect()
+        assert await code_of(transport, "/version") == 200, "while it can be read, the API server decides"
+        (account / "token").unlink()
+        server.asked.clear()
+        if answers:
+            assert await code_of(transport, "/version") == 200
+        else:
+            assert await failure(transport.get("/version")) == "the credentials cannot be read"
+            assert server.asked == []
+        await transport.close()
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"[]", b"{}", b'{"exp":"x"}', b'{"exp":1e999}', b"[" * 9999])
+def test_the_end_of_a_token_that_says_none(payload: bytes) -> None:
+    assert credentials.expiry(f"e30.{base64.urlsafe_b64encode(payload).decode()}.c2ln") == math.inf
+    assert credentials.expiry("opaque") == math.inf
+
+
+async def test_a_file_that_can_not_be_read_when_the_token_was_denied(
+    account: Path, server: FakeApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = await connect()
+    server.token = "t1"
+    (account / "token").write_text("")
+    assert [await code_of(transport, "/version") for _ in range(3)] == [401] * 3
+    (warning,) = caplog.messages
+    assert str(account / "token") in warning
+    (account / "token").write_text("t1")
+    assert await code_of(transport, "/version") == 200
+    await transport.close()
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,22 @@ class TestKubeconfig:
             await connect()
         assert caught.value.where == str(tmp_path / ".kube" / "config"), "where kubectl looks"
 
+    @pytest.mark.parametrize("template", [":FILE", "FILE:", "::FILE::", ":MISSING:FILE"])
+    async def test_empty_parts_of_the_environment_are_skipped(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
+    ) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.chdir(tmp_path)
+        file = server.kubeconfig(tmp_path / "config")
+        monkeypatch.setenv("KUBECONFIG", template.replace("FILE", file).replace("MISSING", str(tmp_path / "missing")))
+        transport = await connect()
+        assert (await transport.get("/version"))[0] == 200
+        await transport.close()
+        monkeypatch.setenv("KUBECONFIG", "::")
+        with pytest.raises(InputError) as caught:
+            await connect()
+        assert caught.value.where == "KUBECONFIG"
+
     async def test_a_server_that_is_no_url_and_a_context_without_a_user(self, tmp_path: Path) -> None:
         transport = await connect(write(tmp_path, config(cluster={"server": "://"})))
         assert "broke" in await failure(transport.get("/version"))
@@ -251,7 +267,10 @@ def id_token(**claims: Any) -> str:
 
 @pytest.mark.parametrize(
     ("proxy", "direct", "is_asked"),
-    [("", "", True), ("http://PROXY", "", True), ("PROXY", "", True), ("http://PROXY", "api.invalid", False)],
+    [
+        *(("", "", True), ("http://PROXY", "", True), ("PROXY", "", True), ("http://PROXY", "api.invalid", False)),
+        ("http://PROXY", "172.30.0.0/16,.svc", True),
+    ],
 )
 async def test_what_the_environment_says_to_other_programs(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, direct: str, is_asked: bool
@@ -269,6 +288,19 @@ async def test_what_the_environment_says_to_other_programs(
             assert server.asked[-1].headers.get("Authorization", "") == ("Bearer t0" if user else "")
         else:
             assert "no such host" in await failure(transport.get("/version"))
+        await transport.close()
+
+
+async def test_a_server_on_this_machine_is_asked_without_the_proxy(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `kubectl proxy`, a tunnel or kind, and within the networks that NO_PROXY names, as OLM sets it."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    port = server.url.rpartition(":")[2]
+    for host, direct in (("127.0.0.1", ""), ("localhost", ""), ("[::ffff:127.0.0.1]", "")):
+        monkeypatch.setenv("NO_PROXY", direct)
+        transport = await connect(write(tmp_path, config(cluster={"server": f"http://{host}:{port}"})))
+        assert (await transport.get("/version"))[0] == 200
         await transport.close()
 
 
@@ -392,6 +424,21 @@ class TestPlugins:
             await transport.close()
         assert sorted(seen) == ["one.example"] * 2 + ["two.example"] * 2
         assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
+
+    async def test_that_it_fails_after_a_denial_is_said(
+        self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Without its words, which may hold a secret."""
+        script = f"cat {tmp_path / 'answer'} || {{ echo SECRET >&2; exit 7; }}"
+        (tmp_path / "answer").write_text(credential({"token": "t0"}).removeprefix("echo '").removesuffix("'"))
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url}, user=plugin(script))))
+        (tmp_path / "answer").unlink()
+        server.token = "t1"
+        assert [(await transport.get("/version"))[0] for _ in range(3)] == [401] * 3
+        (warning,) = caplog.messages
+        assert 'the plugin "sh" failed with exit status 7' in warning
+        assert "SECRET" not in warning
+        await transport.close()
 
     @pytest.mark.parametrize(
         "user",

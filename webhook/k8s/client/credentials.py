@@ -6,15 +6,17 @@ A pod's service account is here, a kubeconfig's user in `webhook.k8s.client.kube
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import base64
+import logging
+import math
 import os
 import ssl
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib.parse import urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -23,6 +25,7 @@ from multidict import CIMultiDict
 from certs.handshake import verifying
 from webhook.errors import InputError
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
+from webhook.k8s.client.proxies import proxy_of_environment
 from webhook.k8s.yaml_documents import read_file
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,6 +38,9 @@ _MAX_FILE_BYTES: Final = 1024 * 1024
 _CONNECTIONS: Final = 100
 # Events of large objects arrive as one line.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
+
+
+logger = logging.getLogger(__name__)
 
 
 class CredentialsError(Exception):
@@ -82,7 +88,7 @@ class Credentials(ABC):
         self.context: Final = context
         self.impersonation: Final = impersonation
         self.tls = tls
-        self.proxy: Final = proxy or _proxy_of_environment(host)
+        self.proxy: Final = proxy or proxy_of_environment(host, os.environ)
         self.server_name: Final = server_name
         # aiohttp's own look into the environment would also find a name and a password in the user's .netrc.
         self._session: Final = aiohttp.ClientSession(
@@ -131,43 +137,75 @@ class ServiceAccount(Credentials):
             raise _unusable("the environment variable KUBERNETES_SERVICE_PORT is empty")
         self._token: Final = SERVICE_ACCOUNT / "token"
         self._authority: Final = SERVICE_ACCOUNT / "ca.crt"
+        self._pem: bytes | None = None
         try:
-            self._authorization = self._read_token()
-            self._pem = read_file(self._authority, _MAX_FILE_BYTES, "")
-            tls = verifying(self._authority)
-        except ssl.SSLError as error:
-            raise _unusable(f"{self._authority} is not a valid CA certificate ({error.reason or 'no PEM'})") from error
+            self._reread_token()
+            tls = self._read_authority()
         except (CredentialsError, InputError) as error:
             raise _unusable(str(error)) from error
         self._read_at = asyncio.get_running_loop().time()
+        # Why the files could not be read the last time; empty: they could.
+        self._unreadable = ""
         url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
         super().__init__(url, impersonation=impersonation.headers(), tls=tls)
 
     async def authorization(self) -> str:
-        """The token as a header's value; read again if it was read a minute ago."""
+        """The token as a header's value; read again if it was read a minute ago.
+
+        Raises:
+            CredentialsError: it has expired, and the file has no other one that can be read.
+        """
         now = asyncio.get_running_loop().time()
-        if now - self._read_at >= _REREAD_SECONDS:
+        if self._unreadable or now - self._read_at >= _REREAD_SECONDS:
             self._reread()
             self._read_at = now
+        if self._unreadable and time.time() >= self._expires_at:
+            raise CredentialsError(f"the token has expired, and there is no other: {self._unreadable}")
         return self._authorization
 
     async def renew(self, denied: Sent) -> bool:
         """Read the files before their time."""
-        with contextlib.suppress(CredentialsError):
-            self._reread()
-            return self._authorization != denied[0]
-        return False
+        self._reread()
+        return self._authorization != denied[0]
 
     def _reread(self) -> None:
+        """Take the token and the CA that the files hold now.
+
+        One that can't be read at the moment stays as it was: most of the time it is still valid, and the API server says
+        so where it isn't.
+        """
+        problems = []
+        for read in (self._reread_token, self._reread_authority):
+            try:
+                read()
+            except (CredentialsError, InputError) as error:
+                problems.append(str(error))
+        unreadable, self._unreadable = self._unreadable, "; ".join(problems)
+        if self._unreadable and not unreadable:
+            logger.warning("the pod's service account stays as it was read before: %s", self._unreadable)
+        elif unreadable and not self._unreadable:
+            logger.info("the pod's service account can be read again")
+
+    def _reread_token(self) -> None:
+        self._authorization = self._read_token()
+        self._expires_at = expiry(self._authorization)
+
+    def _reread_authority(self) -> None:
+        # Connections that are open stay; new ones are verified by the new CA.
+        self.tls = self._read_authority() or self.tls
+
+    def _read_authority(self) -> ssl.SSLContext | None:
+        """TLS that is verified by the CA in the file; None where the file holds what it held before."""
+        pem = read_file(self._authority, _MAX_FILE_BYTES, "")
+        if pem == self._pem:
+            return None
         try:
-            self._authorization = self._read_token()
-            pem = read_file(self._authority, _MAX_FILE_BYTES, "")
-            if pem != self._pem:
-                # Connections that are open stay; new ones are verified by the new CA.
-                self.tls = verifying(self._authority)
-                self._pem = pem
-        except (OSError, InputError) as error:
-            raise CredentialsError(str(error)) from error
+            tls = verifying(cadata=pem.decode("ascii", "ignore"))
+        except (ssl.SSLError, ValueError) as error:
+            reason = error.reason if isinstance(error, ssl.SSLError) else ""
+            raise CredentialsError(f"{self._authority} is not a valid CA certificate ({reason or 'no PEM'})") from error
+        self._pem = pem
+        return tls
 
     def _read_token(self) -> str:
         try:
@@ -176,33 +214,19 @@ class ServiceAccount(Credentials):
             raise CredentialsError(f"{self._token} is not text") from error
         if not token:
             raise CredentialsError(f"{self._token} is empty")
+        if not token.isprintable():
+            raise CredentialsError(f"{self._token} has more than one line, so it is no token")
         return f"Bearer {token}"
 
 
-PROXY_FIX: Final = "use a proxy of the form http://HOST:PORT or https://HOST:PORT"
-
-
-def is_proxy(url: str) -> bool:
-    """Whether requests can be sent through the proxy of this URL."""
+def expiry(token: str) -> float:
+    """When a JSON Web Token expires, in Unix seconds; infinite where another token is, or it has no end."""
     try:
-        parts = urlsplit(url)
-        # An invalid port is a ValueError once it is read.
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _proxy_of_environment(url: str) -> str:
-    host = urlsplit(url)
-    proxy = "" if not host.hostname or proxy_bypass(host.hostname) else getproxies().get(host.scheme, "")
-    if proxy and "://" not in proxy:
-        # As Go reads it (``getProxyFunc`` of golang.org/x/net/http/httpproxy), and so kubectl.
-        proxy = f"http://{proxy}"
-    if proxy and not is_proxy(proxy):
-        # Not the value, which may hold a password.
-        where = f"the environment variable {host.scheme.upper()}_PROXY"
-        raise InputError("the proxy is not supported", where, PROXY_FIX)
-    return proxy
+        payload = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return float(claims.get("exp", "inf"))
+    except (IndexError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+        return math.inf
 
 
 def _unusable(why: str) -> InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import logging
 import os
 import signal
 import ssl
@@ -20,8 +21,9 @@ import yaml
 
 from certs.handshake import verifying
 from webhook.errors import InputError, quote
-from webhook.k8s.client.credentials import PROXY_FIX, Credentials, Sent, is_proxy
+from webhook.k8s.client.credentials import Credentials, Sent
 from webhook.k8s.client.identity import Impersonation
+from webhook.k8s.client.proxies import PROXY_FIX, is_proxy
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
 T = TypeVar("T")
@@ -41,6 +43,9 @@ _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 # A kubeconfig that isn't what it should be; `ssl.SSLError` is an `OSError`.
 _CONFIG_ERRORS: Final = (OSError, ValueError, TypeError)
+
+
+logger = logging.getLogger(__name__)
 
 
 class KubeconfigUser(Credentials):
@@ -86,7 +91,9 @@ class KubeconfigUser(Credentials):
             self._renewed_at = loop.time()
             try:
                 former, self._login = self._login, await _log_in(_read(self._path))
-            except (InputError, *_CONFIG_ERRORS):
+            except (InputError, *_CONFIG_ERRORS) as error:
+                why = str(error) if isinstance(error, InputError) else _sentence(error)
+                logger.warning("the API server denied the credentials (401), and there are no others: %s", why)
                 return False
             if self._login.certificate != former.certificate:
                 self.tls = self._login.tls
@@ -116,9 +123,11 @@ class _Context(NamedTuple):
 def _read(path: str) -> _Context:
     """The current context of a kubeconfig, or of several, merged: the first that sets a value or holds a name wins.
 
-    As for kubectl, files that do not exist are passed over.
+    As for kubectl, files that do not exist are passed over, and so is an empty part of ``$KUBECONFIG``.
     """
-    files = path.split(os.pathsep)
+    files = [file for file in path.split(os.pathsep) if file]
+    if not files:
+        raise InputError("it names no file", "KUBECONFIG", "name one there, or with --kubeconfig")
     files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
     documents = [(str(Path(file).expanduser()), _document(file)) for file in files]
     name = next((text for _, document in documents if (text := document.get("current-context"))), "")
