@@ -35,13 +35,12 @@ def test_a_name_is_one_segment_or_none(plural: str, namespace: str, name: str) -
 
 @pytest.mark.parametrize("name", ["a/status", "a%2Fstatus", "..", ".", "\ud800", "x" * 254])
 def test_what_no_object_can_be_called_is_no_part_of_a_url(name: str) -> None:
-    for make in (
-        lambda: object_path("v1", "pods", "shop", name),
-        lambda: object_path("v1", "pods", name),
-        lambda: version_path(f"kubevirt.io/{name}"),
-    ):
-        with pytest.raises(InputError):
-            make()
+    with pytest.raises(InputError):
+        object_path("v1", "pods", "shop", name)
+    with pytest.raises(InputError):
+        object_path("v1", "pods", name)
+    with pytest.raises(InputError):
+        version_path(f"kubevirt.io/{name}")
 
 
 def test_paths() -> None:

@@ -171,8 +171,8 @@ class ServiceAccount(Credentials):
     def _reread(self) -> None:
         """Take the token and the CA that the files hold now.
 
-        One that can't be read at the moment stays as it was: most of the time it is still valid, and the API server says
-        so where it isn't.
+        One that can't be read at the moment stays as it was. It is most likely still valid; where it isn't, the API
+        server says so.
         """
         problems = []
         for read in (self._reread_token, self._reread_authority):

@@ -151,7 +151,7 @@ def _network(text: str) -> IPv4Network | IPv6Network | None:
 
 
 def _split_port(text: str) -> tuple[str, str] | None:
-    """Host and port of ``HOST:PORT`` or ``[HOST]:PORT``; None where the text has another form (``net.SplitHostPort``)."""
+    """Host and port of ``HOST:PORT`` or ``[HOST]:PORT``, as ``net.SplitHostPort``; None for another form."""
     host, colon, port = text.rpartition(":")
     if not colon:
         return None
