@@ -149,7 +149,7 @@ class TestKubeconfig:
         await transport.close()
         contexts = [{"name": "c", "context": {"cluster": "k"}}]
         transport = await connect(write(tmp_path, config(contexts=contexts)))
-        assert await transport._credentials.authorization() == ""
+        assert transport._connection.configuration.api_key == {}
         await transport.close()
 
     async def test_the_first_file_that_sets_a_value_wins(self, server: FakeApiServer, tmp_path: Path) -> None:
@@ -460,6 +460,6 @@ class TestPlugins:
         self, tmp_path: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         if user == plugin("sleep 60"):
-            monkeypatch.setattr("webhook.k8s.client.kubeconfig._PLUGIN_SECONDS", 1.0)
+            monkeypatch.setattr("webhook.k8s.client.adapter._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")

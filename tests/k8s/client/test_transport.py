@@ -219,7 +219,7 @@ async def test_the_cause_is_told_and_no_address(
     async def send(*args: Any, **options: Any) -> NoReturn:
         raise aiohttp.ClientConnectorError(key, error)
 
-    monkeypatch.setattr(transport._credentials, "send", send)
+    monkeypatch.setattr(transport._connection, "send", send)
     assert (await failure(transport.get(PATH))).endswith(f"{cause})")
 
 

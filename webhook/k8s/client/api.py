@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from webhook.k8s.paths import is_segment
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, decode_status
 from webhook.text import duration
+
+if TYPE_CHECKING:
+    import aiohttp
 
 V = TypeVar("V", bound=Object)
 S = TypeVar("S")
@@ -36,6 +39,10 @@ class ApiConnectionError(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why: Final = why
+
+
+class CredentialsError(Exception):
+    """The credentials of this program cannot be read."""
 
 
 class NoAnswerInTimeError(ApiConnectionError):
@@ -65,6 +72,17 @@ class ApiError(Exception):
         super().__init__(status)
         self.status: Final = status
         self.body: Final = body
+
+
+class ApiRequest(NamedTuple):
+    """One request: its path escaped, its query not; its body is plain JSON or a Struct, None for none."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    timeout: aiohttp.ClientTimeout
+    body: Any = None
+    content_type: str = "application/json"
 
 
 class Forbidden(Unavailable, frozen=True):

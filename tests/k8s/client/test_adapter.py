@@ -17,8 +17,8 @@ from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_kubeconfig import id_token
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
-from webhook.k8s.client import credentials
-from webhook.k8s.client.credentials import ServiceAccount
+from webhook.k8s.client import adapter
+from webhook.k8s.client.adapter import ServiceAccount
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
@@ -27,7 +27,7 @@ from webhook.k8s.client.transport import connect
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(adapter, "SERVICE_ACCOUNT", tmp_path)
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("t0\n")
     return tmp_path
@@ -99,7 +99,7 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     (account / "token").write_text("t1")
     assert (await mine.authorization(), mine.tls) == ("Bearer t0", before)
-    monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
     assert await mine.authorization() == "Bearer t1"
     assert mine.tls is not before
     before = mine.tls
@@ -111,7 +111,7 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
 async def test_a_new_authority_counts_for_new_connections(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
     right = (account / "ca.crt").read_bytes()
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     transport = await connect()
@@ -157,7 +157,7 @@ async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
     moment: str,
 ) -> None:
     """What is in memory is still valid; and the other of the two files is read all the same."""
-    monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
     caplog.set_level("INFO", "webhook.k8s.client")
     transport = await connect()
     server.token = "t0"
@@ -184,7 +184,7 @@ async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
 async def test_a_token_that_is_known_to_have_expired_is_not_sent(
     account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "_REREAD_SECONDS", 0.0)
+    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
     for expires, answers in ((time.time() + 600, True), (time.time() - 1, False)):
         server.token = id_token(exp=expires)
         (account / "token").write_text(server.token)
@@ -202,8 +202,8 @@ async def test_a_token_that_is_known_to_have_expired_is_not_sent(
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"[]", b"{}", b'{"exp":"x"}', b'{"exp":1e999}', b"[" * 9999])
 def test_the_end_of_a_token_that_says_none(payload: bytes) -> None:
-    assert credentials.expiry(f"e30.{base64.urlsafe_b64encode(payload).decode()}.c2ln") == math.inf
-    assert credentials.expiry("opaque") == math.inf
+    assert adapter.expiry(f"e30.{base64.urlsafe_b64encode(payload).decode()}.c2ln") == math.inf
+    assert adapter.expiry("opaque") == math.inf
 
 
 async def test_a_file_that_can_not_be_read_when_the_token_was_denied(
