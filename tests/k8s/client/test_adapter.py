@@ -98,14 +98,20 @@ async def test_token_and_authority_are_read_every_minute(account: Path, monkeypa
     before = mine.tls
     trustme.CA().cert_pem.write_to_path(account / "ca.crt")
     (account / "token").write_text("t1")
-    assert (await mine.authorization(), mine.tls) == ("Bearer t0", before)
+    assert (await token_of(mine), mine.tls) == ("Bearer t0", before)
     monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
-    assert await mine.authorization() == "Bearer t1"
+    assert await token_of(mine) == "Bearer t1"
     assert mine.tls is not before
     before = mine.tls
-    await mine.authorization()
+    await token_of(mine)
     assert mine.tls is before, "the same CA needs no other context"
     await mine.close()
+
+
+async def token_of(account: ServiceAccount) -> str | None:
+    """As kubernetes-asyncio asks for it, before each request."""
+    token: str | None = await account.configuration.get_api_key_with_prefix("BearerToken")
+    return token
 
 
 async def test_a_new_authority_counts_for_new_connections(
@@ -236,9 +242,11 @@ async def test_no_port(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await connect()
 
 
-async def test_impersonation(account: Path) -> None:
-    transport = await connect(Kubeconfig(impersonation=Impersonation("bob")))
-    assert transport._credentials.impersonation == [("Impersonate-User", "bob")]
+async def test_impersonation(server: FakeApiServer) -> None:
+    transport = await connect(Kubeconfig(impersonation=Impersonation("bob", groups=("ops", "dev"))))
+    assert await code_of(transport, "/version") == 200
+    headers = server.asked[0].headers
+    assert (headers.getall("Impersonate-User"), headers.getall("Impersonate-Group")) == (["bob"], ["ops", "dev"])
     await transport.close()
 
 

@@ -81,9 +81,9 @@ class Connection(ABC):
     def __init__(
         self, configuration: Configuration, tls: ssl.SSLContext | None, impersonation: Impersonation, context: str = ""
     ) -> None:
-        configuration.proxy = configuration.proxy or proxy_of_environment(configuration.host, os.environ) or None
         self.context: Final = context
         self.configuration: Final = configuration
+        configuration.proxy = configuration.proxy or proxy_of_environment(self.host, os.environ) or None
         # Several groups are several headers of one name; the library's default headers are a dict.
         self._headers: Final = CIMultiDict(impersonation.headers())
         self._client: Final = ApiClient(configuration)
@@ -165,7 +165,7 @@ class ServiceAccount(Connection):
             # First, since the library reads whatever is there, also what has no end.
             authorization = self._read_token()
             tls = self._read_authority()
-            config.load_incluster_config(
+            config.load_incluster_config(  # type: ignore[no-untyped-call] # the library's types end here
                 configuration,
                 try_refresh_token=False,
                 token_filename=str(self._token),
@@ -185,7 +185,7 @@ class ServiceAccount(Connection):
     async def renew(self, denied: Sent) -> bool:
         """Read the files before their time."""
         self._reread()
-        return self.configuration.api_key[_TOKEN] != denied[0]
+        return str(self.configuration.api_key[_TOKEN]) != denied[0]
 
     def _refresh(self, configuration: Configuration) -> None:
         """Before each request: read the files again if they were read a minute ago.
@@ -355,7 +355,7 @@ def _in_files(part: dict[str, Any], file: str, directory: str) -> dict[str, Any]
 
 def _tls(configuration: Configuration) -> tuple[ssl.SSLContext | None, bytes]:
     """TLS as a configuration says, and its client certificate, if any; the library's own is stricter than Go's."""
-    if not configuration.host.startswith("https:"):
+    if not str(configuration.host).startswith("https:"):
         return None, b""
     tls = verifying(configuration.ssl_ca_cert)
     if not configuration.verify_ssl:
@@ -547,7 +547,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, config.ConfigException):
         return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
     if isinstance(error, ssl.SSLError):
-        return f"a certificate or key in it is invalid ({error.reason or 'no PEM'})"
+        reason = "" if error.reason == "NO_CERTIFICATE_OR_CRL_FOUND" else error.reason
+        return f"a certificate or key in it is invalid ({reason or 'no PEM'})"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if isinstance(error, ValueError):
