@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import math
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,7 +11,6 @@ import trustme
 from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
-from tests.k8s.client.test_kubeconfig import id_token
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import adapter
@@ -185,31 +181,6 @@ async def test_a_moment_in_which_a_file_can_not_be_read_fails_no_request(
     assert await code_of(transport, "/version") == 200
     assert caplog.messages[1:] == ["the pod's service account can be read again"]
     await transport.close()
-
-
-async def test_a_token_that_is_known_to_have_expired_is_not_sent(
-    account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
-    for expires, answers in ((time.time() + 600, True), (time.time() - 1, False)):
-        server.token = id_token(exp=expires)
-        (account / "token").write_text(server.token)
-        transport = await connect()
-        assert await code_of(transport, "/version") == 200, "while it can be read, the API server decides"
-        (account / "token").unlink()
-        server.asked.clear()
-        if answers:
-            assert await code_of(transport, "/version") == 200
-        else:
-            assert await failure(transport.get("/version")) == "the credentials cannot be read"
-            assert server.asked == []
-        await transport.close()
-
-
-@pytest.mark.parametrize("payload", [b"", b"x", b"[]", b"{}", b'{"exp":"x"}', b'{"exp":1e999}', b"[" * 9999])
-def test_the_end_of_a_token_that_says_none(payload: bytes) -> None:
-    assert adapter.expiry(f"e30.{base64.urlsafe_b64encode(payload).decode()}.c2ln") == math.inf
-    assert adapter.expiry("opaque") == math.inf
 
 
 async def test_a_file_that_can_not_be_read_when_the_token_was_denied(

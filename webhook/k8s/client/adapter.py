@@ -12,7 +12,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import math
 import os
 import signal
 import ssl
@@ -35,7 +34,7 @@ from certs.handshake import verifying
 from webhook import __version__
 from webhook.errors import InputError, quote
 from webhook.k8s.client import kubeconfig
-from webhook.k8s.client.api import ApiRequest, CredentialsError
+from webhook.k8s.client.api import ApiRequest
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
 from webhook.k8s.client.kubeconfig import Context, list_of, text_of, unusable
 from webhook.k8s.client.proxies import proxy_of_environment
@@ -58,7 +57,7 @@ _PLUGIN_SECONDS: Final = 180.0
 # Until a plugin that is killed has ended.
 _KILL_SECONDS: Final = 5.0
 # The library's name of the header Authorization, and of what stands in it.
-_TOKEN: Final = "BearerToken"
+_BEARER: Final = "BearerToken"
 
 # A kubeconfig that isn't what it should be; `ssl.SSLError` is an `OSError`.
 _CONFIG_ERRORS: Final = (OSError, ValueError, TypeError, config.ConfigException)
@@ -131,7 +130,7 @@ class Connection(ABC):
             query_params=list(request.query.items()),
             header_params=headers,
             body=msgspec.to_builtins(request.body),
-            auth_settings=[_TOKEN],
+            auth_settings=[_BEARER],
             _preload_content=False,
             _request_timeout=request.timeout,
         )
@@ -171,10 +170,10 @@ class ServiceAccount(Connection):
                 token_filename=str(self._token),
                 cert_filename=str(self._authority),
             )
-        except (CredentialsError, InputError, OSError, config.ConfigException) as error:
+        except (InputError, OSError, config.ConfigException) as error:
             raise _unusable_account(str(error)) from error
         configuration.ssl_ca_cert = None
-        configuration.api_key[_TOKEN] = authorization
+        configuration.api_key[_BEARER] = authorization
         # The library's own refresh fails each request while the file cannot be read, and never reads the CA again.
         configuration.refresh_api_key_hook = self._refresh
         self._read_at = asyncio.get_running_loop().time()
@@ -185,36 +184,30 @@ class ServiceAccount(Connection):
     async def renew(self, denied: Sent) -> bool:
         """Read the files before their time."""
         self._reread()
-        return str(self.configuration.api_key[_TOKEN]) != denied[0]
+        return str(self.configuration.api_key[_BEARER]) != denied[0]
 
-    def _refresh(self, configuration: Configuration) -> None:
-        """Before each request: read the files again if they were read a minute ago.
-
-        Raises:
-            CredentialsError: the token has expired, and the file has no other one that can be read.
-        """
+    def _refresh(self, _: Configuration) -> None:
+        """Before each request: read the files again if they were read a minute ago."""
         now = asyncio.get_running_loop().time()
         if self._unreadable or now - self._read_at >= _REREAD_SECONDS:
             self._reread()
             self._read_at = now
-        if self._unreadable and time.time() >= expiry(configuration.api_key[_TOKEN]):
-            raise CredentialsError(f"the token has expired, and there is no other: {self._unreadable}")
 
     def _reread(self) -> None:
         """Take the token and the CA that the files hold now.
 
         One that can't be read at the moment stays as it was. It is most likely still valid; where it isn't, the API
-        server says so.
+        server says so: its clock alone decides when a token expires.
         """
         problems = []
         try:
-            self.configuration.api_key[_TOKEN] = self._read_token()
-        except (CredentialsError, InputError) as error:
+            self.configuration.api_key[_BEARER] = self._read_token()
+        except InputError as error:
             problems.append(str(error))
         try:
             if tls := self._read_authority():
                 self.tls = tls
-        except (CredentialsError, InputError) as error:
+        except InputError as error:
             problems.append(str(error))
         unreadable, self._unreadable = self._unreadable, "; ".join(problems)
         if self._unreadable and not unreadable:
@@ -231,7 +224,7 @@ class ServiceAccount(Connection):
             tls = verifying(cadata=pem.decode("ascii", "ignore"))
         except (ssl.SSLError, ValueError) as error:
             reason = error.reason if isinstance(error, ssl.SSLError) else ""
-            raise CredentialsError(f"{self._authority} is not a valid CA certificate ({reason or 'no PEM'})") from error
+            raise InputError(f"{self._authority} is not a valid CA certificate ({reason or 'no PEM'})") from error
         self._pem = pem
         return tls
 
@@ -239,11 +232,11 @@ class ServiceAccount(Connection):
         try:
             token = read_file(self._token, _MAX_FILE_BYTES, "").decode().strip()
         except UnicodeDecodeError as error:
-            raise CredentialsError(f"{self._token} is not text") from error
+            raise InputError(f"{self._token} is not text") from error
         if not token:
-            raise CredentialsError(f"{self._token} is empty")
+            raise InputError(f"{self._token} is empty")
         if not token.isprintable():
-            raise CredentialsError(f"{self._token} has more than one line, so it is no token")
+            raise InputError(f"{self._token} has more than one line, so it is no token")
         return f"Bearer {token}"
 
 
@@ -291,7 +284,7 @@ class KubeconfigUser(Connection):
             return self._differs(denied)
 
     def _differs(self, denied: Sent) -> bool:
-        return (self.configuration.api_key.get(_TOKEN, ""), self.tls) != denied
+        return (self.configuration.api_key.get(_BEARER, ""), self.tls) != denied
 
 
 async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
@@ -328,7 +321,7 @@ async def _log_in(context: Context) -> _Login:
         text_of(user, key, file)
     configuration = Configuration()
     with tempfile.TemporaryDirectory() as directory:
-        # OpenSSL takes no key from memory. The library's own files, which it keeps until the program ends, are not made.
+        # OpenSSL takes no key from memory. The library would keep its files until the program ends.
         document = {
             "current-context": "current",
             "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
@@ -380,31 +373,15 @@ def _id_token(provider: Any, file: str) -> str:
         raise unusable(what, file, "use a plugin (exec), for example gke-gcloud-auth-plugin or kubelogin")
     token = text_of(fields.get("config") or {}, "id-token", file)
     try:
-        expires = _claimed_expiry(token)
-    except ValueError:
+        payload = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        expires = float(claims.get("exp", "inf"))
+    except (IndexError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         raise unusable("the id-token of its auth-provider cannot be decoded", file) from None
     if expires <= time.time():
         fix = "run any kubectl command, which renews it"
         raise unusable("the id-token of its auth-provider has expired", file, fix)
     return token
-
-
-def expiry(token: str) -> float:
-    """When a JSON Web Token expires, in Unix seconds; infinite where another token is, or it has no end."""
-    try:
-        return _claimed_expiry(token)
-    except ValueError:
-        return math.inf
-
-
-def _claimed_expiry(token: str) -> float:
-    """The claim ``exp`` of a JSON Web Token, infinite without one; a `ValueError` for another text."""
-    try:
-        payload = token.split(".")[1]
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return float(claims.get("exp", "inf"))
-    except (IndexError, AttributeError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError from error
 
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
@@ -473,7 +450,7 @@ class _Plugin(ExecProvider):
         fields = {name: base64.b64encode((text or "").encode()).decode() for name, text in pair.items()}
         return fields | ({"token": status.token} if status.token else {})
 
-    async def run(self, previous_response: str | None = None) -> _ExecStatus:  # noqa: ARG002 - of the library
+    async def run(self, previous_response: str | None = None) -> _ExecStatus:
         """Run it, and return what it prints.
 
         Raises:

@@ -41,10 +41,6 @@ class ApiConnectionError(Exception):
         self.why: Final = why
 
 
-class CredentialsError(Exception):
-    """The credentials of this program cannot be read."""
-
-
 class NoAnswerInTimeError(ApiConnectionError):
     """No answer came in time, and it was not the making of a connection that took too long."""
 

@@ -1,8 +1,7 @@
 """The kubeconfig of a user: found, read within bounds, and merged as kubectl merges several.
 
-kubernetes-asyncio's own merger reads files without a limit, takes the last ``current-context`` instead of the first, and
-the paths of a user relative to the file of the cluster (docs/upstream.md). What is read here is one context in plain
-words, which `webhook.k8s.client.adapter` hands to the library's loader.
+kubernetes-asyncio's own merger reads files without a limit, and takes the last ``current-context`` instead of the first
+(docs/upstream.md). What is read here is one context, which `webhook.k8s.client.adapter` hands to the library's loader.
 """
 
 from __future__ import annotations

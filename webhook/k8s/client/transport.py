@@ -24,7 +24,6 @@ from webhook.k8s.client.api import (
     ApiConnectionError,
     ApiError,
     ApiRequest,
-    CredentialsError,
     Transport,
 )
 from webhook.k8s.client.identity import Kubeconfig
@@ -204,8 +203,8 @@ class KubernetesTransport(Transport):
             response = await self._connection.send(request)
         except aiohttp.ClientError:
             raise
-        except (CredentialsError, ValueError) as error:
-            # The latter: a token that is unfit for a header.
+        except ValueError as error:
+            # A token that is unfit for a header.
             raise ApiConnectionError("the credentials cannot be read") from error
         return response, (response.request_info.headers.get("Authorization", ""), tls)
 
