@@ -119,9 +119,10 @@ class Connection(ABC):
 
         Raises:
             aiohttp.ClientError, OSError: there was none.
-            CredentialsError: the credentials cannot be read.
             ValueError: a header or the URL is not valid.
         """
+        # The library knows its own models and plain values, no structs; None stays None.
+        body = msgspec.json.decode(msgspec.json.encode(request.body))
         # As client-go: what is no object has a media type of its own, such as a set of keys.
         headers = {"Accept": "application/json, */*", "Content-Type": request.content_type}
         response: aiohttp.ClientResponse = await self._client.call_api(
@@ -129,7 +130,7 @@ class Connection(ABC):
             request.method,
             query_params=list(request.query.items()),
             header_params=headers,
-            body=msgspec.to_builtins(request.body),
+            body=body,
             auth_settings=[_BEARER],
             _preload_content=False,
             _request_timeout=request.timeout,
@@ -320,37 +321,48 @@ async def _log_in(context: Context) -> _Login:
     for key in ("token", "username", "password"):
         text_of(user, key, file)
     configuration = Configuration()
-    with tempfile.TemporaryDirectory() as directory:
-        # OpenSSL takes no key from memory. The library would keep its files until the program ends.
+    with contextlib.ExitStack() as temporary:
+        cluster = {key: value for key, value in context.cluster.items() if key != "certificate-authority-data"}
         document = {
             "current-context": "current",
             "contexts": [{"name": "current", "context": {"cluster": "current", "user": "current"}}],
-            "clusters": [{"name": "current", "cluster": _in_files(context.cluster, context.cluster_file, directory)}],
-            "users": [{"name": "current", "user": _in_files(user, file, directory)}],
+            "clusters": [{"name": "current", "cluster": cluster}],
+            "users": [{"name": "current", "user": _with_key_files(user, file, temporary)}],
         }
         await config.load_kube_config_from_dict(document, client_configuration=configuration)
-        tls, certificate = _tls(configuration)
+        authority = text_of(context.cluster, "certificate-authority-data", context.cluster_file)
+        # Beside its certificates there may be words in any encoding.
+        pem = base64.b64decode(authority).decode("ascii", "ignore") if authority else None
+        tls, certificate = _tls(configuration, pem)
     configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
     return _Login(configuration, tls, certificate)
 
 
-def _in_files(part: dict[str, Any], file: str, directory: str) -> dict[str, Any]:
-    """A cluster or user with each certificate and key in a file, also those that the kubeconfig holds itself."""
-    changed = dict(part)
-    for key in ("certificate-authority", "client-certificate", "client-key"):
-        if data := text_of(part, f"{key}-data", file):
-            path = Path(directory, key)
+def _with_key_files(user: dict[str, Any], file: str, temporary: contextlib.ExitStack) -> dict[str, Any]:
+    """A user whose certificate and key are in files: OpenSSL takes no key from memory.
+
+    The library would make such files, too, and keep them until the program ends.
+    """
+    changed = dict(user)
+    for key in ("client-certificate", "client-key"):
+        if data := text_of(user, f"{key}-data", file):
+            path = Path(temporary.enter_context(tempfile.TemporaryDirectory()), key)
             path.write_bytes(base64.b64decode(data))
             del changed[f"{key}-data"]
             changed[key] = str(path)
     return changed
 
 
-def _tls(configuration: Configuration) -> tuple[ssl.SSLContext | None, bytes]:
-    """TLS as a configuration says, and its client certificate, if any; the library's own is stricter than Go's."""
+def _tls(configuration: Configuration, pem: str | None) -> tuple[ssl.SSLContext | None, bytes]:
+    """TLS as a configuration says, and its client certificate, if any; the library's own is stricter than Go's.
+
+    Args:
+        configuration: by the library's loader.
+        pem: the certificates of the API server's CA, where they are in no file.
+    """
     if not str(configuration.host).startswith("https:"):
         return None, b""
-    tls = verifying(configuration.ssl_ca_cert)
+    tls = verifying(None if pem else configuration.ssl_ca_cert, pem)
     if not configuration.verify_ssl:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
@@ -524,8 +536,7 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, config.ConfigException):
         return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
     if isinstance(error, ssl.SSLError):
-        reason = "" if error.reason == "NO_CERTIFICATE_OR_CRL_FOUND" else error.reason
-        return f"a certificate or key in it is invalid ({reason or 'no PEM'})"
+        return f"a certificate or key in it is invalid ({error.reason or 'no PEM'})"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if isinstance(error, ValueError):
