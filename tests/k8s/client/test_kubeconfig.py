@@ -190,6 +190,17 @@ class TestKubeconfig:
                 assert "x509" in await failure(transport.get("/version"))
             await transport.close()
 
+    async def test_no_directory_has_to_be_writable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Unless a client certificate is in the kubeconfig itself: a pod may have a read-only file system."""
+        authority = trustme.CA()
+        data = base64.b64encode("größer\n".encode("latin-1") + authority.cert_pem.bytes()).decode()
+        async with running(FakeApiServer(), tls_of(authority)) as server:
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+            cluster = {"server": server.url.replace("https:", "HTTPS:"), "certificate-authority-data": data}
+            transport = await connect(write(tmp_path, config(cluster=cluster)))
+            assert (await transport.get("/version"))[0] == 200
+            await transport.close()
+
     async def test_requests_go_through_the_proxy(self, server: FakeApiServer, tmp_path: Path) -> None:
         cluster = {"server": "http://api.invalid", "proxy-url": server.url}
         transport = await connect(write(tmp_path, config(cluster=cluster)))

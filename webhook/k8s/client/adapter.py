@@ -87,8 +87,10 @@ class Connection(ABC):
         self._headers: Final = CIMultiDict(impersonation.headers())
         self._client: Final = ApiClient(configuration)
         self._client.user_agent = USER_AGENT
-        # The first is the library's own, which `tls` replaces. Watches may still use the connections of former ones.
-        self._sessions: Final = [self._client.rest_client.pool_manager]
+        # The library's own trusts the system's CAs beside others, and reads a .netrc.
+        self._client.rest_client.pool_manager.detach()
+        # Watches may still use the connections of those before the last.
+        self._sessions: Final[list[aiohttp.ClientSession]] = []
         self.tls = tls
 
     @property
