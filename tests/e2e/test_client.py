@@ -55,11 +55,12 @@ def of_admin(plane: Access) -> dict[str, Any]:
 async def test_requests_are_those_of_the_user_that_the_kubeconfig_and_the_options_say(
     plane: Access, tmp_path: Path
 ) -> None:
-    acts_as = {"as": "ann", "as-uid": "u1", "as-groups": ["ops", "größer"], "as-user-extra": {"acme.com/p x": ["1", "2"]}}
+    extra = {"acme.com/p x": ["1", "2"]}
+    acts_as = {"as": "ann", "as-uid": "u1", "as-groups": ["ops", "größer"], "as-user-extra": extra}
     path = written(plane, tmp_path, of_admin(plane) | acts_as)
     transport = await connect(path)
     found = await who(transport)
-    assert (found["username"], found["uid"], found["extra"]) == ("ann", "u1", {"acme.com/p x": ["1", "2"]})
+    assert (found["username"], found["uid"], found["extra"]) == ("ann", "u1", extra)
     assert {"ops", "größer"} <= {*found["groups"]}
     status, _ = await transport.get(NAMESPACES.path())
     assert status == 403, "ann may nothing, the admin behind her everything"

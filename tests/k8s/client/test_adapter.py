@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.certs.test_handshake import signed
 from tests.cluster.fake_apiserver import FakeApiServer, running, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
+from tests.k8s.client.test_kubeconfig import config, write
 from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import adapter
@@ -195,6 +200,31 @@ async def test_a_file_that_can_not_be_read_when_the_token_was_denied(
     (account / "token").write_text("t1")
     assert await code_of(transport, "/version") == 200
     await transport.close()
+
+
+@pytest.mark.parametrize("by", ["service account", "file", "data"])
+async def test_an_authority_without_key_identifiers_that_another_has_signed(
+    account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Go trusts what is among the authorities, and so kubectl does: the CA of EKS has no key identifier."""
+    _, root = signed("root.test", None, is_ca=True)
+    between_pem, between = signed("between.test", root, is_ca=True)
+    leaf_pem, (_, key) = signed("localhost", between, is_ca=False)
+    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "pair").write_bytes(key_pem + leaf_pem + between_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "pair")
+    (account / "ca.crt").write_bytes(between_pem)
+    authority = {
+        "file": {"certificate-authority": str(account / "ca.crt")},
+        "data": {"certificate-authority-data": base64.b64encode(between_pem).decode()},
+    }
+    async with running(FakeApiServer(), context) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.url.rpartition(":")[2])
+        path = write(tmp_path, config(cluster={"server": server.url, **authority.get(by, {})}))
+        transport = await connect(None if by == "service account" else path)
+        assert await code_of(transport, "/version") == 200
+        await transport.close()
 
 
 @pytest.mark.parametrize(

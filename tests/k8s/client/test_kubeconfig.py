@@ -436,6 +436,11 @@ class TestPlugins:
         assert sorted(seen) == ["one.example"] * 2 + ["two.example"] * 2
         assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
 
+    async def test_what_it_says_to_its_user_is_no_part_of_it(self, server: FakeApiServer, tmp_path: Path) -> None:
+        """More than a pipe holds that nobody reads."""
+        user = plugin("head -c 300000 /dev/zero | tr '\\0' . >&2; " + credential({"token": "t7"}))
+        assert (await asked(server, tmp_path, user)).headers["Authorization"] == "Bearer t7"
+
     async def test_that_it_fails_after_a_denial_is_said(
         self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
