@@ -92,6 +92,7 @@ def read(path: str) -> Context:
         raise unusable(f"the server {quote(server)} has no scheme", cluster_file, "write https:// before it")
     if (url := text_of(cluster, "proxy-url", cluster_file)) and not is_proxy(url):
         raise unusable(f"the proxy-url {quote(url)} is not supported", cluster_file, PROXY_FIX)
+    # The library takes any text for true, and fails later by another type of a name.
     if not isinstance(cluster.get("insecure-skip-tls-verify", False), bool):
         raise unusable("insecure-skip-tls-verify is neither true nor false", cluster_file)
     text_of(cluster, "tls-server-name", cluster_file)
