@@ -12,7 +12,7 @@ from yarl import URL
 from tests.cluster.fake_apiserver import FakeApiServer
 from webhook.errors import InputError
 from webhook.k8s.client.transport import KubernetesTransport
-from webhook.k8s.paths import is_segment, object_path, version_path
+from webhook.k8s.paths import group_path, is_segment, object_path, version_path
 
 SEPARATORS = "/?#%&=;:@+ .\\\n\x00ü\ud800"
 NAMES = st.text(st.sampled_from(f"{SEPARATORS}ab2f"), min_size=1, max_size=8) | st.text(min_size=1, max_size=8)
@@ -44,6 +44,7 @@ def test_what_no_object_can_be_called_is_no_part_of_a_url(name: str) -> None:
 
 
 def test_paths() -> None:
+    assert group_path("kubevirt.io") == "/apis/kubevirt.io"
     assert version_path("v1") == "/api/v1"
     assert version_path("kubevirt.io/v1") == "/apis/kubevirt.io/v1"
     assert object_path("v1", "nodes") == "/api/v1/nodes"

@@ -22,6 +22,15 @@ def is_segment(name: str) -> bool:
     return is_text and name not in (".", "..") and "/" not in name and "%" not in name
 
 
+def group_path(group: str) -> str:
+    """The URL path at which an API group says which versions it has.
+
+    Raises:
+        InputError: the text can't be part of a URL.
+    """
+    return f"/apis/{_segment(group)}"
+
+
 def version_path(api_version: str) -> str:
     """The URL path of an API version: ``/api/v1``, ``/apis/kubevirt.io/v1``.
 
