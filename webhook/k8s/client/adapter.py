@@ -123,7 +123,7 @@ class Connection(ABC):
             aiohttp.ClientError, OSError: there was none.
             ValueError: a header or the URL is not valid.
         """
-        # The library knows its own models and plain values, no structs; None stays None.
+        # The library knows its own models and plain values, no structs.
         body = msgspec.json.decode(msgspec.json.encode(request.body))
         # As client-go: what is no object has a media type of its own, such as a set of keys.
         headers = {"Accept": "application/json, */*", "Content-Type": request.content_type}
@@ -173,7 +173,7 @@ class ServiceAccount(Connection):
                 token_filename=str(self._token),
                 cert_filename=str(self._authority),
             )
-        except (InputError, OSError, config.ConfigException) as error:
+        except (InputError, OSError, ValueError, config.ConfigException) as error:
             raise _unusable_account(str(error)) from error
         configuration.ssl_ca_cert = None
         configuration.api_key[_BEARER] = authorization
