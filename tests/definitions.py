@@ -34,7 +34,7 @@ def definition(kind: str, without: Iterable[str] = (), spec: Json | None = None)
     plural, _, group = NAMES[kind].partition(".")
     schema = spec if spec is not None else schema_of(SHAPES[kind].fields["spec"], frozenset(without))
     stored = {
-        "name": "v1",
+        "name": "v1" if kind in (fields.VIRTUAL_MACHINE, fields.VMI) else "v1beta1",
         "storage": True,
         "served": True,
         "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": schema}}},
@@ -45,7 +45,12 @@ def definition(kind: str, without: Iterable[str] = (), spec: Json | None = None)
         "apiVersion": DEFINITIONS.api_version,
         "kind": DEFINITIONS.kind,
         "metadata": {"name": NAMES[kind]},
-        "spec": {"group": group, "names": names, "versions": [older, stored]},
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": "Cluster" if "Cluster" in kind else "Namespaced",
+            "versions": [older, stored],
+        },
     }
 
 

@@ -13,9 +13,9 @@ import uvloop
 
 from bench.start.turns import noting
 from webhook.cli.main import main
-from webhook.k8s.client import credentials
+from webhook.k8s.client import adapter
 
 if __name__ == "__main__":
-    credentials.SERVICE_ACCOUNT = Path(os.environ["BENCH_SERVICE_ACCOUNT"])  # type: ignore[misc] # a pod has its own
+    adapter.SERVICE_ACCOUNT = Path(os.environ["BENCH_SERVICE_ACCOUNT"])  # type: ignore[misc] # a pod has its own
     uvloop.new_event_loop = noting(uvloop.new_event_loop, Path(os.environ["BENCH_TURNS"]))  # type: ignore[assignment] # any maker of loops will do
     main(["serve", *sys.argv[1:]])

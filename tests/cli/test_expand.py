@@ -20,7 +20,8 @@ from tests.cli.runner import EXAMPLES, Command, Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.definitions import definition
 from tests.golden_files import Golden
-from tests.kubevirt.samples import WHOLE, among, anything, instancetype, preference, replaced, revision, vm
+from tests.kubevirt import samples
+from tests.kubevirt.samples import WHOLE, among, anything, instancetype, preference, replaced, revision
 from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
 from webhook.cli.main import main
@@ -29,6 +30,17 @@ from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.origins import leaves
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.vm import creation
+
+
+def vm(template: Any = None, **spec: Any) -> Any:
+    """A VM with all that KubeVirt's definition requires, and with memory where no instancetype gives it some."""
+    made = samples.vm(template, **spec)
+    domain = made["spec"]["template"]["spec"]["domain"]
+    domain.setdefault("devices", {})
+    if "instancetype" not in spec:
+        domain.setdefault("memory", {"guest": "1Gi"})
+    return made
+
 
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster"]
 BOTH = vm(instancetype={"name": "u1"}, preference={"name": "linux"})
@@ -157,7 +169,7 @@ def test_all_causes_are_listed() -> None:
 def test_a_vmi_gets_defaults_only(refused: Refused) -> None:
     metadata = {"name": "a", "annotations": {"kubevirt.io/cluster-instancetype-name": "u1"}}
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
-    vmi |= {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}
+    vmi |= {"spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}}}
     shown = yaml.safe_load(expand(vmi, instancetype()).stdout)
 
     assert shown["spec"]["domain"]["cpu"]["sockets"] == 1
@@ -194,9 +206,8 @@ def secretive() -> dict[str, Any]:
         {"name": "b", "cloudInitConfigDrive": {"userDataBase64": SECRET}},
         {"name": "s", "sysprep": {"secret": {"name": "unattend"}}},
     ]
-    machine = vm(
-        {"volumes": volumes, "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Cookie", "value": SECRET}]}}}
-    )
+    probe = {"httpGet": {"port": 80, "httpHeaders": [{"name": "Cookie", "value": SECRET}]}}
+    machine: dict[str, Any] = vm({"volumes": volumes, "livenessProbe": probe})
     notes = {"kubevirt.io/ignitiondata": SECRET, "note": f"ssh-rsa AAAA{SECRET}", "x/admin-password": SECRET}
     machine["spec"]["template"]["metadata"] = {"annotations": notes}
     machine["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": SECRET}
@@ -242,13 +253,19 @@ class TestKubeVirtVersions:
         result = expand(*self.PANIC, options=("--kubevirt-version", version))
         assert (result.exit_code, "--kubevirt-version: " in result.stderr) == (2, True)
 
-    def test_a_field_that_the_release_does_not_know_is_reported(self) -> None:
+    def test_a_field_that_the_release_does_not_know_is_denied_or_dropped(self) -> None:
         objects = (vm(preference={"name": "linux"}), preference(preferredArchitecture="arm64"))
 
-        older, newer = (expand(*objects, options=("--kubevirt-version", version)) for version in ("1.6", "1.7"))
+        def of(version: str, *options: str) -> Result:
+            return expand(*objects, options=("--kubevirt-version", version, *options))
 
-        assert "spec.preferredArchitecture" in older.stderr
-        assert (yaml.safe_load(older.stdout)["spec"]["architecture"], older.exit_code) == ("amd64", 0)
+        denied, dropped, newer = of("1.6"), of("1.6", "--no-validate"), of("1.7")
+
+        assert (denied.exit_code, denied.stdout) == (1, "")
+        for older in (denied, dropped):
+            assert "spec.preferredArchitecture" in older.stderr
+            assert "KubeVirt 1.7 does" in older.stderr
+        assert (yaml.safe_load(dropped.stdout)["spec"]["architecture"], dropped.exit_code) == ("amd64", 0)
         assert (yaml.safe_load(newer.stdout)["spec"]["architecture"], newer.stderr) == ("arm64", "")
 
     def test_definitions_among_the_files_say_what_is_known(self) -> None:
@@ -258,7 +275,8 @@ class TestKubeVirtVersions:
         lacking = definition(preferred["kind"], ["preferredArchitecture"])
 
         assert yaml.safe_load(expand(*objects).stdout)["spec"]["architecture"] == "arm64"
-        result = expand(*objects, lacking)
+        assert expand(*objects, lacking).exit_code == 1
+        result = expand(*objects, lacking, options=("--no-validate",))
         assert "spec.preferredArchitecture" in result.stderr
         assert yaml.safe_load(result.stdout)["spec"]["architecture"] == "amd64"
         # The option asks for a release as it is by itself.
@@ -307,7 +325,7 @@ class TestLive:
         assert len(asked) == len(set(asked)), "nothing is asked twice"
         revisions = [path for path in asked if "controllerrevisions" in path]
         definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
-        assert {*asked} == {*paths, KUBEVIRTS.path(), *definitions, *revisions}
+        assert {*asked} == {*paths, KUBEVIRTS.path(), DEFINITIONS.path(), *definitions, *revisions}
 
     def test_what_may_not_be_read(self, server: FakeApiServer, ask: Command) -> None:
         server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
@@ -330,18 +348,35 @@ class TestLive:
         yaml.safe_dump(instancetype()),
         "a: &a [*a]",
         "a: " + "[" * 300,
-        json.dumps({**vm(), "spec": {"template": 1}}),
-        json.dumps({**vm(), "spec": {}}),
-        json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
     ],
-    ids=["empty", "secret", "instancetype", "loop", "deep", "type", "template", "disks"],
+    ids=["empty", "secret", "instancetype", "loop", "deep"],
 )
 def test_bad_input_is_one_sentence_and_exit_2(content: str, refused: Refused) -> None:
     refused(run("expand", "-f", "-", stdin=content))
 
 
-def test_malformed_instancetypes_and_settings_are_named(refused: Refused) -> None:
-    refused(expand(BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference()))
+@pytest.mark.parametrize(
+    ("objects", "path"),
+    [
+        ([{**vm(), "spec": {"template": 1}}], "spec.template"),
+        ([{**vm(), "spec": {}}], "spec.template"),
+        ([vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})], "disks"),
+        ([BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference()], "spec.cpu"),
+    ],
+    ids=["type", "template", "disks", "instancetype"],
+)
+def test_what_the_api_server_denies_is_named_and_exit_1(objects: list[Any], path: str) -> None:
+    result = expand(*objects)
+    assert (result.exit_code, result.stdout, path in result.stderr) == (1, "", True)
+
+
+def test_a_machine_without_a_spec_is_denied_without_validation_too() -> None:
+    bare = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a"}}
+    result = expand(bare, options=("--no-validate",))
+    assert (result.exit_code, "no memory requested" in result.stderr) == (1, True)
+
+
+def test_malformed_settings_are_named(refused: Refused) -> None:
     refused(expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}}))
 
 

@@ -524,7 +524,7 @@ def test_what_a_newer_scheduler_must_list_is_granted_until_the_manifests_know_it
     rules = [{"apiGroups": ["resource.k8s.io"], "resources": ["devicepools"], "verbs": ["get", "list", "watch"]}]
     upstream = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
-    scheduler_api.objects[f"{role}system%3Akube-scheduler"] = upstream | {"metadata": {"name": "system:kube-scheduler"}}
+    scheduler_api.objects[f"{role}system:kube-scheduler"] = upstream | {"metadata": {"name": "system:kube-scheduler"}}
 
     done = install("--with=scheduler")
     assert "list devicepools.resource.k8s.io, watch devicepools.resource.k8s.io" in done.stderr

@@ -27,7 +27,7 @@ from webhook.cli.main import Lazy, main
 
 def test_help_imports_nothing_that_is_slow() -> None:
     """`--help` answers in the time that click takes to load."""
-    slow = "aiohttp pydantic msgspec cryptography rich yaml uvloop prometheus_client asyncio"
+    slow = "aiohttp kubernetes_asyncio pydantic msgspec cryptography rich yaml uvloop prometheus_client asyncio"
     program = (
         "import sys\n"
         "from webhook.cli.main import main\n"

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
 import secrets
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests import mutated as mutations
+from tests.cli.runner import run
+from tests.cli.test_manifests import CLUSTER
 from webhook.forecast.validation import Schemas
 
+from .conftest import OwnPlane
 from .support.access import Access
 from .support.kube import Json, KubeError
-from .support.objects import ensure_namespace, install_crds, obj
+from .support.objects import crds, ensure_namespace, install_crds, obj
 from .support.pki import ADMIN, Identity
 from .support.processes import ROOT
 from .support.program import command
@@ -27,87 +29,14 @@ from .support.rbac import user_with
 
 # A group of its own, so that the other tests of this API server keep their definitions.
 GROUP = "validation.kubevirt.io"
-VM: Json = {
-    "apiVersion": f"{GROUP}/v1",
-    "kind": "VirtualMachine",
-    "metadata": {"name": "fedora", "labels": {"app": "shop"}, "annotations": {"example.com/a": "b"}},
-    "spec": {
-        "runStrategy": "Always",
-        "dataVolumeTemplates": [
-            {"metadata": {"name": "root"}, "spec": {"source": {"blank": {}}, "storage": {"resources": {}}}}
-        ],
-        "template": {
-            "metadata": {"labels": {"app": "shop"}},
-            "spec": {
-                "domain": {
-                    "cpu": {"cores": 2, "numa": {"guestMappingPassthrough": {}}},
-                    "memory": {"guest": "2Gi", "hugepages": {"pageSize": "2Mi"}},
-                    "devices": {
-                        "disks": [{"name": "root", "disk": {"bus": "virtio"}, "bootOrder": 1}],
-                        "interfaces": [{"name": "default", "masquerade": {}, "ports": [{"port": 80}]}],
-                        "rng": {},
-                    },
-                    "resources": {"requests": {"memory": 1024, "cpu": "500m"}},
-                },
-                "evictionStrategy": "LiveMigrate",
-                "nodeSelector": {"zone": "a"},
-                "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}],
-                "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 5},
-                "networks": [{"name": "default", "pod": {}}],
-                "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
-            },
-        },
-    },
-}
-VALUES: st.SearchStrategy[Any] = st.sampled_from(
-    [None, True, 0, -1, 7, 2**40, "", "x", "2Gi", "2Gb", "500m", "Always", "a b", "80", [], ["x"], [{}], {}, {"x": 1}]
-)
-
-
-def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The paths of all parts that can be changed."""
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in members:
-        # Another version or kind is another URL.
-        if path or key in ("spec", "metadata"):
-            yield (*path, key)
-            yield from places(item, (*path, key))
-
-
-PLACES = list(places(VM))
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> Json:
-    """The valid VM with one or two changes."""
-    result = copy.deepcopy(VM)
-    for _ in range(draw(st.integers(0, 2))):
-        path = draw(st.sampled_from(PLACES))
-        holder: Any = result
-        try:
-            for step in path[:-1]:
-                holder = holder[step]
-            item = holder[path[-1]]
-        except (KeyError, IndexError, TypeError):
-            continue  # the change before has removed it
-        match draw(st.sampled_from(["value", "delete", "rename", "add", "double"])):
-            case "value":
-                holder[path[-1]] = draw(VALUES)
-            case "delete":
-                del holder[path[-1]]
-            case "rename" if isinstance(holder, dict):
-                holder[f"{path[-1]}x"] = holder.pop(path[-1])
-            case "add" if isinstance(item, dict):
-                item[draw(st.sampled_from(["name", "unknown", "key", "cores", "metadata"]))] = draw(VALUES)
-            case "double" if isinstance(item, list) and item:
-                item.append(copy.deepcopy(item[0]))
-    return result
+VM: Json = mutations.VM | {"apiVersion": f"{GROUP}/v1"}
+CRDS = ROOT / "tests" / "data" / "kubevirt-crds.json.gz"
 
 
 @pytest.fixture(scope="module")
 def schemas(plane: Access) -> Schemas:
     """Those of KubeVirt's own definition, which is installed in another group, and stays there."""
-    bundle = json.loads(gzip.decompress((ROOT / "tests" / "data" / "kubevirt-crds.json.gz").read_bytes()))
+    bundle = json.loads(gzip.decompress(CRDS.read_bytes()))
     (definition,) = (each for each in bundle["items"] if each["spec"]["names"]["kind"] == "VirtualMachine")
     names = {
         key: value for key, value in definition["spec"]["names"].items() if key not in ("shortNames", "categories")
@@ -126,7 +55,7 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     denied = []
 
     @settings(max_examples=400, derandomize=True, database=None)
-    @given(mutated())
+    @given(mutations.mutated(VM))
     def both(obj: Json) -> None:
         try:
             plane.admin.request("POST", url, obj, query=query)
@@ -142,6 +71,48 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
     both()
     assert denied.count(True) > 100
     assert denied.count(False) > 30
+
+
+def test_random_files_get_one_verdict_of_review_expand_and_the_api_server(own_plane: OwnPlane, tmp_path: Path) -> None:
+    """With KubeVirt's own definitions, an API server and both commands deny the same objects of the same file."""
+    plane = own_plane(definitions=crds(json.loads(gzip.decompress(CRDS.read_bytes()))["items"]))
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    file = tmp_path / "all.yaml"
+    verdicts = Counter[bool]()
+
+    def is_denied(each: Json) -> bool:
+        version, _, plural = plane.admin.resource_of(each).rpartition("/")
+        inside = "namespaces/default/" if is_namespaced(each) else ""
+        try:
+            plane.admin.request("POST", f"/apis/{version}/{inside}{plural}", each, query=query)
+        except KubeError as error:
+            assert error.status in (400, 422), error
+            return True
+        return False
+
+    @settings(max_examples=150, derandomize=True, database=None, deadline=None)
+    @given(mutations.files)
+    def judge(objects: list[Json]) -> None:
+        file.write_text(yaml.safe_dump_all(objects))
+        answers = json.loads(run("review", file, *CLUSTER, "--crds", CRDS, "-o", "json").stdout)
+        answers = answers if isinstance(answers, list) else [answers]
+        # Behind this API server there is no virt-api.
+        by_api_server = [
+            each["decision"] == "invalid" and each["message"].startswith("the API server") for each in answers
+        ]
+        expected = [is_denied(each) for each in objects]
+        assert by_api_server == expected, (objects, answers)
+        said = run("expand", "-f", file, "--crds", CRDS).stderr
+        lines = [line for line in said.splitlines() if ": the API server would deny " in line]
+        assert [any(f" {each['kind']} " in line for line in lines) for each in objects] == expected, said
+        verdicts.update(expected)
+
+    judge()
+    assert min(verdicts[True], verdicts[False]) > 50
+
+
+def is_namespaced(obj: Json) -> bool:
+    return obj["kind"] != "MigrationPolicy" and "Cluster" not in obj["kind"]
 
 
 def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may(plane: Access, tmp_path: Path) -> None:
@@ -166,12 +137,18 @@ def test_a_cluster_is_asked_for_its_definitions_and_by_a_dry_run_as_the_user_may
     reading = run_review(*options, user=reader)
     assert (reading.exit_code, reading.stdout) == (2, "")
     assert f'User "{reader.user}" cannot' in reading.stderr
-    file.write_text(json.dumps(vm | {"metadata": {"name": "Fedora_1", "namespace": namespace}}))
-    (found,) = json.loads(run_review(*options).stdout)["findings"]
-    assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
+    for name in ("Fedora_1", "web?x=", "web#", "fedora/status", "..", "fedora?dryRun=", "fedora%3Fx"):
+        file.write_text(json.dumps(vm | {"metadata": {"name": name, "namespace": namespace}}))
+        (found,) = json.loads(run_review(*options).stdout)["findings"]
+        assert (found["path"], found["code"]) == ("metadata.name", "invalid-object")
+    # None of these became another name, or lost the dry run behind it.
+    file.write_text(json.dumps(vm | {"metadata": {"name": "fedora?x=", "namespace": namespace, "labels": {"a": "b"}}}))
+    run_review(*options)
+    (kept,) = plane.admin.list(vms, namespace=namespace)
+    assert "a" not in kept["metadata"].get("labels", {})
 
     file.write_text(json.dumps(vm | {"kind": "VirtualMachin"}))
     done = run_review()
     assert done.exit_code == 1, done.stderr
     assert [each["path"] for each in json.loads(done.stdout)["findings"]] == ["kind"]
-    assert "checked against the cluster's CustomResourceDefinitions" in done.stderr
+    assert "checked against the kinds of the cluster's CustomResourceDefinitions" in done.stderr

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gzip
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from yarl import URL
 
 from tests.cluster.fake_apiserver import status
 from webhook.admission.reasons import common
@@ -87,6 +92,35 @@ def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> No
     assert BY_DEFINITIONS.findings(changed("spec.template.spec.domain.cpu", None)) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "kind", "suggestion"),
+    [
+        # One that is in another group exactly comes before one that is nearly in this one.
+        ("kubevirt.io/v1", "VirtualMachinePool", "pool.kubevirt.io/v1beta1"),
+        ("kubevirt.io/v1", "VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1"),
+        ("instancetype.kubevirt.io/v1beta1", "VirtualMachineInstanceType", "VirtualMachineInstancetype"),
+        ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshots", "VirtualMachineSnapshot"),
+        # Nobody mistypes a whole word.
+        ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshotSchedule", None),
+    ],
+)
+def test_a_kind_in_the_wrong_group_or_nearly_one(version: str, kind: str, suggestion: str | None) -> None:
+    found = BY_TABLES.findings({**VM, "apiVersion": version, "kind": kind})
+    assert [each.text.rpartition("did you mean ")[2] for each in found or ()] == (
+        [f'"{suggestion}"?'] * bool(suggestion)
+    )
+
+
+def test_metadata_that_a_pool_does_not_pass_on_is_not_denied() -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "virtualMachineTemplate": {"spec": VM["spec"]}}
+    pool = {**VM, "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": spec}
+    path = "spec.virtualMachineTemplate.metadata"
+    assert BY_TABLES.findings(changed(path, {"bogus": 1, "annotations": None}, pool)) == []
+    assert paths(BY_TABLES, changed(path, {"labels": {"a": 1}}, pool)) == [f"{path}.labels.a"]
+    (found,) = BY_TABLES.findings(changed("spec.virtualMachineTemplate.spec.template.metadata.spec", {}, pool)) or []
+    assert found.text == f"its VMs are denied: spec.template.metadata.spec {IN_METADATA}"
+
+
 def test_a_mistyped_kind_has_a_suggestion() -> None:
     found = BY_TABLES.findings(changed("kind", "VirtualMachin")) or []
     assert ['did you mean "VirtualMachine"?' in each.text for each in found] == [True]
@@ -146,6 +180,25 @@ async def test_a_dry_run_stores_nothing_and_what_exists_is_an_update() -> None:
     assert held.asked[-1] == ("PATCH", f"{PATH}/fedora", strict, VM, "application/merge-patch+json")
 
 
+@given(name=st.text(st.sampled_from("?#/%.&= a"), min_size=1, max_size=5), exists=st.booleans())
+@example(name="web?x=", exists=True)
+@example(name="web/status", exists=True)
+@example(name="..", exists=True)
+def test_no_name_or_namespace_changes_where_a_dry_run_goes(name: str, exists: bool) -> None:
+    """A query that is lost would store the object; another path would be another object, or a part of it."""
+    for metadata in ({"name": name}, {"name": "fedora", "namespace": name}):
+        connection = Connection(GET=VM) if exists else Connection()
+        obj = VM | {"metadata": metadata}
+        asyncio.run(DryRun(connection).ask(obj, "shop"))
+        for method, path, *rest in connection.asked[1:]:
+            url = URL(f"http://localhost{path}")
+            assert (url.query_string, url.fragment) == ("", "")
+            inside, plural, *last = unquote(url.raw_path).split("/")[5:]
+            assert (inside, plural) == (metadata.get("namespace", "shop"), "virtualmachines")
+            assert last in ([], [metadata["name"]])
+            assert method == "GET" or rest[0]["dryRun"] == "All"
+
+
 CAUSES = {"causes": [{"field": "spec.template.spec.volumes[0].name", "message": "Required value"}]}
 WEBHOOK = status(422, "Invalid", 'admission webhook "a.b" denied the request: no')
 
@@ -190,3 +243,98 @@ async def test_an_answer_that_says_nothing_of_the_object_is_no_finding(answer: A
 
 def test_a_merge_patch_removes_by_null_and_replaces_lists() -> None:
     assert merge_patch({"a": 1, "b": {"c": [1, 2], "d": 1}}, {"a": None, "b": {"c": [3]}}) == {"b": {"c": [3], "d": 1}}
+
+
+IN_METADATA = "in body is a forbidden property"
+
+
+@both
+@pytest.mark.parametrize(
+    ("metadata", "path", "text"),
+    [
+        ({"creationTimestamp": None, "labels": {"app": "a"}, "annotations": {}}, "", ""),
+        ({"spec": {}}, "spec", IN_METADATA),
+        ({"labels": {"gpu": True}}, "labels.gpu", "is the boolean true, but must be a string"),
+        ({"labels": []}, "labels", "is a list, but must be an object"),
+        (
+            {"ownerReferences": [{"king": "a"}]},
+            "ownerReferences.0.king",
+            f"metadata.ownerReferences.king {IN_METADATA}",
+        ),
+        ({"creationTimestamp": "yesterday"}, "creationTimestamp", "must be a time"),
+        # A key without a value, as a chart leaves it.
+        ({"annotations": None}, "annotations", 'in body must be of type object: "null"'),
+        ({"labels": {"app": None}}, "labels.app", 'in body must be of type string: "null"'),
+    ],
+)
+def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
+    schemas: Schemas, metadata: Any, path: str, text: str
+) -> None:
+    template = {**VM["spec"]["template"], "metadata": metadata}
+    volume = {"metadata": metadata, "spec": {"source": {"blank": {}}, "storage": {}}}
+    selector = {"matchLabels": {"a": "b"}}
+    pool = {"selector": selector, "virtualMachineTemplate": {"spec": {"template": template}}}
+    replica_set = {"selector": selector, "template": template}
+    kinds = (
+        (changed("spec.template.metadata", metadata), "spec.template.metadata"),
+        (changed("spec.dataVolumeTemplates", [volume]), "spec.dataVolumeTemplates.0.metadata"),
+        (
+            VM | {"kind": "VirtualMachineInstanceReplicaSet", "spec": replica_set},
+            "spec.template.metadata",
+        ),
+        (
+            VM | {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": pool},
+            "spec.virtualMachineTemplate.spec.template.metadata",
+        ),
+    )
+    for obj, holder in kinds:
+        found = schemas.findings(obj) or []
+        expected = [(f"{holder}.{path}", "virt-api")] if path else []
+        assert [(".".join(map(str, each.path)), each.by) for each in found][:1] == expected
+        assert all(text in each.text for each in found[:1])
+
+
+@both
+def test_virt_api_knows_the_fields_of_a_clock(schemas: Schemas) -> None:
+    (found,) = schemas.findings(changed("spec.template.spec.domain.clock", {"utc": {}, "tmer": {}})) or []
+    assert (found.by, found.path[-1], IN_METADATA in found.text) == ("virt-api", "tmer", True)
+
+
+@both
+@pytest.mark.parametrize("kind", ["VirtualMachineStorageMigrationPlan", "Anything"])
+def test_kinds_of_other_operators_are_not_checked(schemas: Schemas, kind: str) -> None:
+    assert schemas.findings({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": kind}) is None
+
+
+def test_what_definitions_lack_is_checked_by_the_releases_own() -> None:
+    only_vms = Schemas.of_definitions([DEFINITIONS["items"][1]], "a file")
+    assert only_vms
+    vm = only_vms.check(VM)
+    migration = only_vms.check(VM | {"kind": "VirtualMachineInstanceMigration", "spec": {"vmiNam": "x"}})
+    assert vm and migration
+    assert ("a file" in vm.against, "KubeVirt 1.9.0's own" in migration.against) == (True, True)
+    assert [each.path for each in migration.findings] == [("spec", "vmiNam")]
+
+
+def test_a_kind_without_fields_is_said() -> None:
+    definition = copy.deepcopy(DEFINITIONS["items"][1])
+    for version in definition["spec"]["versions"]:
+        del version["schema"]
+    schemas = Schemas.of_definitions([definition], "a file")
+    assert schemas
+    checked = schemas.check(changed("spec.runing", True))
+    assert checked
+    assert (checked.findings, "its fields are not known" in checked.against) == ([], True)
+
+
+@pytest.mark.parametrize("pattern", [r"^\p{L}+$", "^(a+)+$", "(", "(?=a)a"])
+def test_a_pattern_that_cannot_be_evaluated_is_said(pattern: str) -> None:
+    definition = copy.deepcopy(DEFINITIONS["items"][1])
+    for version in definition["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"]["runStrategy"]["pattern"] = pattern
+    schemas = Schemas.of_definitions([definition], "a file")
+    assert schemas
+    checked = schemas.check(changed("spec.runStrategy", "a" * 40 + "!"))
+    assert checked
+    assert (checked.findings, [pattern in each for each in checked.unchecked]) == ([], [True])

@@ -328,6 +328,19 @@ class TestFiles:
         path.write_bytes(data)
         assert told(path).where == (f"{path}:{line}" if line else str(path))
 
+    @pytest.mark.parametrize("second", [b'{"b": NaN}', b'{"b": "\\ud800"}', b'{"b": 1e999}', b'{"b": }', b"[1]"])
+    def test_a_stream_of_json_objects_is_decoded_like_other_json(self, tmp_path: Path, second: bytes) -> None:
+        path = tmp_path / "a.json"
+        path.write_bytes(b'{"a": 1}\n\n {"b":\n 2}{"c": 3}')
+        assert [(each.value, each.line) for each in read_documents(path)] == [
+            ({"a": 1}, 1),
+            ({"b": 2}, 3),
+            ({"c": 3}, 4),
+        ]
+        path.write_bytes(b'{"a": 1}\n' + second)
+        with pytest.raises(InputError):
+            list(read_documents(path))
+
     @pytest.mark.parametrize(
         "data", [b"a: 1", gzip.compress(b"a: 1", mtime=0)[:-9], gzip.compress(b"a: 1" * 99, mtime=0)[:20]]
     )

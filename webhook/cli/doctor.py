@@ -16,7 +16,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.console import console
 from webhook.cli.data import directory
-from webhook.cli.inputs import connected
+from webhook.cli.inputs import connected, say_skipped
 from webhook.cli.options import Source, config_option, output_option, source_option, url_option
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
@@ -53,8 +53,9 @@ def doctor(source: Source, config_file: Path | None, url: str, output: str, stri
 
     async def run() -> Report:
         if source.cluster_from:
-            files = FileReader(FilesCluster.load(source.cluster_from, settings or default_settings()))
-            return await examine(files, settings, directory("manifests"), url=url.rstrip("/"))
+            files = FilesCluster.load(source.cluster_from, settings or default_settings())
+            say_skipped(files.skipped)
+            return await examine(FileReader(files), settings, directory("manifests"), url=url.rstrip("/"))
         async with connected(source.kubeconfig) as transport:
             return await examine(Reader(transport), settings, directory("manifests"), url=url.rstrip("/"))
 

@@ -7,27 +7,36 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from webhook import names
 from webhook.admission.redaction import redact
 from webhook.cli import inputs, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
-from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
+from webhook.cli.near import question
+from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, output_option, source_option
+from webhook.cli.schemas import fetch_definitions, find_schemas
 from webhook.cli.write import dump
+from webhook.cluster.files import FilesCluster
+from webhook.cluster.reader import SECONDS
 from webhook.cluster.selection import open_cluster
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.forecast.validation import Schemas
 from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
+from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.definitions import DEFINITIONS
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
-from webhook.kubevirt.releases.fields import ineffective_fields
 from webhook.kubevirt.releases.release import Release
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
@@ -56,6 +65,8 @@ _LONGEST: Final = 72
 _STAND_IN: Final = "random in KubeVirt; here derived from the name"
 _PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
+# What says which rules apply.
+_OF_CLUSTER: Final = ("KubeVirt", DEFINITIONS.kind)
 # KubeVirt's own bookkeeping, one row for each unless another origin set a part of it.
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
@@ -64,6 +75,7 @@ _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizer
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", type=_INPUT, help=_FILES)
 @source_option("none; only the files are read")
 @kubevirt_version
+@VALIDATION
 @click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True, help=_MODE)
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
 @output_option("yaml", "json", passes_default=False)
@@ -73,6 +85,8 @@ def expand(
     files: tuple[str, ...],
     source: Source,
     kubevirt_version: str | None,
+    crds: Path | None,
+    no_validate: bool,
     mode: str,
     explain: bool,
     output: str | None,
@@ -87,11 +101,17 @@ def expand(
     KubeVirt's defaults.
 
     Mode "reference" prints what a VM gets when it starts; mode "expand" prints the VM itself, like `virtctl expand`.
-    Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
-    deny the VM, 2 on invalid input.
+    Objects of KubeVirt are first checked as `kubevirt-webhook review` checks them. With --no-validate, fields that the
+    API server drops are named.
+
+    Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if the API server or
+    KubeVirt would deny an object, 2 on invalid input.
     """
-    objects = _read(files)
-    explanations, denials = asyncio.run(_all(objects, mode, parse_release(kubevirt_version), source, show_secrets))
+    documents = inputs.documents(files, inputs.standard_input() if "-" in files else None)
+    release = parse_release(kubevirt_version)
+    request = _Request(documents, files, mode, release, source, crds, no_validate, show_secrets)
+    expansion = asyncio.run(_expand(request))
+    explanations, denials = expansion.explanations, expansion.denials
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"
@@ -105,22 +125,26 @@ def expand(
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
+    for finding in expansion.findings:
+        write.error(finding)
+    for line in expansion.checks if expansion.findings else ():
+        write.line(line, err=True)
     for denial in denials:
-        _print_denial(denial, hint=not any(source))
-    if denials:
+        _print_denial(denial)
+    if denials or expansion.invalid:
         raise SystemExit(1)
 
 
-def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
-    """The objects in the files; an `InputError` where there is no VM or VMI among them."""
-    objects = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
-    if not objects.machines:
-        kinds = " and ".join(objects.skipped + sorted({kind for kind, _, _ in objects.others}))
-        what = f"found no VirtualMachine, only {kinds}" if kinds else "holds no objects"
+def _sorted(valid: list[Document], files: tuple[str, ...], *, has_invalid: bool) -> inputs.GivenObjects:
+    """The objects of some documents; an `InputError` where there is no VM or VMI among them, nor an invalid object."""
+    objects = inputs.objects(valid)
+    if not objects.machines and not has_invalid:
+        named = [*objects.skipped, *sorted({kind for kind, _, _ in objects.others})]
+        kinds = " and ".join(f"{each} of another API group" if each in inputs.MACHINES else each for each in named)
+        what = f"found no VirtualMachine of {names.KUBEVIRT_GROUP}, only {kinds}" if kinds else "holds no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
         raise InputError(what, ", ".join(files), fix)
-    if objects.skipped:
-        write.error(f"skipped kinds that this command does not use: {visible(', '.join(objects.skipped))}")
+    inputs.say_skipped(objects.skipped)
     return objects
 
 
@@ -130,11 +154,24 @@ class _Denial(NamedTuple):
     where: str
     machine: Json
     denied: CreationDenied
+    hint: str
 
 
-def _print_denial(denial: _Denial, *, hint: bool) -> None:
+async def _hint(denied: CreationDenied, vm: Json, objects: inputs.GivenObjects, cluster: Cluster | None) -> str:
+    """What to do about an object that the VM names and that does not exist; empty for other denials."""
+    is_missing = denied.what.endswith(" not found")
+    if not is_missing and "unexpected kind" not in denied.what:
+        return ""
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    near = await question(vm, vm["metadata"]["namespace"], cluster, deadline, objects.others)
+    if near or cluster or not is_missing:
+        return near
+    return "The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE."
+
+
+def _print_denial(denial: _Denial) -> None:
     """Print that KubeVirt would not make a machine, and why."""
-    where, machine, denied = denial
+    where, machine, denied, hint = denial
     metadata = machine["metadata"]
     title = f"{machine['kind']} {metadata['namespace']}/{metadata['name']}"
     lines = [f"{where}: {_WOULD[denied.stage].format(title)}"]
@@ -146,9 +183,9 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
     lines += [f"  - {each.what}" + ("" if each.field in each.what else f" ({each.field})") for each in causes]
     if joined and denied.what.endswith(" more validation errors"):
         lines.append(f"  - {denied.what.rpartition(', ')[2]}")
-    if hint and denied.what.endswith(" not found"):
-        lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
-    spec = machine["spec"]
+    if hint:
+        lines.append(f"  {hint}")
+    spec = machine.get("spec") or {}
     infers = any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
     if denied.stage is Stage.EXPANSION and infers:
         lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
@@ -156,43 +193,117 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
         write.error(visible(line))
 
 
-async def _all(
-    objects: inputs.GivenObjects, mode: str, requested: Release | None, source: Source, show_secrets: bool
-) -> tuple[list[Explanation], list[_Denial]]:
-    """What KubeVirt would make of each machine, and the machines that it would not make."""
+@dataclass(slots=True)
+class _Expansion:
+    """What comes of the objects in some files.
+
+    Attributes:
+        explanations: of the machines that KubeVirt would make.
+        denials: the machines that it would not make.
+        findings: what is wrong with objects, lines.
+        checks: what the objects were checked against, sentences.
+        invalid: how many objects the API server would deny.
+    """
+
+    explanations: list[Explanation] = field(default_factory=list)
+    denials: list[_Denial] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+    invalid: int = 0
+
+
+class _Request(NamedTuple):
+    """What is to be expanded, and how."""
+
+    documents: list[Document]
+    files: tuple[str, ...]
+    mode: str
+    release: Release | None
+    source: Source
+    crds: Path | None
+    no_validate: bool
+    show_secrets: bool
+
+
+async def _expand(request: _Request) -> _Expansion:
+    """What KubeVirt would make of each machine."""
+    source = request.source
     async with open_cluster(*source) if any(source) else nullcontext() as cluster:
+        if isinstance(cluster, FilesCluster):
+            inputs.say_skipped(cluster.skipped)
+        of_cluster = [each for each in request.documents if each.value.get("kind") in _OF_CLUSTER]
+        configuration, settings = await configuration_of(inputs.objects(of_cluster).others, cluster, request.release)
+        schemas = await _schemas(request, of_cluster, configuration.rules.release, cluster)
+        result = _Expansion()
+        valid = _valid(request, schemas, result)
+        objects = _sorted(valid, request.files, has_invalid=len(valid) < len(request.documents))
         search = Search(objects.others, cluster)
-        configuration, settings = await configuration_of(objects.others, cluster, requested)
-        manifests = [(machine.where(), machine.value) for machine in objects.machines]
-        manifests += [(f"{kind} {name}", obj) for (kind, _, name), obj in objects.others.items()]
-        # What the release does not know of the manifests, the API server would drop.
-        release = configuration.rules.release
-        for where, obj in manifests:
-            for path in ineffective_fields(release.unknown_fields(obj["kind"]), obj.get("spec")):
-                write.error(visible(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
-        explanations, denials = list[Explanation](), list[_Denial]()
         for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
             try:
-                created = await search.answer(_question(machine.value, mode, uuids, configuration))
+                created = await search.answer(_question(machine.value, request.mode, uuids, configuration))
             except CreationDenied as denied:
-                denials.append(_Denial(where, machine.value, denied))
+                hint = await _hint(denied, machine.value, objects, cluster)
+                result.denials.append(_Denial(where, machine.value, denied, hint))
             except InputError as error:
                 raise InputError(error.what, f"{where}: {error.where}" if error.where else where, error.fix) from None
             else:
-                shown = created.obj if show_secrets else redact(created.obj)
-                explanations.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
-        return explanations, denials
+                shown = created.obj if request.show_secrets else redact(created.obj)
+                result.explanations.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
+        result.invalid = len(request.documents) - len(valid)
+        return result
+
+
+async def _schemas(request: _Request, given: list[Document], release: Release, cluster: Cluster | None) -> Schemas:
+    """What the objects are checked against: the definitions in the files, else those of the cluster."""
+    definitions = [each.value for each in given if each.value["kind"] == DEFINITIONS.kind]
+    origin = "the CustomResourceDefinitions in the files"
+    if not definitions and isinstance(cluster, FilesCluster):
+        definitions = cluster.objects(DEFINITIONS.kind)
+        origin = f"the CustomResourceDefinitions in {request.source.cluster_from}"
+    elif not definitions and cluster and not request.crds and not request.release:
+        async with inputs.connected(request.source.kubeconfig) as transport:
+            definitions = await fetch_definitions(transport)
+        origin = "the cluster's CustomResourceDefinitions"
+    return find_schemas(release, request.crds, () if request.release else definitions, origin)
+
+
+def _valid(request: _Request, schemas: Schemas, result: _Expansion) -> list[Document]:
+    """The documents that the API server takes; what is wrong with the others, or is dropped, goes into the result."""
+    valid = []
+    for document in request.documents:
+        checked = schemas.check(document.value)
+        findings = checked.findings if checked else []
+        if request.no_validate:
+            findings = [each for each in findings if each.dropped]
+        if not findings or request.no_validate:
+            valid.append(document)
+        if not findings or not checked:
+            continue
+        title, by = _title(document.value, schemas), findings[0].by
+        would = "would drop fields of" if request.no_validate else "would deny"
+        result.findings.append(visible(f"{document.where()}: {by} {would} {title}:"))
+        result.findings += [visible(f"  {document.where(each.path)}: {each.text}") for each in findings]
+        result.checks = list(dict.fromkeys([*result.checks, checked.against, *checked.unchecked]))
+    return valid
+
+
+def _title(obj: Json, schemas: Schemas) -> str:
+    """Kind, namespace and name of an object that may be malformed."""
+    metadata = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
+    name = str((metadata or {}).get("name") or "")
+    namespace = f"{(metadata or {}).get('namespace') or 'default'}/" if schemas.is_namespaced(obj) is not False else ""
+    return f"{obj['kind']} {namespace}{name}"
 
 
 def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterConfig) -> Callable[[Get], Created]:
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
             raise InputError("a VirtualMachineInstance cannot be expanded", fix="remove --mode expand")
-        return lambda _: creation.from_vmi(obj, uuids.restart(), configuration)
+        return lambda _: creation.require_memory(creation.from_vmi(obj, uuids.restart(), configuration))
     if mode == "expand":
         return lambda get: creation.expand_vm(obj, get, configuration)
-    return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
+    return lambda get: creation.require_memory(creation.from_vm(obj, get, uuids.restart(), configuration))
 
 
 @dataclass(frozen=True)

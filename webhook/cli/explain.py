@@ -19,10 +19,10 @@ import msgspec
 from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
-from webhook.cli.inputs import connected, parse_release
+from webhook.cli.inputs import connected, parse_release, say_skipped
 from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
-from webhook.cluster.files import read_index
+from webhook.cluster.files import FilesCluster, read_index
 from webhook.cluster.reader import Reader
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.errors import InputError, Unavailable, quote
@@ -150,6 +150,8 @@ async def read_answer(
     """What a function of facts says, once they are read from a cluster or files."""
     deadline = asyncio.get_running_loop().time() + SECONDS
     async with open_cluster(cluster_from, kubeconfig) as cluster:
+        if isinstance(cluster, FilesCluster):
+            say_skipped(cluster.skipped)
         try:
             return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
         except Unreadable as error:
@@ -548,7 +550,9 @@ _LISTS: Final[dict[str, tuple[Resource[Any], str]]] = {
 
 def from_files(directory: Path, releases: Releases | None = None) -> ClusterObjects:
     """A snapshot of the objects in files; an `InputError` for one that cannot be read, or has a wrong type."""
-    index = read_index(directory)
+    skipped: dict[str, None] = {}
+    index = read_index(directory, skipped)
+    say_skipped(skipped)
     lists = {field: [_as_view(each, kind) for each in index[kind.kind].values()] for field, (kind, _) in _LISTS.items()}
     return _cluster_objects(lists, [], releases)
 

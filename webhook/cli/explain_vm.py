@@ -16,7 +16,9 @@ from webhook import names
 from webhook.cli import write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
 from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
+from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
+from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import NoAnswerError, open_cluster, require_single_source
 from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanation, explain_spread, explain_vm
 from webhook.placement.requirements import Origin
@@ -98,6 +100,8 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
             open_cluster(*source, settings) as cluster,
             nullcontext(cluster) if source.cluster_from else open_cluster(*source) as other,
         ):
+            if isinstance(cluster, FilesCluster):
+                say_skipped(cluster.skipped)
             deadline = asyncio.get_running_loop().time() + SECONDS
             return await explain_vm(Sources(cluster, other), settings, *vm_name, deadline)
 

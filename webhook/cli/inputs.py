@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from webhook.cluster.directory import KINDS, find_files
+from webhook.cli import write
+from webhook.cluster.directory import KINDS, add_object, find_files
+from webhook.cluster.together import COUNTED_KINDS
 from webhook.errors import InputError, quote
+from webhook.forecast.validation import Schemas, is_of_kubevirt
 from webhook.k8s import yaml_documents
 from webhook.k8s.yaml_documents import Document, mistakes_of, objects_in, parse_documents, read_documents
 from webhook.kubevirt.releases.capabilities import OLDEST, parse_version
 from webhook.kubevirt.releases.release import Release, release_of
+from webhook.text import visible
 
 if TYPE_CHECKING:
     from webhook.k8s.client.identity import Kubeconfig
     from webhook.k8s.client.transport import KubernetesTransport
 
 STANDARD_INPUT: Final = "standard input"
+# Whether a text may hold objects that others in it refer to. VMs name kinds of instancetypes, but not their group.
+_COUNTED: Final = re.compile(
+    rb"""kind["']?\s*:\s*["']?(?:Namespace|KubeVirt|MigrationPolicy|VirtualMachineInstancePreset|ControllerRevision|"""
+    rb"""PersistentVolumeClaim|VolumeSnapshot)(?:List)?\b|"""
+    rb"""apiVersion["']?\s*:\s*["']?(?:instancetype|cdi)\.kubevirt\.io/"""
+)
 # Of YAML, of which a core parses some three megabytes in a second.
 PART_BYTES: Final = 512 * 1024
 # `---` in the first column starts a document wherever it stands, in a block of text too.
@@ -180,6 +190,61 @@ def read_object(path: Path) -> Document:
     return content.documents[0]
 
 
+def counted_objects(
+    parts: Iterable[Part], schemas: Schemas | None, namespace: str, mistakes: list[InputError]
+) -> list[Document]:
+    """The objects in some parts that others may refer to, of several with one name the last, as they would be stored.
+
+    Those that the API server denies are left out: a review of the object itself says why.
+
+    Args:
+        parts: where they are looked for; what cannot be read is passed over.
+        schemas: what objects of KubeVirt are checked against; None: they are not.
+        namespace: of objects that name none.
+        mistakes: gets what is wrong with objects that are not KubeVirt's.
+    """
+    found: dict[tuple[str, str, str], Document] = {}
+    for part in parts:
+        if not _may_hold_counted(part):
+            continue
+        for document in read(part).documents:
+            value = document.value
+            name, version = value.get("kind"), value.get("apiVersion")
+            kind = KINDS.get(name) if name in COUNTED_KINDS else None
+            if kind is None or not isinstance(version, str) or version.rpartition("/")[0] != kind.group:
+                continue
+            if schemas and schemas.findings(value):
+                continue
+            try:
+                placed = _place(document, namespaced=kind.namespaced, default=namespace)
+                add_object({kind.name: {}}, placed, kind)
+            except InputError as error:
+                if not is_of_kubevirt(kind.group):
+                    mistakes += mistakes_of(error)
+                continue
+            metadata = placed.value["metadata"]
+            found[kind.name, metadata.get("namespace", ""), metadata["name"]] = placed
+    return [*found.values()]
+
+
+def _may_hold_counted(part: Part) -> bool:
+    text = part.text
+    if text is None:
+        try:
+            text = yaml_documents.read_file(part.file, yaml_documents.MAX_BYTES)
+            if part.file.endswith(".gz"):
+                text = yaml_documents.decompress(text, yaml_documents.MAX_BYTES, part.file)
+        except InputError:
+            return False
+    return _COUNTED.search(text) is not None
+
+
+def say_skipped(kinds: Iterable[str]) -> None:
+    """Say on standard error, once, which kinds among the cluster's objects a command does not need."""
+    if listed := ", ".join(kinds):
+        write.error(f"skipped kinds that this command does not use: {visible(listed)}")
+
+
 def standard_input() -> bytes:
     """All of standard input; an `InputError` where it is too large."""
     return yaml_documents.read_limited(sys.stdin.buffer, yaml_documents.MAX_BYTES, STANDARD_INPUT)
@@ -239,14 +304,14 @@ def objects(manifests: Iterable[Document]) -> GivenObjects:
     return result
 
 
-def _place(document: Document, *, namespaced: bool) -> Document:
+def _place(document: Document, *, namespaced: bool, default: str = "default") -> Document:
     value = document.value
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
         where = document.where(["metadata", "name"])
         raise InputError(f"metadata.name of the {value['kind']} is missing", where, "set metadata.name")
-    namespace = metadata.get("namespace") or ("default" if namespaced else "")
+    namespace = metadata.get("namespace") or (default if namespaced else "")
     if not isinstance(namespace, str):
         raise InputError("metadata.namespace must be a string", document.where(["metadata", "namespace"]))
     rest = {key: item for key, item in metadata.items() if key != "namespace"}

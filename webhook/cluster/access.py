@@ -10,6 +10,7 @@ from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
 from webhook.k8s.client.api import Forbidden, Transport, await_answer, decode
+from webhook.k8s.paths import object_path
 
 _ACCESS: Final = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview")
 _TOKENS: Final = ("authentication.k8s.io", "tokenreviews", "TokenReview")
@@ -48,7 +49,7 @@ async def _create_review(
     """A review that is created is answered at once, and kept nowhere."""
     group, plural, kind = resource
     review = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
-    answer = await await_answer(transport.request("POST", f"/apis/{group}/v1/{plural}", body=review), seconds)
+    answer = await await_answer(transport.request("POST", object_path(f"{group}/v1", plural), body=review), seconds)
     if isinstance(answer, Unavailable):
         return answer
     status, body = answer

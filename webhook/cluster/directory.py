@@ -95,6 +95,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+_GROUPS: Final = {kind.group for kind in KINDS.values()}
 _SUFFIXES: Final = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 
 
@@ -144,10 +145,9 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     return sorted(paths)
 
 
-def add_object(index: Index, document: Document) -> None:
+def add_object(index: Index, document: Document, kind: Kind) -> None:
     """Check one object and enter it; an `InputError` where it cannot be one of a cluster, or is known already."""
     value = document.value
-    kind = _kind(document)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"this {kind.name} has no metadata", document.where(["metadata"]), "give it a name")
@@ -175,18 +175,29 @@ def add_object(index: Index, document: Document) -> None:
         raise InputError(f"{place} is a duplicate of {entry.where}", document.where(), "remove one")
 
 
-def _kind(document: Document) -> Kind:
+def kind_of(document: Document) -> Kind | None:
+    """The kind of an object; None for one that nothing here needs.
+
+    Raises:
+        InputError: it has no kind or version, is of a version that its kind does not have, or its kind or group is
+            nearly that of a needed one.
+    """
     name, version = document.value.get("kind"), document.value.get("apiVersion")
     if not isinstance(name, str) or not name:
         raise InputError("the object has no kind", document.where(["kind"]), "write one such as kind: Node")
     if not isinstance(version, str) or not version:
         raise InputError(f"this {name} has no apiVersion", document.where(["apiVersion"]), "write one")
-    kind = KINDS.get(name)
+    kind, group = KINDS.get(name), version.rpartition("/")[0]
     if kind is None:
-        near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
-        fix = f"did you mean {near[0]}?" if near else "leave it out"
-        raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
+        of_group = [each.name for each in KINDS.values() if each.group == group]
+        if near := difflib.get_close_matches(name, of_group, n=1, cutoff=0.8):
+            what = f"{quote(name)} is not a kind that can be read from files"
+            raise InputError(what, document.where(["kind"]), f"did you mean {near[0]}?")
+        return None
     if not _has_version(kind, version):
+        # Other groups have kinds of the same name.
+        if group not in _GROUPS and not difflib.get_close_matches(group, [kind.group], n=1, cutoff=0.8):
+            return None
         version_hint = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
         fix = f"write {kind.group}/{version_hint}" if kind.group else f"write {version_hint}"
         raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)

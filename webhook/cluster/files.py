@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast, get_args
 import msgspec
 
 from webhook import facts, names
-from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, read_objects
+from webhook.cluster.directory import KINDS, FileObject, Index, add_object, describe_wrong_type, kind_of, read_objects
 from webhook.cluster.scheduler_health import Waiting, WaitingPods
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
@@ -51,10 +51,16 @@ class FilesCluster(Cluster):
     Attributes:
         kubevirts: all KubeVirt objects in the files.
         definitions: what the CustomResourceDefinitions in the files say; None where there are none of KubeVirt's.
+        skipped: the kinds in the files that nothing here needs, each once.
     """
 
-    def __init__(self, index: Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    answers_at_once = True
+
+    def __init__(
+        self, index: Index, settings: Settings, clock: Callable[[], float] = time.time, skipped: Iterable[str] = ()
+    ) -> None:
         self._index: Final = index
+        self.skipped: Final = tuple(skipped)
         self._settings = settings
         self._clock = clock
         self.kubevirts: Final = self._views("KubeVirt", KubeVirt)
@@ -74,14 +80,16 @@ class FilesCluster(Cluster):
 
         An `InputError` where there is nothing to read, `InputErrors` for every mistake in what was read.
         """
-        return cls(read_index(directory), settings, clock)
+        skipped: dict[str, None] = {}
+        return cls(read_index(directory, skipped), settings, clock, skipped)
 
     @classmethod
     def of(
         cls, documents: Iterable[Document], settings: Settings, clock: Callable[[], float] = time.time
     ) -> FilesCluster:
         """A cluster that holds the objects of some documents; `InputErrors` for every mistake in them."""
-        return cls(_index_objects(documents, [], ""), settings, clock)
+        skipped: dict[str, None] = {}
+        return cls(_index_objects(documents, [], "", skipped), settings, clock, skipped)
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
@@ -203,26 +211,36 @@ class FilesCluster(Cluster):
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
 
-def read_index(directory: str | os.PathLike[str]) -> Index:
+def read_index(directory: str | os.PathLike[str], skipped: dict[str, None] | None = None) -> Index:
     """The objects of every YAML and JSON file below a directory, compressed ones (``.gz``) too, or of one file.
+
+    Args:
+        directory: the directory, or a file.
+        skipped: gets the kinds that nothing here needs.
 
     Raises:
         InputError: there is nothing to read.
         InputErrors: every mistake in what was read.
     """
     mistakes: list[InputError] = []
-    index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
-    if not any(index.values()):
+    skipped = {} if skipped is None else skipped
+    index = _index_objects(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory), skipped)
+    if not any(index.values()) and not skipped:
         raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
     return index
 
 
-def _index_objects(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
+def _index_objects(
+    documents: Iterable[Document], mistakes: list[InputError], source: str, skipped: dict[str, None]
+) -> Index:
     """The objects of a source by kind, namespace and name; `InputErrors` for all mistakes, those of reading too."""
     index: Index = {name: {} for name in KINDS}
     for document in documents:
         try:
-            add_object(index, document)
+            if (kind := kind_of(document)) is None:
+                skipped[str(document.value["kind"])] = None
+            else:
+                add_object(index, document, kind)
         except InputError as error:
             mistakes.extend(mistakes_of(error))
     if len(mistakes) > MAX_MISTAKES:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-from urllib.parse import quote
 
 import msgspec
 
@@ -32,6 +31,7 @@ from webhook.k8s.client.api import (
 )
 from webhook.k8s.client.list_pages import fetch_list, pages
 from webhook.k8s.json_tree import member
+from webhook.k8s.paths import is_segment
 from webhook.k8s.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.config import KubeVirtInstall
@@ -63,7 +63,9 @@ async def listed(
 
     A page takes so many seconds at most; raises `READ_ERRORS`.
     """
-    listing = pages(api, resource, quote(namespace, safe=""), query, limit=_PAGE, seconds=seconds)
+    if namespace and not is_segment(namespace):
+        return
+    listing = pages(api, resource, namespace, query, limit=_PAGE, seconds=seconds)
     try:
         async with aclosing(listing):
             async for page in listing:

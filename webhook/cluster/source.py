@@ -17,9 +17,11 @@ class Cluster(Protocol):
 
     Attributes:
         restores: how often etcd has turned out to have been restored from an older copy.
+        answers_at_once: whether everything is in memory, so that no answer is waited for.
     """
 
     restores: int = 0
+    answers_at_once: bool = False
 
     def on_restore(self, act: Callable[[str], None]) -> None:
         """Call this, with a clause about it, each time that etcd turns out to have been restored from an older copy."""

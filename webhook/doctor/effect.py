@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,6 +12,7 @@ from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, Verdict, check, finding, ok, readable, unknown, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
+from webhook.k8s.paths import object_path
 from webhook.k8s.resources import PODS
 from webhook.kubevirt.resources import VMIS
 from webhook.text import pluralize
@@ -51,7 +51,7 @@ async def _check_metrics(installation: Installation) -> list[Finding]:
         return [unknown("metrics-not-read", "metrics", what, "read /metrics at server.opsListen")]
     api = readable("metrics", installation.reader.api)
     service = installation.settings.webhooks.service
-    path = f"/api/v1/namespaces/{quote(service.namespace)}/services/{quote(service.name)}:ops/proxy/metrics"
+    path = object_path("v1", "services", service.namespace, f"{service.name}:ops") + "/proxy/metrics"
     try:
         status, body = await api.get(path)
     except ApiConnectionError as error:

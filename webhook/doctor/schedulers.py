@@ -158,7 +158,7 @@ async def _describe_unsynced(installation: Installation, api: Requests, schedule
     for pod in () if isinstance(pods, Unavailable) else pods:
         if pod.status.phase != "Running" or not (pod.meta.name or "").startswith(health_check.name):
             continue
-        path = f"/api/v1/namespaces/{health_check.namespace}/pods/{pod.meta.name}/log"
+        path = PODS.path(health_check.namespace, pod.meta.name or "") + "/log"
         try:
             status, body = await api.request("GET", path, {"tailLines": "200", "limitBytes": "65536"}, seconds=SECONDS)
         except ApiConnectionError:

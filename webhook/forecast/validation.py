@@ -2,7 +2,10 @@
 
 The API server checks custom resources against the structural schemas of their CustomResourceDefinitions. With strict
 field validation it denies fields that no schema has, too (apiextensions-apiserver, pkg/apiserver/schema, validation).
-Where no definitions are at hand, the types of KubeVirt's API that this program has stand in for them.
+Where no definitions are at hand, those that KubeVirt's release installs count.
+
+The definitions leave some objects open, such as the metadata of templates. There virt-api denies what KubeVirt's API
+does not have, in both of its webhooks (pkg/util/openapi, pkg/util/webhooks: ValidateSchema).
 """
 
 from __future__ import annotations
@@ -20,15 +23,18 @@ from webhook import names
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.reasons import common
 from webhook.errors import InputError, quote
+from webhook.forecast.patterns import matches
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
-from webhook.k8s.yaml_documents import format_path
+from webhook.k8s.yaml_documents import format_path, plain
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
-from webhook.kubevirt.releases.release import Release
-from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.releases.release import NEWEST, Release
+from webhook.kubevirt.releases.schemas import kinds_of
+from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -40,6 +46,7 @@ _QUANTITY: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+_QUANTITIES: Final = re.compile(_QUANTITY.removesuffix("$") + r"\Z")
 _FORMATS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
@@ -51,36 +58,56 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _MOST_ANNOTATIONS_BYTES: Final = 256 * 1024
 _MOST_FINDINGS: Final = 50
-_STABLE: Final = ("v1", "v1alpha3")
-_BETA: Final = ("v1beta1", "v1alpha1")
-# Group, versions, whether in namespaces, and kinds.
-_SERVED: Final[tuple[tuple[str, tuple[str, ...], bool, str], ...]] = (
-    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachine VirtualMachineInstance VirtualMachineInstanceReplicaSet"),
-    (names.KUBEVIRT_GROUP, _STABLE, True, "VirtualMachineInstanceMigration VirtualMachineInstancePreset KubeVirt"),
-    (names.INSTANCETYPE_GROUP, _BETA[:1], True, "VirtualMachineInstancetype VirtualMachinePreference"),
-    (names.INSTANCETYPE_GROUP, _BETA[:1], False, "VirtualMachineClusterInstancetype VirtualMachineClusterPreference"),
-    ("pool.kubevirt.io", _BETA, True, "VirtualMachinePool"),
-    ("migrations.kubevirt.io", ("v1alpha1",), False, "MigrationPolicy"),
-    ("snapshot.kubevirt.io", _BETA, True, "VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore"),
-    ("export.kubevirt.io", _BETA, True, "VirtualMachineExport"),
-    ("clone.kubevirt.io", _BETA, True, "VirtualMachineClone"),
-)
+# How near a kind must be to a known one to be taken for it: other operators have kinds in KubeVirt's groups, too.
+_NEAR_KIND: Final = 0.9
 _NEAR: Final = 0.6
+API_SERVER: Final = "the API server"
+VIRT_API: Final = "virt-api"
 _NEAR_GROUP: Final = 0.8
 
 
 class Finding(NamedTuple):
-    """What the API server denies in an object: where, what is wrong (a sentence without its end), and the code."""
+    """What is denied in an object.
+
+    Attributes:
+        path: where.
+        text: what is wrong, a sentence without its end.
+        code: the reason code.
+        by: who denies it.
+        dropped: whether an API server that isn't asked to be strict drops the field instead.
+    """
 
     path: Path
     text: str
     code: str = common.INVALID_OBJECT
+    by: str = API_SERVER
+    dropped: bool = False
+
+
+class Checked(NamedTuple):
+    """What a check of an object has found.
+
+    Attributes:
+        findings: what is denied; empty for nothing.
+        against: what it was checked against, a sentence.
+        unchecked: what of it could not be checked, each a sentence.
+    """
+
+    findings: list[Finding]
+    against: str
+    unchecked: tuple[str, ...] = ()
 
 
 class KindSchema(msgspec.Struct, frozen=True):
-    """A kind as the API server serves it: the schema of each version, None where the fields are not known."""
+    """A kind as the API server serves it.
+
+    Attributes:
+        versions: the schema of each version, None where the fields are not known.
+        against: where the schemas come from, and what they do not show, a sentence.
+    """
 
     versions: Mapping[str, Json | None]
+    against: str
     namespaced: bool = True
 
 
@@ -90,23 +117,33 @@ class Schemas:
     Args:
         kinds: by group and name.
         origin: where the schemas come from, a clause.
-        unseen: what they do not show, a clause.
 
     Attributes:
-        line: which schemas they are, and what they cannot show.
+        origin: the same.
     """
 
-    def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, unseen: str) -> None:
+    def __init__(self, kinds: Mapping[str, Mapping[str, KindSchema]], origin: str, release: Release = NEWEST) -> None:
         self._kinds: Final = kinds
+        self._release: Final = release
         self.origin: Final = origin
-        self.line: Final = f"checked against {origin}; {unseen}"
 
     @classmethod
-    def of_definitions(cls, definitions: Iterable[Json], origin: str) -> Schemas | None:
-        """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any; ``origin`` is a clause."""
-        kinds = _without_fields()
+    def of_definitions(cls, definitions: Iterable[Json], origin: str, release: Release = NEWEST) -> Schemas | None:
+        """The schemas of those CustomResourceDefinitions that are of KubeVirt, if any.
+
+        Args:
+            definitions: plain JSON.
+            origin: where they come from, a clause.
+            release: whose own definitions count for kinds that the given ones lack.
+
+        Raises:
+            InputError: a definition is malformed.
+        """
+        kinds = {group: dict(of_group) for group, of_group in _kinds_of(release).items()}
+        against = f"checked against {origin}; {_UNSEEN}"
         has_schemas = False
         for definition in definitions:
+            _require_definition(definition)
             spec = definition.get("spec") or {}
             group, kind = str(spec.get("group") or ""), str((spec.get("names") or {}).get("kind") or "")
             if not is_of_kubevirt(group) or not kind:
@@ -117,43 +154,145 @@ class Schemas:
                 for each in spec.get("versions") or ()
                 if each.get("served")
             }
-            kinds.setdefault(group, {})[kind] = KindSchema(served, spec.get("scope") != "Cluster")
-        unseen = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
-        return cls(kinds, origin, unseen) if has_schemas else None
+            kinds.setdefault(group, {})[kind] = KindSchema(served, against, spec.get("scope") != "Cluster")
+        return cls(kinds, origin, release) if has_schemas else None
+
+    def is_namespaced(self, obj: Json) -> bool | None:
+        """Whether objects of this kind are in namespaces; None for a kind that is not KubeVirt's."""
+        group, kind = str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))
+        known = self._kinds.get(group, {}).get(kind)
+        return known.namespaced if known else None
 
     def findings(self, obj: Json) -> list[Finding] | None:
-        """What the API server denies; None for an object that is not of KubeVirt's groups."""
+        """What the API server or virt-api denies; None for an object that is not KubeVirt's."""
+        checked = self.check(obj)
+        return None if checked is None else checked.findings
+
+    def check(self, obj: Json) -> Checked | None:
+        """Check an object; None for one that is not KubeVirt's."""
         version, kind = obj.get("apiVersion"), obj.get("kind")
         if not isinstance(version, str) or not isinstance(kind, str):
             return None
         group, _, version = version.rpartition("/")
-        kinds = self._kinds.get(group)
-        if kinds is None:
-            return self._other_group(group, version, kind)
-        if kind not in kinds:
-            return [Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, kinds)}")]
-        schema = kinds[kind]
+        schema = self._kinds.get(group, {}).get(kind)
+        if schema is None:
+            finding = self._unknown_kind(group, version, kind)
+            return Checked([finding], f"checked against the kinds of {self.origin}") if finding else None
         if version not in schema.versions:
             served = " or ".join(f"{group}/{each}" for each in schema.versions)
-            return [Finding(("apiVersion",), f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}")]
+            text = f"{quote(f'{group}/{version}')} is not served for {kind}; use {served}"
+            return Checked([Finding(("apiVersion",), text)], schema.against)
         findings = [*_check_metadata(obj, schema.namespaced)]
         fields_schema = schema.versions[version]
-        if fields_schema is not None:
-            root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
-            findings += check(root, obj, ())
-        return sorted(findings[:_MOST_FINDINGS], key=lambda each: [str(part) for part in each.path])
+        if fields_schema is None:
+            return Checked(findings, f"{kind}: only version, kind and metadata were checked, its fields are not known")
+        root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
+        unchecked: dict[str, None] = {}
+        findings += check(root, obj, (), unchecked)
+        if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
+            findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
+        findings = [self._with_release(kind, each) for each in findings[:_MOST_FINDINGS]]
+        findings.sort(key=lambda each: [str(part) for part in each.path])
+        return Checked(findings, schema.against, tuple(unchecked))
 
-    def _other_group(self, group: str, version: str, kind: str) -> list[Finding] | None:
-        """A group that only looks like one of KubeVirt's."""
+    def _unknown_kind(self, group: str, version: str, kind: str) -> Finding | None:
+        """A kind that only looks like one of KubeVirt's; None for another operator's."""
+        own = self._kinds.get(group)
+        for other, kinds in self._kinds.items():
+            if own is not None and kind in kinds:
+                served = f"{other}/{[*kinds[kind].versions][-1]}"
+                what = f"kind {quote(kind)} does not exist in {group}; did you mean"
+                return Finding(("apiVersion",), f"{what} {quote(served)}?")
+        if own is not None and (hint := did_you_mean(kind, own, _NEAR_KIND)):
+            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
+        if group == names.KUBEVIRT_GROUP:
+            return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
         for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
             if kind in self._kinds[near] and not is_of_kubevirt(group):
                 what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
-                return [Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")]
+                return Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")
         return None
+
+    def _with_release(self, kind: str, finding: Finding) -> Finding:
+        """The finding; of a field that a newer release has with that release."""
+        if not finding.dropped or finding.path[:1] != ("spec",):
+            return finding
+        path = ".".join(each for each in finding.path[1:] if isinstance(each, str))
+        since = next((field.since for known, field in fields.table(kind) if known == path), None)
+        if since is None or since <= self._release.version:
+            return finding
+        text = f"unknown field {quote(format_path(finding.path))}: KubeVirt {self._release} does not have it,"
+        return finding._replace(text=f"{text} KubeVirt {since.major}.{since.minor} does")
+
+
+_UNSEEN: Final = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
+# The kinds whose webhooks in virt-api compare objects with KubeVirt's API: what a VirtualMachinePool holds is compared
+# once it is a VM.
+_CHECKED_BY_VIRT_API: Final = frozenset(
+    {
+        *((names.KUBEVIRT_GROUP, kind) for kind in (fields.VIRTUAL_MACHINE, fields.VMI)),
+        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"),
+        (POOL_GROUP, POOL),
+    }
+)
 
 
 # What the API server itself checks of every object.
 _ROOT: Final[Json] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _OPEN}
+
+
+class _SchemaProps(msgspec.Struct, frozen=True, rename="camel"):
+    """A structural schema with the types that its parts have (JSONSchemaProps of apiextensions.k8s.io/v1)."""
+
+    type: str | None = None
+    format: str | None = None
+    pattern: str | None = None
+    nullable: bool | None = None
+    properties: dict[str, _SchemaProps] | None = None
+    items: _SchemaProps | None = None
+    additional_properties: bool | _SchemaProps | None = None
+    required: list[str] | None = None
+    enum: list[Any] | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    list_map_keys: list[str] | None = msgspec.field(name="x-kubernetes-list-map-keys", default=None)
+
+
+class _Validation(msgspec.Struct, frozen=True):
+    schema: _SchemaProps | None = msgspec.field(name="openAPIV3Schema", default=None)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    name: str
+    served: bool = False
+    validation: _Validation | None = msgspec.field(name="schema", default=None)
+
+
+class _Names(msgspec.Struct, frozen=True):
+    kind: str
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    group: str
+    names: _Names
+    versions: list[_Version]
+    scope: str = ""
+
+
+class _Definition(msgspec.Struct, frozen=True):
+    spec: _Spec
+
+
+def _require_definition(definition: Json) -> None:
+    try:
+        msgspec.convert(definition, _Definition)
+    except msgspec.ValidationError as error:
+        name = (definition.get("metadata") or {}).get("name") or ""
+        raise InputError(f"is not a CustomResourceDefinition: {error}", f"CustomResourceDefinition {name}") from None
 
 
 def is_of_kubevirt(group: str) -> bool:
@@ -161,10 +300,10 @@ def is_of_kubevirt(group: str) -> bool:
     return group == names.KUBEVIRT_GROUP or group.endswith(f".{names.KUBEVIRT_GROUP}")
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str], cutoff: float = _NEAR) -> str:
     """A clause with the candidate that a mistyped word may stand for; empty where none is near."""
     by_lower = {each.lower(): each for each in candidates}
-    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=_NEAR)
+    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f"; did you mean {quote(by_lower[near[0]])}?" if near else ""
 
 
@@ -208,24 +347,33 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
 
-def check(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
-    """What a structural schema denies in a value, with strict field validation."""
+def check(schema: Json, value: Any, path: Path, unchecked: dict[str, None] | None = None) -> Iterator[Finding]:
+    """What a structural schema denies in a value, with strict field validation.
+
+    Args:
+        schema: plain JSON.
+        value: plain JSON.
+        path: where the value is.
+        unchecked: gets a sentence for each restriction that cannot be evaluated.
+    """
+    unchecked = {} if unchecked is None else unchecked
     if value is None:
         if not schema.get("nullable"):
             yield Finding(path, f"{_name(path)} must be {_expected(schema)}, not null")
         return
     if not _has_type(schema, value):
-        yield Finding(path, f"{_name(path)} is {quote(_shown(value))}, but must be {_expected(schema)}")
+        what = f"{_name(path)} is {_typed(value)}, but must be {_expected(schema)}"
+        yield Finding(path, what + _remedy(schema, value))
         return
-    yield from _check_value(schema, value, path)
+    yield from _check_value(schema, value, path, unchecked)
     if isinstance(value, dict):
-        yield from _check_object(schema, value, path)
+        yield from _check_object(schema, value, path, unchecked)
     elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for index, item in enumerate(value):
-            yield from check(items, item, (*path, index))
+            yield from check(items, item, (*path, index), unchecked)
 
 
-def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
+def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
     properties: Json = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     is_open = bool(schema.get(_PRESERVES)) or additional is True
@@ -237,25 +385,83 @@ def _check_object(schema: Json, value: Json, path: Path) -> Iterator[Finding]:
         if below is None:
             if not is_open:
                 text = f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
-                yield Finding((*path, key), text)
+                yield Finding((*path, key), text, dropped=True)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
         else:
-            yield from check(below, item, (*path, key))
+            yield from check(below, item, (*path, key), unchecked)
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
 
 
-def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What virt-api denies of the findings in open objects of a kind."""
+    for finding in findings:
+        text = finding.text
+        if kind == POOL:
+            # Of this metadata virt-controller takes labels and annotations alone.
+            if finding.dropped and finding.path[:3] == ("spec", "virtualMachineTemplate", "metadata"):
+                continue
+            # virt-api compares the pool's VMs, not the pool.
+            text = f"its VMs are denied: {text.replace('spec.virtualMachineTemplate.', '', 1)}"
+        yield finding._replace(text=text, by=VIRT_API, dropped=False)
+
+
+def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Finding]:
+    """What KubeVirt's API does not have in those objects that a schema leaves open: metadata of templates, the clock.
+
+    Go drops unknown fields and nulls when it reads them; virt-api denies them before.
+    """
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from check_open_objects(schema.get("items") or {}, item, (*path, index))
+        return
+    if not isinstance(value, dict):
+        return
+    properties: Json = schema.get("properties") or {}
+    if schema.get(_PRESERVES) and path[-1:] == ("metadata",):
+        yield from (_as_forbidden(each) for each in check(_METADATA, value, path))
+        yield from _check_nulls(_METADATA, value, path)
+    elif schema.get(_PRESERVES) and properties:
+        yield from (_as_forbidden(each) for each in check({"properties": properties}, value, path))
+    else:
+        for key, item in value.items():
+            yield from check_open_objects(properties.get(key) or {}, item, (*path, key))
+
+
+def _check_nulls(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
+    """The nulls that virt-api denies in metadata, of which the API server drops none; Go itself would."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _check_nulls(schema.get("items") or {}, item, (*path, index))
+    for key, item in value.items() if isinstance(value, dict) else ():
+        below = (schema.get("properties") or {}).get(key) or schema.get("additionalProperties") or {}
+        where = (*path, key)
+        if item is None and below and where[-2:] != ("metadata", "creationTimestamp"):
+            yield Finding(where, f'{_in_body(where)} must be of type {below.get("type")}: "null"', dropped=True)
+        yield from _check_nulls(below, item, where)
+
+
+def _as_forbidden(finding: Finding) -> Finding:
+    """A finding, an unknown field in the words of virt-api."""
+    return finding._replace(text=f"{_in_body(finding.path)} is a forbidden property") if finding.dropped else finding
+
+
+def _in_body(path: Path) -> str:
+    """A path as virt-api has it: without the places in lists."""
+    return f"{format_path([each for each in path if isinstance(each, str)])} in body"
+
+
+def _check_value(schema: Json, value: Any, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
     """The restrictions of a value beside its type."""
     name = _name(path)
     if "enum" in schema and value not in schema["enum"]:
         values = ", ".join(str(each) for each in schema["enum"])
         yield Finding(path, f"{name} has the invalid value {quote(_shown(value))}; use {values}")
     if isinstance(value, str):
-        yield from _check_text(schema, value, path)
+        yield from _check_text(schema, value, path, unchecked)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         lowest, highest = _FORMATS.get(schema.get("format", ""), (None, None))
         for bound, sign in ((schema.get("minimum", lowest), -1), (schema.get("maximum", highest), 1)):
@@ -271,11 +477,16 @@ def _check_value(schema: Json, value: Any, path: Path) -> Iterator[Finding]:
         yield from _check_duplicates(schema, value, path)
 
 
-def _check_text(schema: Json, value: str, path: Path) -> Iterator[Finding]:
+def _check_text(schema: Json, value: str, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
     name, pattern = _name(path), schema.get("pattern")
-    if pattern and not _compiled(pattern).search(value):
-        what = "a valid quantity, for example 2Gi" if pattern == _QUANTITY else f"a text that matches {pattern}"
-        yield Finding(path, f"{name} is {quote(value)}, but must be {what}")
+    if pattern:
+        # That of quantities takes no more steps than the text has characters.
+        is_match = _QUANTITIES.match(value) is not None if pattern == _QUANTITY else matches(pattern, value)
+        if is_match is None:
+            unchecked[f"not checked: whether {name} matches the pattern {pattern}"] = None
+        elif not is_match:
+            what = "a valid quantity, for example 2Gi" if pattern == _QUANTITY else f"a text that matches {pattern}"
+            yield Finding(path, f"{name} is {quote(value)}, but must be {what}")
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
         yield Finding(path, f"{name} has {len(value)} characters, which is too short or too long")
     try:
@@ -329,78 +540,53 @@ def _shown(value: Any) -> str:
     return "a list" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _typed(value: Any) -> str:
+    """A value in a message, with its type, which YAML has guessed where there are no quotes."""
+    if isinstance(value, dict | list):
+        return _shown(value)
+    kind = "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
+    return f"the {kind} {quote(value) if isinstance(value, str) else _shown(value)}"
+
+
+def _remedy(schema: Json, value: Any) -> str:
+    """What to do about a value of another type, where that is a matter of quotes; a clause."""
+    kind = schema.get("type")
+    if kind == "string" and isinstance(value, bool | int | float):
+        return f"; write it in quotes: {quote(_shown(value))}"
+    if kind in ("boolean", "integer", "number") and isinstance(value, str) and _has_type(schema, plain(value or " ")):
+        return "; write it without quotes"
+    return ""
+
+
 def _name(path: Path) -> str:
     return format_path(path) or "the object"
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # In Python, `$` also matches before a line feed at the end.
-    return re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern)
-
-
-def _without_fields() -> dict[str, dict[str, KindSchema]]:
-    """The kinds of KubeVirt's groups with the versions that some supported release serves."""
+def _kinds_of(release: Release) -> dict[str, dict[str, KindSchema]]:
+    """The kinds of a release by group and name, as its own definitions have them."""
     kinds: dict[str, dict[str, KindSchema]] = {}
-    for group, versions, namespaced, listed in _SERVED:
-        served = KindSchema(dict.fromkeys(versions), namespaced)
-        kinds.setdefault(group, {}).update(dict.fromkeys(listed.split(), served))
+    against = f"checked against KubeVirt {release}'s own CustomResourceDefinitions; {_UNSEEN}"
+    for each in kinds_of(release.rules_version):
+        known = kinds.setdefault(each.group, {}).get(each.kind)
+        versions = {**(known.versions if known else {}), **dict.fromkeys(each.versions, each.schema)}
+        kinds[each.group][each.kind] = KindSchema(versions, against, each.namespaced)
     return kinds
 
 
 @lru_cache(maxsize=8)
 def schemas_of(release: Release) -> Schemas:
-    """The schemas that follow from the types of KubeVirt's API that this program has."""
-    rules = rules_of(release)
-    kinds = _without_fields()
-    vm, vmi = _schema_of(rules.vm), _schema_of(rules.vmi)
-    schemas = {
-        (names.KUBEVIRT_GROUP, fields.VIRTUAL_MACHINE): vm,
-        (names.KUBEVIRT_GROUP, fields.VMI): vmi,
-        (names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet"): _holder("template", vmi),
-        ("pool.kubevirt.io", "VirtualMachinePool"): _holder("virtualMachineTemplate", vm),
-        **{(names.INSTANCETYPE_GROUP, kind): _schema_of(shape) for kind, shape in rules.by_kind.items()},
-    }
-    for (group, kind), schema in schemas.items():
-        served = kinds[group][kind]
-        kinds[group][kind] = KindSchema(dict.fromkeys(served.versions, schema), served.namespaced)
-    unseen = (
-        "enumerations, limits, validation rules (CEL) and KubeVirt's own webhooks are not evaluated; --crds FILE or a"
-        " cluster shows more"
-    )
-    return Schemas(kinds, f"the fields of KubeVirt {release} that kubevirt-webhook knows", unseen)
-
-
-def _holder(field: str, template: Json) -> Json:
-    """The schema of a kind that holds a template of another kind, of which nothing else is known."""
-    inside = {**_OPEN, "properties": {"spec": template["properties"]["spec"]}}
-    spec = {**_OPEN, "properties": {field: inside}, "required": [field]}
-    return {"type": "object", "properties": {"spec": spec, "status": _OPEN}, "required": ["spec"]}
-
-
-def _schema_of(shape: structs.Struct) -> Json:
-    """The schema of a whole object; what a status holds is not checked."""
-    schema = _schema(shape)
-    return {**schema, "properties": {**schema["properties"], "status": _OPEN, "metadata": _OPEN}, "required": ["spec"]}
+    """The schemas of the CustomResourceDefinitions that a release installs."""
+    return Schemas(_kinds_of(release), f"KubeVirt {release}'s own CustomResourceDefinitions", release)
 
 
 def _schema(shape: structs.Shape) -> Json:
-    """A Go type as a structural schema."""
-    if isinstance(shape, structs.OrNull):
-        return {**_schema(shape.shape), "nullable": True}
+    """A Go type of metadata as a structural schema."""
     if isinstance(shape, structs.Struct):
-        if shape.fields == METADATA.fields:
-            # A template's; the definitions leave it open. `Value` makes another struct of the same fields.
-            return {"type": "object", **_OPEN}
         return {"type": "object", "properties": {name: _schema(each) for name, each in shape.fields.items()}}
     if isinstance(shape, structs.List):
         return {"type": "array", "items": _schema(shape.item)}
     if isinstance(shape, structs.Map):
         return {"type": "object", "additionalProperties": _schema(shape.item)}
-    if isinstance(shape, structs.Amount):
-        return {_INT_OR_STRING: True, "pattern": _QUANTITY}
-    if shape is structs.INT_OR_STRING_ALWAYS:
-        return {_INT_OR_STRING: True}
     if isinstance(shape, structs.WholeNumber):
         return {"type": "integer"}
     if isinstance(shape, structs.Scalar) and shape.kept in (str, bool):
@@ -415,6 +601,9 @@ _METADATA: Final[Json] = {
 _METADATA["properties"] |= {
     field: {"type": "object", "nullable": True, "additionalProperties": {"type": "string", "nullable": True}}
     for field in ("labels", "annotations")
+}
+_METADATA["properties"] |= {
+    field: {"type": "string", "format": "date-time"} for field in ("creationTimestamp", "deletionTimestamp")
 }
 
 # A Status whose causes name no field has the fields in its message (apimachinery, runtime.NewStrictDecodingError).
@@ -448,24 +637,31 @@ class DryRun:
         kinds = await self._served(version)
         if kind not in kinds:
             return [Finding(("apiVersion",), f"the cluster does not serve {quote(kind)} of {quote(version)}")], None
-        metadata, resource = obj.get("metadata") or {}, kinds[kind]
-        name, inside = metadata.get("name"), f"namespaces/{metadata.get('namespace') or namespace}/"
-        path = f"/apis/{version}/{inside if resource.get('namespaced') else ''}{resource['name']}"
+        metadata, resource = obj.get("metadata"), kinds[kind]
+        metadata = metadata if isinstance(metadata, dict) else {}
+        name, inside = metadata.get("name") or "", metadata.get("namespace") or namespace
+        if not resource.get("namespaced"):
+            inside = ""
+        elif not isinstance(inside, str) or not is_segment(inside):
+            return [Finding(("metadata", "namespace"), f"{quote(str(inside))} can't be the name of a namespace")], None
         existing = None
-        if name:
-            status, body = await self._request("GET", f"{path}/{name}")
+        # A name that no object can have is left to the API server, whose answer names the rule that it breaks.
+        if isinstance(name, str) and is_segment(name):
+            status, body = await self._request("GET", object_path(version, resource["name"], inside, name))
             existing = msgspec.json.decode(body) if status == 200 else None
+        path = object_path(version, resource["name"], inside, name if existing else "")
         if existing:
-            merge = "application/merge-patch+json"
-            status, body = await self._request("PATCH", f"{path}/{name}", _DRY_RUN, obj, merge)
+            status, body = await self._request("PATCH", path, _DRY_RUN, obj, "application/merge-patch+json")
         else:
             status, body = await self._request("POST", path, _DRY_RUN, obj)
         return ([] if status < 300 else self._denials(status, decode_status(body))), existing
 
     async def _served(self, version: str) -> Mapping[str, Json]:
         """The resources of a version by their kind; empty where the cluster does not serve it."""
+        if not all(map(is_segment, version.split("/", 1))):
+            return {}
         if version not in self._kinds:
-            status, body = await self._request("GET", f"/apis/{version}")
+            status, body = await self._request("GET", version_path(version))
             if status not in (200, 404):
                 raise _no_answer(status, decode_status(body))
             listed = (msgspec.json.decode(body).get("resources") or ()) if status == 200 else ()

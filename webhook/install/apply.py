@@ -17,6 +17,7 @@ from webhook.install.registration import API_VERSION, Manifest, advise, answered
 from webhook.install.shortage import Shortage
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.paths import group_path
 from webhook.k8s.types.meta import decode_status
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
@@ -80,7 +81,7 @@ class Installer:
 
     async def serves(self, group: str) -> bool:
         """Whether the API server serves an API group."""
-        discovery = self.api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        discovery = self.api.request("GET", group_path(group), seconds=_SECONDS)
         return (await answered(discovery, "the cluster", shortage.CHECK_SERVER))[0] == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:

@@ -15,6 +15,8 @@ import msgspec
 from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest, answered
 from webhook.k8s.client.api import UNDECODABLE, Requests
+from webhook.k8s.paths import object_path
+from webhook.k8s.resources import NODES
 
 AUTO: Final = "auto"
 ANY: Final = "any"
@@ -70,9 +72,9 @@ async def discover_callers(api: Requests) -> list[str]:
     Raises:
         InputError: the API server does not answer, or its objects contain no address.
     """
-    path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    path = object_path("discovery.k8s.io/v1", "endpointslices", "default")
     slices = await _list(api, path, "kubernetes.io/service-name=kubernetes")
-    nodes = await _list(api, "/api/v1/nodes", "node-role.kubernetes.io/control-plane")
+    nodes = await _list(api, NODES.path(), "node-role.kubernetes.io/control-plane")
     addresses = [address for one in slices for endpoint in one.endpoints or () for address in endpoint.addresses]
     node_addresses = [one for node in nodes if node.status for one in node.status.addresses or ()]
     addresses += [one.address for one in node_addresses if one.type == "InternalIP"]

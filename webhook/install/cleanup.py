@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -180,7 +179,7 @@ async def _count_annotated(api: Transport, resource: Resource[Object], namespace
 
 async def clean(api: Requests, one: Task) -> str:
     """Apply the changes to one VM, and return the failure as a clause; empty on success."""
-    path = STORED_VMS.path(quote(one.namespace), quote(one.name))
+    path = STORED_VMS.path(one.namespace, one.name)
     query, kind = {"fieldManager": FIELD_MANAGER}, "application/json-patch+json"
     try:
         status, body = await api.request("PATCH", path, query, list(one.operations), kind, seconds=_SECONDS)

@@ -8,13 +8,13 @@ from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
+from webhook.k8s.paths import object_path
 from webhook.k8s.yaml_documents import plain, read_documents
 from webhook.settings.file import parse
 from webhook.settings.model import LayersSettings, Settings, is_loopback
@@ -76,11 +76,9 @@ class Plan(msgspec.Struct, frozen=True):
 def path(manifest: Manifest, *, collection: bool = False) -> str:
     """The URL path of an object, or of its collection."""
     version, metadata = manifest["apiVersion"], manifest["metadata"]
-    namespace = f"/namespaces/{quote(metadata['namespace'])}" if "namespace" in metadata else ""
     word = manifest["kind"].lower()
     word = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
-    plural = f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{word}"
-    return plural if collection else f"{plural}/{quote(metadata['name'])}"
+    return object_path(version, word, metadata.get("namespace", ""), "" if collection else metadata["name"])
 
 
 def title(manifest: Manifest) -> str:

@@ -12,14 +12,14 @@ from base64 import b64encode
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from webhook import names
-from webhook.errors import InputError
-from webhook.errors import quote as quote_text
+from webhook.errors import InputError, quote
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, Requests
+from webhook.k8s.paths import object_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Mode, Policy
@@ -297,13 +297,13 @@ def check_url(url: str, option: str = "--url") -> None:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise InputError(f"{quote_text(url)} is not a valid URL ({error})", option, fix) from None
+        raise InputError(f"{quote(url)} is not a valid URL ({error})", option, fix) from None
     if parts.scheme != "https":
-        raise InputError(f"{quote_text(url)} is not an https URL, which the API server requires", option, fix)
+        raise InputError(f"{quote(url)} is not an https URL, which the API server requires", option, fix)
     if not host or port == 0 or not is_host(host):
-        raise InputError(f"{quote_text(url)} has no valid host name or IP address", option, fix)
+        raise InputError(f"{quote(url)} has no valid host name or IP address", option, fix)
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
-        raise InputError(f"{quote_text(url)} has more than a host and a port", option, fix)
+        raise InputError(f"{quote(url)} has more than a host and a port", option, fix)
 
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
@@ -430,8 +430,8 @@ class Registration:
 
     async def _create(self, manifest: Manifest) -> None:
         name, where = manifest["metadata"]["name"], f"{manifest['kind']} {manifest['metadata']['name']}"
-        collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
-        path = f"{collection}/{quote(name)}"
+        plural = f"{manifest['kind'].lower()}s"
+        collection, path = object_path(API_VERSION, plural), object_path(API_VERSION, plural, name=name)
         for attempt, seconds in enumerate(_CREATE_PAUSES):
             try:
                 status, body = await self._api.request("POST", collection, body=manifest)

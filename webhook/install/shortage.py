@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -13,6 +12,7 @@ from webhook.errors import Unavailable
 from webhook.install.plan import path, title
 from webhook.install.registration import AGAIN, Manifest, uncallable
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError, NoAnswerInTimeError, Requests
+from webhook.k8s.paths import object_path
 from webhook.k8s.types.core import ContainerState, Pod
 from webhook.k8s.types.meta import Condition, View, decode_status
 from webhook.text import pluralize, shorten, shorten_middle
@@ -155,7 +155,7 @@ async def why_unreachable(api: Requests, namespace: str, name: str) -> str | Una
     The API server itself sends a request to one of the replicas, by its proxy for Services. If the connection is
     rejected at first, it sends another one. `Unavailable`: that is not to be known, for example for lack of permission.
     """
-    path = f"/api/v1/namespaces/{quote(namespace)}/services/https:{quote(name)}:webhooks/proxy/healthz"
+    path = object_path("v1", "services", namespace, f"https:{name}:webhooks") + "/proxy/healthz"
     clock = asyncio.get_running_loop().time
     begin = clock()
     why = await _try(api, path)

@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from webhook.k8s.paths import object_path
 from webhook.k8s.types.core import Node, NodeWithoutImages, PendingPod, Pod
 from webhook.k8s.types.meta import Lease, Namespace, Object, Unstructured
 
@@ -36,10 +37,8 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """The URL path of the collection (of all namespaces where none is given) or of one object."""
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
+        """The URL path of the collection or of one object; see `object_path`. Cluster-scoped ones have no namespace."""
+        return object_path(self.api_version, self.plural, namespace if self.namespaced else "", name)
 
 
 def _share_image_names(node: Node) -> Node:

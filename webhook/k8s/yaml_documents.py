@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import re
 import stat
@@ -382,6 +383,7 @@ def plain(text: str) -> Any:
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -394,6 +396,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     """Read a file of YAML or JSON (``.json``), either of them compressed (``.gz``), as `parse_documents` does.
 
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
+    A file of JSON may hold several objects, one after the other, with or without a line for each.
     An `InputError` also where the file cannot be read, is not a regular or gzip file, or is too large.
     """
     file = os.fspath(path)
@@ -409,6 +412,8 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
 def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
     """Read all documents of a YAML text, or of UTF-8 bytes, that come from ``where``; empty ones are skipped.
 
+    As kubectl does, a text of several JSON objects, one after the other, is read as these.
+
     A document with mistakes is left out. All mistakes are raised together once everything else has been read, so that a
     reader who consumes every document cannot miss them.
 
@@ -418,6 +423,9 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
         InputErrors: several of these.
     """
     text = _text(source, where)
+    if text.lstrip().startswith("{") and (stream := _json_stream(text, where)):
+        yield from stream
+        return
     builder = DocumentBuilder(where)
     if bad := _UNPRINTABLE.search(text):
         line = text.count("\n", 0, bad.start()) + 1
@@ -517,14 +525,40 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
 def _parse_json(data: bytes, where: str) -> Iterator[Document]:
     text = _text(data, where)
     try:
-        value = msgspec.json.decode(text)
+        documents = [Document(msgspec.json.decode(text), where, 1)]
     except msgspec.DecodeError as error:
-        problem, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
-        line = text.encode().count(b"\n", 0, int(byte[:-1]) if byte else None) + 1
-        raise InputError(f"is not valid JSON: {problem}", f"{where}:{line}") from error
+        if stream := _json_stream(text, where):
+            documents = stream
+        else:
+            problem, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+            line = text.encode().count(b"\n", 0, int(byte[:-1]) if byte else None) + 1
+            raise InputError(f"is not valid JSON: {problem}", f"{where}:{line}") from error
     except RecursionError as error:
         raise InputError(TOO_DEEP_TEXT, where) from error
-    if is_too_deep(value, MAX_DEPTH):
-        raise InputError(TOO_DEEP_TEXT, where)
-    if value is not None:
-        yield Document(value, where, 1)
+    for document in documents:
+        if is_too_deep(document.value, MAX_DEPTH):
+            raise InputError(TOO_DEEP_TEXT, where)
+        if document.value is not None:
+            yield document
+
+
+def _json_stream(text: str, where: str) -> list[Document]:
+    """The objects of a text of several JSON objects, one after the other; empty where it is something else."""
+    # It finds where an object ends; msgspec decodes it, as it decodes all other JSON.
+    decoder = json.JSONDecoder()
+    documents: list[Document] = []
+    position = line = 0
+    try:
+        while found := _NOT_SPACE.search(text, position):
+            line += text.count("\n", position, found.start())
+            _, end = decoder.raw_decode(text, found.start())
+            value = msgspec.json.decode(text[found.start() : end])
+            if not isinstance(value, dict):
+                return []
+            documents.append(Document(value, where, line + 1))
+            line += text.count("\n", found.start(), end)
+            position = end
+    except (ValueError, msgspec.DecodeError, RecursionError):
+        return []
+    is_deep_somewhere = any(is_too_deep(each.value, MAX_DEPTH) for each in documents)
+    return documents if len(documents) > 1 and not is_deep_somewhere else []

@@ -22,6 +22,7 @@ from webhook.cli.cases.command import run_cases
 from webhook.cluster.files import FilesCluster
 from webhook.k8s.yaml_documents import read_documents
 from webhook.review.endpoints import ENDPOINTS
+from webhook.settings.model import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "testing.md").read_text()
@@ -80,7 +81,7 @@ def test_the_page_on_tests_shows_what_its_test_says(tmp_path: Path, monkeypatch:
 
 
 def test_a_tests_inputs_are_read_before_the_loop_runs_so_that_sigint_ends_the_command(tmp_path: Path) -> None:
-    def schemas_for(cluster: FilesCluster, origin: Path | str) -> None:
+    def schemas_for(cluster: FilesCluster, settings: Settings, origin: Path | str) -> None:
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
         raise KeyboardInterrupt

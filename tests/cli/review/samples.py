@@ -44,7 +44,11 @@ POOL = {
     "apiVersion": "pool.kubevirt.io/v1beta1",
     "kind": "VirtualMachinePool",
     "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": builders.vm()["spec"]}},
+    "spec": {
+        "replicas": 3,
+        "selector": {"matchLabels": {"app": "web"}},
+        "virtualMachineTemplate": {"spec": builders.vm()["spec"]},
+    },
 }
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 

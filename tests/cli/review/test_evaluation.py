@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from aiohttp import web
 
 from tests import builders
 from tests.cli.review.samples import CLUSTER, POOL, manifest, vm
-from tests.cli.runner import Ended, in_thread, run
+from tests.cli.runner import EXAMPLES, Ended, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
+from webhook.cli import inputs
+from webhook.cli.review import command
 from webhook.k8s.resources import NAMESPACES, NODES
 from webhook.k8s.types.meta import Unstructured
 from webhook.kubevirt.definitions import DEFINITIONS
@@ -26,7 +28,10 @@ REPLICA_SET = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstanceReplicaSet",
     "metadata": {"name": "batch", "namespace": "shop"},
-    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
+    "spec": {
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}},
+    },
 }
 TEMPLATE = {
     "apiVersion": "template.kubevirt.io/v1beta1",
@@ -153,3 +158,52 @@ def test_definitions_that_cannot_be_read(tmp_path: Path, status: int, exit_statu
 
     assert done.exit_code == exit_status, done.output
     golden(done.stderr)
+
+
+def test_a_review_over_a_cluster_passes_on_each_group_as_soon_as_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its progress bar stands still until the end."""
+    events: list[str] = []
+
+    @contextmanager
+    def progress(_: int) -> Iterator[Callable[[int], None]]:
+        yield lambda _: events.append("shown")
+
+    async def evaluate(*arguments: Any) -> Any:
+        events.append("evaluated")
+        return await original(*arguments)
+
+    original = command.evaluate
+    monkeypatch.setattr(command, "progress", progress)
+    monkeypatch.setattr(command, "evaluate", evaluate)
+    monkeypatch.setattr(inputs, "PART_BYTES", 1)
+    for name in "abc":
+        manifest(tmp_path, vm(), f"{name}.yaml")
+    with api_server() as server:
+        run("review", tmp_path, "--kubeconfig", server.kubeconfig(tmp_path / ".config"))
+    assert events == ["evaluated", "shown"] * 3
+
+
+@pytest.mark.parametrize(
+    ("instancetype", "question"),
+    [
+        ({"name": "u1.smal"}, 'Did you mean "u1.small"?'),
+        ({"name": "u1.small", "kind": "VirtualMachineInstancetyp"}, 'Did you mean "VirtualMachineInstancetype"?'),
+        ({"name": "u1.absolutely-enormous"}, "if both are right, create the object first"),
+    ],
+)
+def test_a_missing_instancetype_leads_and_what_may_be_meant_is_asked(
+    instancetype: Any, question: str, tmp_path: Path
+) -> None:
+    obj = vm(instancetype=instancetype)
+    obj["metadata"]["namespace"] = "apps"
+    obj["spec"]["template"]["spec"]["domain"] = {"devices": {}}
+    text = run("review", manifest(tmp_path, obj), *CLUSTER)
+    warnings = [line for line in text.stdout.splitlines() if line.startswith("  warning: ")]
+    assert [line.rpartition("[")[2] for line in warnings] == ["instancetype-missing]"]
+    assert question in text.stdout
+    github = run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "github").stdout
+    assert (github.count("[instancetype-missing]"), question in github) == (1, True)
+    expanded = run("expand", "-f", manifest(tmp_path, obj), "--cluster-from", EXAMPLES / "cluster")
+    assert ("Did you mean" in expanded.stderr) == question.startswith("Did")

@@ -77,6 +77,11 @@ class RunningKubeVirt:
         )
         self._virt_controller = self._controller("v1")
 
+    @property
+    def definitions(self) -> list[Json]:
+        """The CustomResourceDefinitions that virt-operator installs."""
+        return self._objects["customresourcedefinitions"]
+
     def __enter__(self) -> Self:
         try:
             self._install()

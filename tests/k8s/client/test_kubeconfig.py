@@ -127,13 +127,29 @@ class TestKubeconfig:
             await connect()
         assert caught.value.where == str(tmp_path / ".kube" / "config"), "where kubectl looks"
 
+    @pytest.mark.parametrize("template", [":FILE", "FILE:", "::FILE::", ":MISSING:FILE"])
+    async def test_empty_parts_of_the_environment_are_skipped(
+        self, server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str
+    ) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.chdir(tmp_path)
+        file = server.kubeconfig(tmp_path / "config")
+        monkeypatch.setenv("KUBECONFIG", template.replace("FILE", file).replace("MISSING", str(tmp_path / "missing")))
+        transport = await connect()
+        assert (await transport.get("/version"))[0] == 200
+        await transport.close()
+        monkeypatch.setenv("KUBECONFIG", "::")
+        with pytest.raises(InputError) as caught:
+            await connect()
+        assert caught.value.where == "KUBECONFIG"
+
     async def test_a_server_that_is_no_url_and_a_context_without_a_user(self, tmp_path: Path) -> None:
         transport = await connect(write(tmp_path, config(cluster={"server": "://"})))
         assert "broke" in await failure(transport.get("/version"))
         await transport.close()
         contexts = [{"name": "c", "context": {"cluster": "k"}}]
         transport = await connect(write(tmp_path, config(contexts=contexts)))
-        assert await transport._credentials.authorization() == ""
+        assert transport._connection.configuration.api_key == {}
         await transport.close()
 
     async def test_the_first_file_that_sets_a_value_wins(self, server: FakeApiServer, tmp_path: Path) -> None:
@@ -172,6 +188,17 @@ class TestKubeconfig:
                 assert (await transport.get("/version"))[0] == 200
             else:
                 assert "x509" in await failure(transport.get("/version"))
+            await transport.close()
+
+    async def test_no_directory_has_to_be_writable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Unless a client certificate is in the kubeconfig itself: a pod may have a read-only file system."""
+        authority = trustme.CA()
+        data = base64.b64encode("größer\n".encode("latin-1") + authority.cert_pem.bytes()).decode()
+        async with running(FakeApiServer(), tls_of(authority)) as server:
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+            cluster = {"server": server.url.replace("https:", "HTTPS:"), "certificate-authority-data": data}
+            transport = await connect(write(tmp_path, config(cluster=cluster)))
+            assert (await transport.get("/version"))[0] == 200
             await transport.close()
 
     async def test_requests_go_through_the_proxy(self, server: FakeApiServer, tmp_path: Path) -> None:
@@ -251,7 +278,10 @@ def id_token(**claims: Any) -> str:
 
 @pytest.mark.parametrize(
     ("proxy", "direct", "is_asked"),
-    [("", "", True), ("http://PROXY", "", True), ("PROXY", "", True), ("http://PROXY", "api.invalid", False)],
+    [
+        *(("", "", True), ("http://PROXY", "", True), ("PROXY", "", True), ("http://PROXY", "api.invalid", False)),
+        ("http://PROXY", "172.30.0.0/16,.svc", True),
+    ],
 )
 async def test_what_the_environment_says_to_other_programs(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str, direct: str, is_asked: bool
@@ -269,6 +299,19 @@ async def test_what_the_environment_says_to_other_programs(
             assert server.asked[-1].headers.get("Authorization", "") == ("Bearer t0" if user else "")
         else:
             assert "no such host" in await failure(transport.get("/version"))
+        await transport.close()
+
+
+async def test_a_server_on_this_machine_is_asked_without_the_proxy(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `kubectl proxy`, a tunnel or kind, and within the networks that NO_PROXY names, as OLM sets it."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    port = server.url.rpartition(":")[2]
+    for host, direct in (("127.0.0.1", ""), ("localhost", ""), ("[::ffff:127.0.0.1]", "")):
+        monkeypatch.setenv("NO_PROXY", direct)
+        transport = await connect(write(tmp_path, config(cluster={"server": f"http://{host}:{port}"})))
+        assert (await transport.get("/version"))[0] == 200
         await transport.close()
 
 
@@ -393,6 +436,26 @@ class TestPlugins:
         assert sorted(seen) == ["one.example"] * 2 + ["two.example"] * 2
         assert [*(tmp_path / "temporary").iterdir()] == [], "no key stays in a file"
 
+    async def test_what_it_says_to_its_user_is_no_part_of_it(self, server: FakeApiServer, tmp_path: Path) -> None:
+        """More than a pipe holds that nobody reads."""
+        user = plugin("head -c 300000 /dev/zero | tr '\\0' . >&2; " + credential({"token": "t7"}))
+        assert (await asked(server, tmp_path, user)).headers["Authorization"] == "Bearer t7"
+
+    async def test_that_it_fails_after_a_denial_is_said(
+        self, server: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Without its words, which may hold a secret."""
+        script = f"cat {tmp_path / 'answer'} || {{ echo SECRET >&2; exit 7; }}"
+        (tmp_path / "answer").write_text(credential({"token": "t0"}).removeprefix("echo '").removesuffix("'"))
+        transport = await connect(write(tmp_path, config(cluster={"server": server.url}, user=plugin(script))))
+        (tmp_path / "answer").unlink()
+        server.token = "t1"
+        assert [(await transport.get("/version"))[0] for _ in range(3)] == [401] * 3
+        (warning,) = caplog.messages
+        assert 'the plugin "sh" failed with exit status 7' in warning
+        assert "SECRET" not in warning
+        await transport.close()
+
     @pytest.mark.parametrize(
         "user",
         [
@@ -413,6 +476,6 @@ class TestPlugins:
         self, tmp_path: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch, golden: Golden
     ) -> None:
         if user == plugin("sleep 60"):
-            monkeypatch.setattr("webhook.k8s.client.kubeconfig._PLUGIN_SECONDS", 1.0)
+            monkeypatch.setattr("webhook.k8s.client.adapter._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")

@@ -30,6 +30,7 @@ from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
 from webhook.k8s.client.transport import KubernetesTransport, connect
 from webhook.k8s.resources import NAMESPACES
+from webhook.k8s.yaml_documents import MAX_DEPTH
 
 PATH = NAMESPACES.path()
 WATCH = {"watch": "true"}
@@ -103,6 +104,15 @@ class TestRequests:
         asked = server.asked[0]
         assert (asked.method, asked.query, asked.headers["Content-Type"]) == ("PATCH", query, content)
         assert msgspec.json.decode(asked.body) == msgspec.json.decode(sent)
+
+    async def test_with_a_body_as_deep_as_a_manifest_may_be(
+        self, server: FakeApiServer, transport: KubernetesTransport
+    ) -> None:
+        body: dict[str, Any] = {}
+        for _ in range(MAX_DEPTH):
+            body = {"a": body}
+        await transport.request("PATCH", f"{PATH}/shop", {}, body)
+        assert msgspec.json.decode(server.asked[0].body) == body
 
     async def test_in_time_or_never(
         self, server: FakeApiServer, transport: KubernetesTransport, golden: Golden
@@ -219,7 +229,7 @@ async def test_the_cause_is_told_and_no_address(
     async def send(*args: Any, **options: Any) -> NoReturn:
         raise aiohttp.ClientConnectorError(key, error)
 
-    monkeypatch.setattr(transport._credentials, "send", send)
+    monkeypatch.setattr(transport._connection, "send", send)
     assert (await failure(transport.get(PATH))).endswith(f"{cause})")
 
 

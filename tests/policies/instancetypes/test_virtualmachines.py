@@ -46,6 +46,7 @@ UNSIZED = (
 )
 SIZES: list[Json] = [{"cpu": {"model": "host-passthrough"}}, {"resources": {"limits": {"cpu": "0"}}}]
 ASKING = (preference(requirements={"cpu": {"guest": 1}}), sizes.SPREADING, sizes.CRASHING)
+CONFLICTS = reasons.DEFAULT_CONFLICTS
 UNCHECKED = reasons.default_conflicts(f"preference {sizes.FEDORA_MARK}", reasons.inferred_conflict).text
 ON_B: dict[str, Any] = {"nodeSelector": {"a": "b"}}
 CONFLICT = "spec.template.spec.nodeSelector conflicts with selected instance type"
@@ -85,6 +86,8 @@ class TestCreate:
             (vm(), facts(WORLD, configuration=BRIDGELESS), BOTH, set(), None, "bridge interface is not enabled"),
             # An inferred instancetype can not be checked against one that asks for something.
             *((vm(instancetype=INFERRED), facts([it]), DEFAULT_PREFERENCE, set(), None, UNCHECKED) for it in ASKING),
+            # Beside an instancetype that does not exist nothing fits: of that alone validation warns.
+            (vm(instancetype=SMALL), facts([DEMANDING], NO_SMALL), DEFAULT_PREFERENCE, set(), CONFLICTS, None),
             # Beside an inferred preference the default must still fit the VM.
             (
                 vm({"ioThreadsPolicy": "auto"}, preference=INFERRED),

@@ -166,7 +166,7 @@ MISSING: Final = _denied(
     "instancetype-missing",
     "The instancetype, preference or revision that the VM names does not exist. KubeVirt accepts such a VM but cannot"
     " start it. This is a warning, or with the setting `instancetypes.missing: deny` a denial.",
-    "Create the object first, or name another.",
+    "Correct the kind and the name that the message quotes; if both are right, create the object first.",
 )
 
 

@@ -22,8 +22,9 @@ from webhook.cli.console import path_text
 from webhook.cli.inputs import Part, find, parse_release, read
 from webhook.cli.options import CLUSTER_FROM, PATH, VALIDATION, InputPath, config_option, output_option
 from webhook.cli.review import formats
-from webhook.cli.review.evaluation import Evaluator, find_schemas
+from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.result import Result
+from webhook.cli.schemas import find_schemas, release_in
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
@@ -36,7 +37,7 @@ from webhook.settings.model import Settings
 from webhook.text import pluralize
 
 _RECORD: Final = "Review the objects of PATH and write a test into FILE that expects these decisions."
-SchemasFor: TypeAlias = Callable[[FilesCluster, Path | str], Schemas | None]
+SchemasFor: TypeAlias = Callable[[FilesCluster, Settings, Path | str], Schemas | None]
 
 
 @click.command("test")
@@ -68,9 +69,9 @@ def test(
     Exit status 0 if all cases pass, 1 if one does not, 2 on invalid input.
     """
 
-    def schemas(cluster: FilesCluster, origin: Path | str) -> Schemas | None:
-        source = f"the CustomResourceDefinitions in {origin}"
-        return None if no_validate else find_schemas(cluster, crds, cluster.objects(DEFINITIONS.kind), source)
+    def schemas(cluster: FilesCluster, settings: Settings, origin: Path | str) -> Schemas | None:
+        source, release = f"the CustomResourceDefinitions in {origin}", release_in(cluster, settings)
+        return None if no_validate else find_schemas(release, crds, cluster.objects(DEFINITIONS.kind), source)
 
     if recorded:
         if not cluster_from:
@@ -231,7 +232,7 @@ def run_cases(file: TestFile, schemas_for: SchemasFor) -> list[CaseOutcome]:
     else:
         cluster = FilesCluster.of([file.part(value, "cluster", index) for index, value in enumerate(source)], settings)
     # Not while the loop runs, where the first SIGINT would only cancel the task.
-    return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, file.document.file)))
+    return asyncio.run(_run_cases(file, cluster, settings, schemas_for(cluster, settings, file.document.file)))
 
 
 async def _run_cases(
@@ -247,7 +248,7 @@ async def _run_cases(
         except InputError as error:
             outcomes.append(CaseOutcome(*place, error=str(error)))
         else:
-            outcomes.append(CaseOutcome(*place, diffs, result, "", schemas.line if schemas and result.checked else ""))
+            outcomes.append(CaseOutcome(*place, diffs, result, "", result.checked))
     return outcomes
 
 
@@ -263,7 +264,7 @@ def record(
         raise InputError("exists already", str(target), "remove it, or name another file")
     settings = load(config_file)
     cluster = FilesCluster.load(cluster_from, settings)
-    evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, cluster_from))
+    evaluator = Evaluator(cluster, settings, Sending(), schemas_for(cluster, settings, cluster_from))
     mistakes: list[InputError] = []
     inputs = []
     for part in find(arguments, None, mistakes):

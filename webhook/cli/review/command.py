@@ -20,13 +20,27 @@ import click
 import msgspec
 
 from webhook.cli import write
-from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read, standard_input
+from webhook.cli.inputs import (
+    Part,
+    batches,
+    connected,
+    counted_objects,
+    find,
+    kubevirt_version,
+    parse_release,
+    read,
+    say_skipped,
+    standard_input,
+)
 from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
-from webhook.cli.review.evaluation import Evaluator, fetch_definitions, find_schemas
+from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
+from webhook.cli.schemas import fetch_definitions, find_schemas, release_in
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.selection import open_cluster
+from webhook.cluster.source import Cluster
+from webhook.cluster.together import AppliedTogether
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
@@ -73,8 +87,11 @@ def review(**options: Any) -> None:
     as their items; pools, replica sets and VirtualMachineTemplates as the VM or VMI that they make.
 
     Objects of KubeVirt are first checked as the API server checks them: version, kind, names, fields and values.
-    Without --crds and without CustomResourceDefinitions in the cluster, the fields that kubevirt-webhook knows count.
-    With --server-dry-run, an object that exists is reviewed as an update.
+    Without --crds and without CustomResourceDefinitions in the cluster, those of KubeVirt's release count. With
+    --server-dry-run, an object that exists is reviewed as an update.
+
+    Namespaces, instancetypes, preferences and the like count for the other objects of the same FILEs, in any order, as
+    if all of them were applied.
 
     The last line, on standard error, is a summary. Exit status 0 if everything is allowed, 1 if something is denied, 2
     on invalid input, 3 if something could not be evaluated. If several apply: 2, then 1, then 3.
@@ -114,22 +131,21 @@ def _run(options: _ReviewOptions) -> None:
     if release := parse_release(options.kubevirt_version):
         settings = settings.with_kubevirt_version(str(release))
     output = _FORMATS[options.output](options)
-    schemas: list[Schemas] = []
     with progress(sum(part.size for part in parts)) as advance:
-        for group in _evaluate_parts(parts, options, settings, output, schemas):
+
+        def take(group: Written) -> None:
             written.join(group)
             advance(group.size)
+
+        _evaluate_parts(parts, options, settings, output, take, mistakes)
     summary.mistakes = len(mistakes)
     if not mistakes and not summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
     document = output.document(written.fragments, summary, mistakes)
     if document and (output.partial or not mistakes):
         write.data(document)
-    if summary.checked and options.server_dry_run:
-        before = f" after {schemas[0].origin}" if schemas else ""
-        write.line(f"checked by the cluster itself in a dry run{before}; nothing was stored", err=True)
-    elif summary.checked:
-        write.line(schemas[0].line, err=True)
+    for line in summary.checks():
+        write.line(line, err=True)
     _finish(written, options.fail_on)
 
 
@@ -162,36 +178,52 @@ _FORMATS: Final[dict[str, Callable[[_ReviewOptions], OutputFormat]]] = {
 
 
 def _evaluate_parts(
-    parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat, used: list[Schemas]
-) -> Iterator[Written]:
-    """The results of groups of parts, in their order."""
+    parts: Sequence[Part],
+    options: _ReviewOptions,
+    settings: Settings,
+    output: OutputFormat,
+    take: Callable[[Written], None],
+    mistakes: list[InputError],
+) -> None:
+    """Pass on the results of groups of parts in their order, each as soon as it is there."""
     for each in options.parameters:
         if not each.partition("=")[0] or "=" not in each:
             raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
     sending = Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
 
-    def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
-        evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects="object" in output.parts)
+    def job(
+        cluster: Cluster, definitions: Sequence[dict[str, Any]], origin: str, dry_run: DryRun | None = None
+    ) -> BatchJob:
+        def schemas() -> Schemas | None:
+            release = release_in(cluster, settings)
+            return None if options.no_validate else find_schemas(release, options.crds, definitions, origin)
+
+        counted = counted_objects(parts, schemas(), options.namespace or "default", mistakes)
+        if counted:
+            cluster = AppliedTogether(FilesCluster.of(counted, settings), cluster)
+        evaluator = Evaluator(cluster, settings, sending, schemas(), dry_run=dry_run, objects="object" in output.parts)
         return BatchJob(evaluator, output, options.show_secrets)
 
     cluster_from, kubeconfig = options.source
     if cluster_from and not kubeconfig:
         cluster = FilesCluster.load(cluster_from, settings)
-        if not options.no_validate:
-            origin = f"the CustomResourceDefinitions in {cluster_from}"
-            used.append(find_schemas(cluster, options.crds, cluster.objects(DEFINITIONS.kind), origin))
-        yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
+        say_skipped(cluster.skipped)
+        origin = f"the CustomResourceDefinitions in {cluster_from}"
+        over_files = job(cluster, cluster.objects(DEFINITIONS.kind), origin)
+        for group in evaluate_in_processes(parts, over_files, options.jobs or default_jobs()):
+            take(group)
         return
 
-    async def over_a_cluster() -> list[Written]:
+    async def over_a_cluster() -> None:
         async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
-            if not options.no_validate:
-                definitions = () if options.crds else await fetch_definitions(transport)
-                used.append(find_schemas(cluster, options.crds, definitions, "the cluster's CustomResourceDefinitions"))
+            is_read = not options.no_validate and not options.crds
+            definitions = await fetch_definitions(transport) if is_read else ()
             dry_run = DryRun(transport) if options.server_dry_run else None
-            return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
+            over_it = job(cluster, definitions, "the cluster's CustomResourceDefinitions", dry_run)
+            for group in batches(parts):
+                take(await evaluate(group, over_it))
 
-    yield from asyncio.run(over_a_cluster())
+    asyncio.run(over_a_cluster())
 
 
 class BatchJob(msgspec.Struct, frozen=True):

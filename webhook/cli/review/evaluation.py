@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import jsonpatch
@@ -14,19 +12,16 @@ import msgspec
 
 from webhook.admission.audit import NoAudit
 from webhook.admission.reasons import common
+from webhook.admission.reasons.instancetypes import MISSING
+from webhook.cli import near
 from webhook.cli.review.result import WEIGHT, Result
-from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import SECONDS, listed
+from webhook.cluster.directory import KINDS
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.facts import KubeVirtKey, NamespaceKey
+from webhook.facts import NamespaceKey
 from webhook.forecast import requests
 from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
-from webhook.k8s.client.api import READ_ERRORS, Forbidden, Transport, list_failure
-from webhook.k8s.types.meta import Unstructured
-from webhook.k8s.yaml_documents import Document, format_path, objects_in, read_documents
-from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
-from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.k8s.yaml_documents import Document, format_path
 from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.templates import MissingParametersError
 from webhook.review.reviewer import Reviewer
@@ -38,6 +33,7 @@ _DECISIONS: Final = {
     common.DRY_RUN_DENIED: "denied",
     common.NAMESPACE_UNREADABLE: "error",
 }
+DRY_RUN_DONE: Final = "checked by the cluster itself in a dry run, in which nothing was stored,"
 _PROCESS: Final = (
     "not evaluated: the objects of an OpenShift Template are reviewed once they are processed: "
     "oc process -f FILE --local | kubevirt-webhook review -"
@@ -67,22 +63,24 @@ class Evaluator:
     objects: bool = True
 
     def __post_init__(self) -> None:
-        self.waits = not isinstance(self.cluster, FilesCluster)
+        self.waits = not self.cluster.answers_at_once
         self._reviewer = Reviewer(self.cluster, lambda: self.settings, NoAudit())
 
     async def evaluate(self, document: Document) -> Result:
         """The result for an AdmissionReview, or for a manifest as if it were created; an `InputError` for others."""
         value: dict[str, Any] = document.value
-        findings = self.schemas.findings(value) if self.schemas else None
-        checked, existing = findings is not None, None
+        checked = self.schemas.check(value) if self.schemas else None
+        findings, existing = checked.findings if checked else [], None
+        against = checked.against if checked else ""
         if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
                 findings, existing = await self.dry_run.ask(value, self.sending.namespace or "default")
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
-            checked = True
+            against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
         result = self._invalid(document, findings) if findings else await self._evaluate_valid(document, existing)
-        result.checked = checked
+        result.checked = against
+        result.unchecked = list(checked.unchecked) if checked else []
         return result
 
     async def _evaluate_valid(self, document: Document, existing: dict[str, Any] | None) -> Result:
@@ -149,6 +147,9 @@ class Evaluator:
                 # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
                 copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
                 request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+        if MISSING in {reason["code"] for each in result.judgements for reason in each["reasons"]}:
+            namespace = str(request.get("namespace") or "")
+            result.near = await near.question(request["object"], namespace, self.cluster, deadline)
         if not result.judgements:
             result.matched = False
             result.message = _not_called(result.operation, result.kind or "this")
@@ -160,7 +161,7 @@ class Evaluator:
         """The result for an object that is not evaluated because of what stands in it, whatever the policies say."""
         decision = _DECISIONS[findings[0].code]
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        who = "" if decision == "error" else "the API server denies the object: "
+        who = "" if decision == "error" else f"{findings[0].by} denies the object: "
         entries = [
             {"line": document.line_of(each.path), "path": format_path(each.path), "text": each.text, "code": each.code}
             for each in findings
@@ -172,9 +173,19 @@ class Evaluator:
         """The result for an object that is not sent."""
         value = document.value
         namespace = str(_metadata(value).get("namespace") or self.sending.namespace or "default")
+        if not self._is_namespaced(value):
+            namespace = ""
         created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}
         request = value["request"] if value["kind"] == "AdmissionReview" else created
         return Result(file=document.file, line=document.line, **_described(request), **fields)
+
+    def _is_namespaced(self, value: dict[str, Any]) -> bool:
+        """Whether an object is in a namespace; of unknown kinds it is assumed."""
+        by_schema = (self.schemas or schemas_of(NEWEST)).is_namespaced(value)
+        kind = KINDS.get(str(value.get("kind")))
+        if by_schema is None and kind and kind.group == str(value.get("apiVersion")).rpartition("/")[0]:
+            return kind.namespaced
+        return by_schema is not False
 
 
 def _metadata(obj: Any) -> dict[str, Any]:
@@ -197,37 +208,3 @@ def _described(request: dict[str, Any]) -> dict[str, Any]:
 
 def _not_called(operation: str, kind: str) -> str:
     return f"the API server does not call kubevirt-webhook for {operation} of {kind}"
-
-
-async def fetch_definitions(transport: Transport) -> list[dict[str, Any]]:
-    """KubeVirt's definitions; an `InputError` where they cannot be read. All of a cluster can have 100 MB."""
-    try:
-        async with aclosing(listed(transport, DEFINITIONS.decoded_as(Unstructured), seconds=SECONDS)) as definitions:
-            specs = [one.spec async for one in definitions if is_of_kubevirt(str((one.spec or {}).get("group") or ""))]
-            return [{"spec": spec} for spec in specs]
-    except READ_ERRORS as error:
-        # A user without the permission to list them gets what the program knows; the line on standard error says so.
-        if not isinstance(why := list_failure(error, DEFINITIONS, "", SECONDS), Forbidden):
-            fix = "run the command again, or name a file of them with --crds"
-            raise InputError(why.why, DEFINITIONS.plural, fix) from None
-    return []
-
-
-def find_schemas(cluster: Cluster, crds: Path | None, definitions: Sequence[dict[str, Any]], origin: str) -> Schemas:
-    """What objects of KubeVirt are checked against: definitions, else those of the release whose rules apply.
-
-    Definitions of a file, ``crds``, come before those of the cluster, which are from ``origin``; an `InputError` where
-    the file has none of KubeVirt.
-    """
-    if crds:
-        origin = f"the CustomResourceDefinitions in {crds}"
-        documents = (each.value for document in read_documents(crds) for each in objects_in(document))
-        definitions = [each for each in documents if isinstance(each, dict) and each.get("kind") == DEFINITIONS.kind]
-    if schemas := Schemas.of_definitions(definitions, origin):
-        return schemas
-    if crds:
-        fix = "use for example the output of: kubectl get crd -o yaml"
-        raise InputError("holds no CustomResourceDefinition of KubeVirt", str(crds), fix)
-    install = cluster.peek(KubeVirtKey())
-    configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
-    return schemas_of(configuration.rules.release if isinstance(configuration, ClusterConfig) else NEWEST)

@@ -18,6 +18,7 @@ import click
 from webhook import __version__
 from webhook.admission.reasons import MEANINGS
 from webhook.admission.reasons.catalog import LOG
+from webhook.admission.reasons.instancetypes import MISSING
 from webhook.cli.console import STYLES, change_line, console
 from webhook.cli.review.result import Result, Summary, codes_in
 from webhook.cli.write import dump
@@ -93,11 +94,14 @@ class Text(OutputFormat):
         lines += [self._line("  ", f"{place} [{result.code}]") for place in places]
         lines += [self._line("  ", f"warning: {warning}", fg="yellow") for warning in result.warnings_by_weight]
         answer = "\n".join([result.message or "", *result.warnings])
+        said: set[str] = set()
         for evaluation in result.judgements:
-            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
             who = f"{evaluation['policy']} ({evaluation['mode']})"
-            # A denial and a warning hold the text of the reason for them.
-            lines += [self._line("  ", f"{who}: {text}") for text in texts if text not in answer]
+            texts = [f"{reason['text']} [{reason['code']}]" for reason in evaluation["reasons"]]
+            # A denial and a warning hold the text of the reason for them; two endpoints of a policy may give one.
+            new = [f"{who}: {text}" for text in texts if text not in answer and f"{who}: {text}" not in said]
+            said.update(new)
+            lines += [self._line("  ", text) for text in new]
             lines += [self._line("    ", change_line(change)) for change in evaluation["changes"]]
         lines += [self._line("  ", text) for text in remedies(result)]
         return "".join(f"{line}\n" for line in lines)
@@ -173,18 +177,21 @@ class Yaml(OutputFormat):
         return "---\n".join(fragments)
 
 
-def remedies_of(text: str) -> Iterator[str]:
-    """A sentence for each code that a line of the text ends in, if there is something to do about it."""
+def remedies_of(text: str, near: str = "") -> Iterator[str]:
+    """A sentence for each code that a line of the text ends in, if there is something to do about it.
+
+    ``near`` is what stands for a name that does not exist, if anything is like it.
+    """
     for code in codes_in(text):
         if code in MEANINGS and (remedy := MEANINGS[code].remedy.replace(LOG, _NO_LOG)):
-            yield f"What to do: {remedy}"
+            yield f"What to do: {near if near and code == MISSING else remedy}"
 
 
 def remedies(result: Result) -> tuple[str, ...]:
     """What to do about an object that needs attention; empty for others."""
     if result.severity == "fine":
         return ()
-    return tuple(remedies_of("\n".join([result.summary, *result.warnings_by_weight])))
+    return tuple(remedies_of("\n".join([result.summary, *result.warnings_by_weight]), result.near))
 
 
 class Sarif(OutputFormat):
@@ -259,12 +266,18 @@ class Github(OutputFormat):
                 for each in result.findings
             )
         lines = result.warnings_by_weight if result.severity == "warned" and result.warnings else [result.summary]
-        # A denial ends with its code already.
-        code = f" [{result.code}]" if result.code and f"[{result.code}]" not in lines[-1] else ""
+        # Denials and warnings of policies end with their codes already.
+        code = f" [{result.code}]" if result.code and not codes_in("\n".join(lines)) else ""
         text = "\n".join(lines) + code
         made = f" of {result.origin}" if result.origin else ""
         title = f"{result.title}{made}: {_WORDS[result.severity]}"
-        return command(_LEVELS[result.severity], result.file, result.line, title, "\n".join([text, *remedies_of(text)]))
+        return command(
+            _LEVELS[result.severity],
+            result.file,
+            result.line,
+            title,
+            "\n".join([text, *remedies_of(text, result.near)]),
+        )
 
     def document(self, fragments: Sequence[str], summary: Summary, mistakes: Sequence[InputError]) -> str:
         """One command a line."""

@@ -57,7 +57,9 @@ class Result(msgspec.Struct, kw_only=True):
         object: the object with the patches applied; None without an object, or where the output does not show it.
         manifest: what stands in the file, where that makes the reviewed object.
         findings: what the API server denies in the object, which is then not evaluated.
-        checked: whether the object was compared with a schema.
+        checked: what the object was checked against, a sentence; empty: nothing.
+        unchecked: what of it could not be checked, each a sentence.
+        near: a sentence that names the instancetype or preference that is nearly the one that does not exist.
         matched: whether the API server calls kubevirt-webhook for objects of this kind.
         redacted: which parts are left out because they hold secrets: ``object`` and ``patch``.
     """
@@ -79,7 +81,9 @@ class Result(msgspec.Struct, kw_only=True):
     object: Any = None
     manifest: Any = None
     findings: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    checked: bool = False
+    checked: str = ""
+    unchecked: list[str] = msgspec.field(default_factory=list)
+    near: str = ""
     matched: bool = True
     redacted: list[str] = msgspec.field(default_factory=list)
 
@@ -171,7 +175,8 @@ class Summary(msgspec.Struct):
         unmatched: how many objects are of other kinds.
         foreign: how many documents are no objects of Kubernetes.
         mistakes: how many mistakes there are in the input.
-        checked: how many objects were compared with a schema.
+        checked: how many objects were checked, by what they were checked against.
+        unchecked: of how many objects something could not be checked, by what it is.
         redacted: how many objects hold secrets that the output does not show.
     """
 
@@ -182,14 +187,17 @@ class Summary(msgspec.Struct):
     unmatched: int = 0
     foreign: int = 0
     mistakes: int = 0
-    checked: int = 0
+    checked: Counter[str] = msgspec.field(default_factory=Counter)
+    unchecked: Counter[str] = msgspec.field(default_factory=Counter)
     redacted: int = 0
 
     def add(self, result: Result) -> None:
         """Count a result."""
         self.severities[result.severity] += 1
         self.warnings += len(result.warnings)
-        self.checked += result.checked
+        if result.checked:
+            self.checked[result.checked] += 1
+        self.unchecked.update(result.unchecked)
         if result.matched:
             self.decisions[result.decision] += 1
         else:
@@ -212,6 +220,10 @@ class Summary(msgspec.Struct):
         if self.severities["denied"] or (fail_on == "warn" and self.severities["warned"]):
             return 1
         return 3 if self.severities["unevaluated"] else 0
+
+    def checks(self) -> list[str]:
+        """What objects were checked against, and what could not be checked, a sentence each."""
+        return [*sorted(self.checked), *sorted(self.unchecked)]
 
     def line(self) -> str:
         """The counts in one line."""

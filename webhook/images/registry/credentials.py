@@ -21,7 +21,8 @@ import msgspec
 from cachetools import LRUCache
 
 from webhook.images.manifests import DOCKER_HUB
-from webhook.k8s.client.api import Transport, fetch, is_segment
+from webhook.k8s.client.api import Transport, fetch
+from webhook.k8s.paths import is_segment
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object
 

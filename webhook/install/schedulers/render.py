@@ -27,6 +27,7 @@ from webhook.install.registration import Manifest, answered
 from webhook.install.shortage import CHECK_SERVER
 from webhook.k8s.client.api import UNDECODABLE, Requests, Transport
 from webhook.k8s.json_tree import member
+from webhook.k8s.paths import object_path
 from webhook.k8s.resources import POD_METADATA
 from webhook.k8s.types.core import Pod
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
@@ -251,7 +252,7 @@ async def find_image(api: Requests, image: str, variant: Variant) -> str:
         raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {minor}")
     for namespace, selector in _PODS:
         query = {"labelSelector": selector, "limit": "1"}
-        pods = (await _get(api, f"/api/v1/namespaces/{namespace}/pods", query, _SchedulerPods)).items
+        pods = (await _get(api, object_path("v1", "pods", namespace), query, _SchedulerPods)).items
         containers = [container for pod in pods for container in pod.spec.containers or ()]
         if images := [each.image for each in containers if each.name == "kube-scheduler" and each.image]:
             return images[0]

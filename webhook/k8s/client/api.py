@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Mapping
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from webhook.errors import Unavailable
+from webhook.k8s.paths import is_segment
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, decode_status
 from webhook.text import duration
+
+if TYPE_CHECKING:
+    import aiohttp
 
 V = TypeVar("V", bound=Object)
 S = TypeVar("S")
@@ -67,6 +70,17 @@ class ApiError(Exception):
         self.body: Final = body
 
 
+class ApiRequest(NamedTuple):
+    """One request: its path escaped, its query not; its body is plain JSON or a Struct, None for none."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    timeout: aiohttp.ClientTimeout
+    body: Any = None
+    content_type: str = "application/json"
+
+
 class Forbidden(Unavailable, frozen=True):
     """The API server said 403: an answer, which waiting does not change."""
 
@@ -74,7 +88,7 @@ class Forbidden(Unavailable, frozen=True):
 class Requests(Protocol):
     """A connection to the API server for callers that send single requests, also writes.
 
-    Paths start with a slash and are already percent-encoded.
+    Paths start with a slash and are already percent-encoded: `webhook.k8s.paths` makes them.
     """
 
     async def request(
@@ -147,14 +161,6 @@ def list_failure(error: Exception, resource: Resource[Any], namespace: str, seco
     return describe_timeout(seconds) if isinstance(error, TimeoutError) else _undecodable(f"list of {resource.plural}")
 
 
-def is_segment(name: str) -> bool:
-    """Whether an object can have this name at all (``path.IsValidPathSegmentName`` of k8s.io/apimachinery).
-
-    Names come out of other people's objects: ``../secrets/x`` must not reach the path of a URL.
-    """
-    return len(name) <= 253 and name not in ("", ".", "..") and "/" not in name and "%" not in name
-
-
 async def fetch(
     transport: Transport, resource: Resource[V], namespace: str, name: str, seconds: float
 ) -> V | Unavailable | None:
@@ -173,7 +179,7 @@ async def fetch_body(
     """
     if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None
-    path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
+    path = resource.path(namespace, name)
     answer = await await_answer(transport.get(path), seconds)
     if isinstance(answer, Unavailable):
         return answer

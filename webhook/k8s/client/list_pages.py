@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, Generic, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -18,6 +17,7 @@ from webhook.errors import Unavailable
 from webhook.k8s.client import api
 from webhook.k8s.client.api import NO_QUERY, ApiError, TooLargeError, Transport
 from webhook.k8s.json_tree import MAX_LEVELS, flatten
+from webhook.k8s.paths import is_segment
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import ListMeta, Object, View
 
@@ -152,13 +152,13 @@ async def fetch_list(
     `Unavailable` also where they are too many or too large, or where all pages together take more than so many seconds;
     nothing is raised for what goes wrong.
     """
-    if namespace and not api.is_segment(namespace):
+    if namespace and not is_segment(namespace):
         return ()
     room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
     query = {"labelSelector": label} if label else NO_QUERY
     kept: list[V] = []
     read = held = 0
-    listed = pages(transport, resource, quote(namespace, safe=""), query, limit=_PAGE_LIMIT, seconds=seconds)
+    listed = pages(transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=seconds)
     try:
         async with asyncio.timeout(seconds), aclosing(listed):
             async for page in listed:

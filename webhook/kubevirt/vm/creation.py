@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from webhook.k8s import quantity
 from webhook.kubevirt import webhooks
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
@@ -119,6 +120,23 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
     decoded = decode(configuration.rules.vmi, vmi)
     stored, by_path = _store(decoded, Origins(decoded, source=vmi), configuration, new_uuid)
     return Created(stored, by_path, {})
+
+
+def require_memory(created: Created) -> Created:
+    """The same, if it is a VMI with memory: KubeVirt's webhook for VMIs denies others (vmi-create-admitter.go).
+
+    Raises:
+        CreationDenied: nothing says how much memory it gets.
+    """
+    domain = created.obj["spec"]["domain"]
+    requested = ((domain.get("resources") or {}).get("requests") or {}).get("memory") or "0"
+    memory = domain.get("memory") or {}
+    if quantity.parse(requested) or "guest" in memory or "hugepages" in memory:
+        return created
+    fields = (
+        "'spec.domain.memory.guest', 'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory'"
+    )
+    raise CreationDenied(Stage.VMI_WEBHOOK, f"no memory requested, at least one of {fields} must be set")
 
 
 def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:

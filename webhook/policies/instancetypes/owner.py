@@ -243,12 +243,12 @@ class Findings:
         if warn:
             self.warnings.append(reason)
 
-    def note_unfit(self, defaults: Sequence[Default], fit: Fit) -> None:
-        """Warns of the defaults that the VM stays without."""
+    def note_unfit(self, defaults: Sequence[Default], fit: Fit, *, warn: bool = True) -> None:
+        """Note the defaults that the VM stays without, and warn of them unless something else must be mended first."""
         for default in defaults:
             if default not in fit.chosen:
                 named = f"{default.matcher.field} {default.injected_value}"
-                self.note(reasons.default_conflicts(named, fit.why_not), warn=True)
+                self.note(reasons.default_conflicts(named, fit.why_not), warn=warn)
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""

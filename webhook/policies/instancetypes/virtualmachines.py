@@ -94,7 +94,9 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
     if fit.crash:
         return owner.deny_crash(fit.crash)
     chosen = fit.chosen
-    findings.note_unfit(defaults, fit)
+    is_unfit = len(fit.chosen) < len(defaults)
+    # What validation warns of comes first: without its instancetype no default would fit.
+    findings.note_unfit(defaults, fit, warn=not (is_unfit and _lacks_instancetype(read, lookups)))
     if settings.expand and not owner.has_opted_out(vm) and (expanded := _expand(vm, candidate, chosen, findings)):
         return expanded
     if chosen:
@@ -104,6 +106,17 @@ def _evaluate_create(vm: Unstructured, findings: Findings) -> Decision:
         findings.note(instancetypes.no_defaults)
     made = _injections(tuple([(default.matcher, default.injected_value) for default in chosen]))
     return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
+
+
+def _lacks_instancetype(vm: Json, lookups: Lookups) -> bool:
+    """Whether a VM names an instancetype that does not exist; the VM is as `share_vm` returns it."""
+    if not vm["spec"].get(INSTANCETYPE_MATCHER.field, {}).get("name"):
+        return False
+    try:
+        INSTANCETYPE_MATCHER.find(vm, lookups.get, lookups.rules)
+    except Rejection:
+        return True
+    return False
 
 
 def _existing_defaults(references: Mapping[Matcher, find.SpecReference], findings: Findings) -> Iterator[Default]:

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -322,7 +322,7 @@ class _ObjectClient(NamedTuple):
     ) -> tuple[int, bytes]:
         """Status and body of the answer; without one, or where its status is not expected, it raises `NotNow`."""
         where = f"{self.resource.kind}{f' {self.namespace}' if self.namespace else ''}/{self.name}"
-        path = self.resource.path(quote(self.namespace), quote(self.name))
+        path = self.resource.path(self.namespace, self.name)
         method = "GET" if verb == "get" else "PATCH"
         try:
             status, answer = await self.api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
