@@ -118,6 +118,44 @@ class TestMigrationsInFlight:
         assert len(of(drain.plan(snapshot(NODES, [mover]), ["a"])).notes) == notes
 
 
+def with_host_model(*names: str, pod_requires: str = "", **labels: str) -> Json:
+    """A VM with the CPU of its host on node a, and nodes that have these labels."""
+    mover = vm("web", "a")
+    mover[0]["spec"]["domain"]["cpu"]["model"] = "host-model"
+    mover[1]["spec"]["nodeSelector"] = {pod_requires: "true"} if pod_requires else {}
+    return {"nodes": [node(name, **labels) for name in names], "vms": [mover]}
+
+
+MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"
+HOST_MODEL = {"host-model-cpu.node.kubevirt.io/Skylake": "true", MODEL: "true"}
+
+
+class TestCpuOfTheHost:
+    @pytest.mark.parametrize(
+        ("options", "code"),
+        [
+            ({}, "host-cpu-unknown"),
+            # Only the key that virt-controller looks for counts.
+            ({MODEL: "true"}, "host-cpu-unknown"),
+            (HOST_MODEL, "migrates"),
+            # A VM that has migrated before keeps what its pod requires.
+            ({"pod_requires": MODEL, MODEL: "true"}, "migrates"),
+        ],
+    )
+    def test_nodes_that_virt_handler_has_not_labeled(self, options: Json, code: str) -> None:
+        world = snapshot(**with_host_model("a", "b", **options), updates=MIGRATES)
+        assert of(drain.plan(world, ["a"])).code == code
+        assert [each.code for each in update.plan(world).vms] == [code]
+
+    def test_what_helps(self) -> None:
+        (change,) = drain.plan(snapshot(**with_host_model("a", "b")), ["a"]).changes
+        assert "host-model-cpu.node.kubevirt.io" in change.change
+
+    def test_a_pod_that_is_not_known_proves_nothing(self) -> None:
+        world = snapshot(**with_host_model("a", "b"))
+        assert of(drain.plan(msgspec.structs.replace(world, pods=()), ["a"])).code == "migrates"
+
+
 def unreachable(name: str, heartbeat: str | None = None, label: str = "false") -> Json:
     found = node(name)
     found["metadata"]["labels"]["kubevirt.io/schedulable"] = label

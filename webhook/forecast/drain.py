@@ -46,7 +46,15 @@ from webhook.placement.migrations import (
     stale_evacuation,
     target_pod_of,
 )
-from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount, is_of_lifecycle
+from webhook.placement.nodes import (
+    HOST_MODEL_CPU,
+    HOSTNAME,
+    MEMORY,
+    Departure,
+    bitset_positions,
+    format_amount,
+    is_of_lifecycle,
+)
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
 from webhook.policies.common import migration_targets
@@ -83,6 +91,7 @@ _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is
 _MARKED: Final = (
     *(*report.PENDING, report.QUOTA, *report.ENDLESS, report.MIGRATION_STUCK, report.STALE_EVACUATION),
     *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY, report.NO_PRIORITY_CLASS),
+    report.HOST_CPU_UNKNOWN,
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
@@ -126,6 +135,8 @@ _BY_CODE: Final = {
     " taint it with node.kubernetes.io/out-of-service, so that its VMs start elsewhere",
     report.STALE_EVACUATION: "remove marks of evacuations that name another node than the VM's",
     report.NO_PRIORITY_CLASS: "create the PriorityClasses that VMs name",
+    report.HOST_CPU_UNKNOWN: f"have virt-handler label the nodes of these VMs with their CPU model"
+    f" ({HOST_MODEL_CPU}…), which the annotation node-labeller.kubevirt.io/skip-node on a node keeps it from",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
@@ -1126,6 +1137,8 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
         return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
     if reason := _handler_problem(vmi, snapshot):
         return plan_of(vmi, report.BLOCKS, report.VIRT_HANDLER_GONE, reason)
+    if reason := migration_targets.cpu_problem(vmi, snapshot.pod_of(vmi), snapshot.index.get(vmi.node_name)) or "":
+        return plan_of(vmi, report.BLOCKS, report.HOST_CPU_UNKNOWN, reason)
     if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
         return plan_of(vmi, report.BLOCKS, report.NO_PRIORITY_CLASS, reason)

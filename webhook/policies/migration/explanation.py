@@ -393,6 +393,8 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
     configuration = read_configuration(subject.facts) or DEFAULTS
     if why := migration_targets.state_problem(vmi, configuration.release):
         yield why
+    if why := migration_targets.cpu_problem(vmi, subject.target.pod, subject.source):
+        yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
         why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
