@@ -83,6 +83,28 @@ class TestMigrationsInFlight:
         assert (found.code, found.to != "a") == ("migrates", True)
         assert any("migration m of it has not ended" in note for note in found.notes)
 
+    @pytest.mark.parametrize("phase", ["Synchronizing", "Pending", "Running"])
+    def test_one_that_sends_it_elsewhere_holds_the_evacuation_up(self, phase: str) -> None:
+        """virt-controller creates no other migration meanwhile, which may be for ever (kubevirt 18259)."""
+        sending = migration("send", phase)
+        sending["spec"]["sendTo"] = {"migrationID": "x", "connectURL": "10.0.0.1:9185"}
+        found = of(drain.plan(snapshot(NODES, [vm("web", "a")], migrations=[sending]), ["a"]))
+        assert found.code == "migrates"
+        assert any("send" in note and "another namespace or cluster" in note for note in found.notes)
+        sending["spec"]["receive"] = {"migrationID": "x"}
+        found = of(drain.plan(snapshot(NODES, [vm("web", "a")], migrations=[sending]), ["a"]))
+        assert not any("another namespace or cluster" in note for note in found.notes)
+
+    @pytest.mark.parametrize("strategy", ["LiveMigrate", "LiveMigrateIfPossible"])
+    def test_a_vm_without_live_migration_that_a_migration_moves_all_the_same(self, strategy: str) -> None:
+        """Of its volumes, or to another cluster; when it has ended, the VM no longer blocks."""
+        condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+        mover = vm("web", "a", condition=condition, evictionStrategy=strategy)
+        found = of(drain.plan(snapshot(NODES, [mover], migrations=[migration("volumes", "Pending")]), ["a"]))
+        blocks = strategy == "LiveMigrate"
+        assert found.code == ("not-migratable" if blocks else "not-migratable-if-possible")
+        assert any("migration volumes of it has not ended" in note for note in found.notes) is blocks
+
     def test_the_room_that_it_leaves_is_free(self) -> None:
         """The guest of 5Gi is on b then, and a has room for that of 6Gi."""
         mover, other = vm("web", "a", "5Gi"), vm("db", "b", "3Gi")

@@ -86,6 +86,7 @@ _OTHER_ORDER: Final = "if KubeVirt happens to move VMs in another order, it find
 _LATER: Final = "no node has room for it now; one has after other VMs have moved"
 # The answer of virt-api (pod-eviction-admitter.go).
 _TARGET_POD: Final = '"Eviction request for target Pod"'
+_ONCE_GONE: Final = "KubeVirt begins no other meanwhile; if it fails, or you delete it"
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
@@ -1061,7 +1062,10 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
-    return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
+    # Of its volumes, or to another cluster: virt-api and KubeVirt's updates allow these (isMigratable, isMigratingVolumes).
+    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
+    return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason, notes=notes)
 
 
 def plan_of(
@@ -1149,9 +1153,10 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
     if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
         return plan_of(vmi, report.BLOCKS, report.NO_PRIORITY_CLASS, reason)
-    unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
+    unfinished = snapshot.unfinished.get(place_of(vmi), ())
     for each in unfinished:
-        if problem := _selector_problem(each.added_selector):
+        # The one that sends a VM ignores the selector, and creates no pod.
+        if not each.sends and (problem := _selector_problem(each.added_selector)):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
             return plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
     notes = []
@@ -1159,10 +1164,16 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
         notes.append(
             f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
         )
-    notes += [f"migration {each.meta.name or ''} of it has not ended; {afterwards}" for each in unfinished]
+    notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
     if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
         notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
     return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def _not_ended(migration: Migration, afterwards: str) -> str:
+    """That a migration of a VM has not ended, and what follows then, a clause."""
+    whose = ", which sends it to another namespace or cluster," if migration.sends else " of it"
+    return f"migration {migration.meta.name or ''}{whose} has not ended; {afterwards}"
 
 
 def evacuation_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:
