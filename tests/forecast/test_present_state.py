@@ -140,7 +140,7 @@ class TestMigrationsInFlight:
         assert len(of(drain.plan(snapshot(NODES, [mover]), ["a"])).notes) == notes
 
 
-def with_host_model(*names: str, pod_requires: str = "", **labels: str) -> Json:
+def with_host_model(*names: str, pod_requires: str = "", **labels: Any) -> Json:
     """A VM with the CPU of its host on node a, and nodes that have these labels."""
     mover = vm("web", "a")
     mover[0]["spec"]["domain"]["cpu"]["model"] = "host-model"
@@ -172,6 +172,14 @@ class TestCpuOfTheHost:
     def test_what_helps(self) -> None:
         (change,) = drain.plan(snapshot(**with_host_model("a", "b")), ["a"]).changes
         assert "host-model-cpu.node.kubevirt.io" in change.change
+
+    def test_only_a_restart_ends_that_its_own_node_lacks_its_cpu(self) -> None:
+        """After an update KubeVirt labels nodes with other features, and the VM's pod keeps the former ones."""
+        lost = "cpu-feature.node.kubevirt.io/ht"
+        world = snapshot(**with_host_model("a", "b", pod_requires=lost, **HOST_MODEL), updates=MIGRATES)
+        for found in (of(drain.plan(world, ["a"])), *update.plan(world).vms):
+            assert found.code == "no-eligible-node"
+            assert any(lost in note and "restart" in note for note in found.notes)
 
     def test_a_pod_that_is_not_known_proves_nothing(self) -> None:
         world = snapshot(**with_host_model("a", "b"))

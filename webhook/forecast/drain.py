@@ -35,7 +35,7 @@ from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.transfers import transfer_of
-from webhook.placement.eligibility import Eligibility, Failure, Group
+from webhook.placement.eligibility import Eligibility, Failure, Group, source_notes
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.migrations import (
     CANCEL_EVACUATION,
@@ -583,8 +583,10 @@ class Planner:
         move_plans = {}
         for mover, eligibility in review:
             place, nodes = mover.place, alone[mover.place].nodes
+            source = self._snapshot.index.get(plans[place].node)
             plan = replace(
                 plans[place],
+                notes=(*plans[place].notes, *(source_notes(mover.requirements, source) if source else ())),
                 memory=mover.memory,
                 eligible=eligibility.count,
                 with_room=nodes.bit_count(),
@@ -1062,7 +1064,7 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
-    # Of its volumes, or to another cluster: virt-api and KubeVirt's updates allow these (isMigratable, isMigratingVolumes).
+    # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
     unfinished = snapshot.unfinished.get(place_of(vmi), ())
     notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
     return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason, notes=notes)
@@ -1130,44 +1132,51 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
 
     ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.
     """
+    if obstacle := _obstacle(vmi, snapshot):
+        return plan_of(vmi, report.BLOCKS, *obstacle)
+    notes = []
+    if arrival := snapshot.arrivals.get(place_of(vmi)):
+        notes.append(
+            f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
+        )
+    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
+    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, snapshot.objects.kubevirt):
+        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
+    return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def _obstacle(vmi: Vmi, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
+    """Why no migration of a VM begins or ends, whatever nodes there are: the code and a clause; None: one could."""
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
-        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+        return report.NAME_TOO_LONG, problem
     kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
     if problem := migration_targets.state_problem(vmi, kubevirt.release):
-        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+        return report.NAME_TOO_LONG, problem
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
     ):
         if limit < 1:
             reason = f"KubeVirt's {field} is {limit}, so no migration begins"
-            return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+            return report.NO_MIGRATIONS, reason
     if rules.timeout_seconds_per_gib < 0:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
-        return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+        return report.NO_MIGRATIONS, reason
     if reason := _handler_problem(vmi, snapshot):
-        return plan_of(vmi, report.BLOCKS, report.VIRT_HANDLER_GONE, reason)
-    if reason := migration_targets.cpu_problem(vmi, snapshot.pod_of(vmi), snapshot.index.get(vmi.node_name)) or "":
-        return plan_of(vmi, report.BLOCKS, report.HOST_CPU_UNKNOWN, reason)
+        return report.VIRT_HANDLER_GONE, reason
+    if why := migration_targets.cpu_problem(vmi, snapshot.pod_of(vmi), snapshot.index.get(vmi.node_name)):
+        return report.HOST_CPU_UNKNOWN, why
     if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
-        return plan_of(vmi, report.BLOCKS, report.NO_PRIORITY_CLASS, reason)
-    unfinished = snapshot.unfinished.get(place_of(vmi), ())
-    for each in unfinished:
+        return report.NO_PRIORITY_CLASS, reason
+    for each in snapshot.unfinished.get(place_of(vmi), ()):
         # The one that sends a VM ignores the selector, and creates no pod.
         if not each.sends and (problem := _selector_problem(each.added_selector)):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
-            return plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
-    notes = []
-    if arrival := snapshot.arrivals.get(place_of(vmi)):
-        notes.append(
-            f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
-        )
-    notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
-    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
-        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
-    return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+            return report.MIGRATION_STUCK, reason
+    return None
 
 
 def _not_ended(migration: Migration, afterwards: str) -> str:
