@@ -231,6 +231,7 @@ EVICTION: Final[Examples] = {
         (str(migration_targets.name_problem("v" * 64)),),
         (STATE_NOT_FOUND,),
     ),
+    "host_cpu_unknown": (("KubeVirt creates no target pod, because the VM has the CPU model host-model",),),
     "held_back": (("while its backup runs",), ("while its backup runs and until its utility volumes are detached",)),
     "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
     "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),

@@ -54,6 +54,7 @@ _CONFIGURATION: Final = Struct(
         bandwidthPerMigration=QUANTITY,
         completionTimeoutPerGiB=INT64_POINTER,
         **members(BOOL_POINTER, "allowPostCopy allowWorkloadDisruption"),
+        nodeDrainTaintKey=STRING_POINTER,
     ),
     hypervisors=List(Struct(name=STRING)),
     developerConfiguration=Struct(
@@ -109,6 +110,7 @@ class ClusterConfig:
         migration_bandwidth: the bytes per second that a migration may copy; None or 0: as many as it can.
         migration_timeout_seconds_per_gib: after so many seconds for each GiB of a VM's memory KubeVirt aborts its
             migration, or pauses the VM.
+        drain_taint: the key of the taint (NoSchedule) by which KubeVirt evacuates all VMs of a node.
         allow_post_copy: a migration past its time is switched to post-copy.
         allow_workload_disruption: the guest of a migration past its time is paused; None: as ``allow_post_copy``.
         detects_stalls: the experimental stall detection is configured.
@@ -146,6 +148,7 @@ class ClusterConfig:
     outbound_migrations: Annotated[int, "migrations.parallelOutboundMigrationsPerNode"] = 2
     migration_bandwidth: Annotated[Quantity | None, "migrations.bandwidthPerMigration"] = None
     migration_timeout_seconds_per_gib: Annotated[int, "migrations.completionTimeoutPerGiB"] = 150
+    drain_taint: Annotated[str, "migrations.nodeDrainTaintKey"] = "kubevirt.io/drain"
     allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
     allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from webhook import names
 from webhook.k8s.quantity import ResourceList
 from webhook.k8s.resources import PODS, Resource
@@ -186,6 +188,7 @@ class LauncherPodSpec(Placed, frozen=True):
 class _LauncherPodStatus(View, frozen=True):
     phase: str | None = None
     start_time: str | None = None
+    conditions: list[Condition | None] | None = None
 
 
 class LauncherPod(Object, frozen=True):
@@ -203,6 +206,17 @@ class LauncherPod(Object, frozen=True):
     def phase(self) -> str:
         """The pod's phase, for example ``Running``; empty: the kubelet has not written any."""
         return (self.status.phase if self.status else None) or ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet says that the pod is ready; lists of launcher pods do not keep that."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return any(each.status == "True" for each in conditions if each and each.type == "Ready")
+
+    @property
+    def ignores_budgets(self) -> bool:
+        """Whether the API server evicts it whatever PodDisruptionBudgets say (``canIgnorePDB``)."""
+        return self.is_over or self.phase == "Pending" or self.meta.deletion_timestamp is not None
 
     @property
     def started_at(self) -> float | None:
@@ -247,7 +261,7 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,
     )
-    return LauncherPod(kept, pod.spec, pod.status)
+    return LauncherPod(kept, pod.spec, pod.status and replace(pod.status, conditions=None))
 
 
 LAUNCHER_PODS: Final = PODS.decoded_as(LauncherPod, _reduce_pod)

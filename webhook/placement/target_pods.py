@@ -104,6 +104,17 @@ def host_model_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return models | labels_starting_with(labels, nodes.HOST_MODEL_FEATURES, nodes.CPU_FEATURE) if models else {}
 
 
+def lacks_host_model(vmi: machines.Vmi, source_pod: machines.LauncherPod | None, source_node: Node | None) -> bool:
+    """Whether nothing says which CPU a host-model VM has; virt-controller then creates no target pod.
+
+    It looks at the present pod, and for one that no migration has created at the labels of its node
+    (``prepareNodeSelectorForHostCpuModel``). Where either is not known, neither is this.
+    """
+    if source_pod is None or source_node is None or vmi.cpu.model != machines.HOST_MODEL:
+        return False
+    return not _inherited_cpu(vmi, source_pod.node_selector, source_node.labels)
+
+
 def is_sticky_label(key: str) -> bool:
     """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
     return nodes.CPU_FEATURE in key or nodes.CPU_MODEL_MIGRATION in key
