@@ -29,11 +29,13 @@ from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path, plain
+from webhook.kubevirt.admitters import causes_of
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
+from webhook.kubevirt.rules import Rules, rules_of
 from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
@@ -161,6 +163,9 @@ class Schemas:
         """Whether objects of this kind are in namespaces; None for a kind that is not KubeVirt's."""
         group, kind = str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))
         known = self._kinds.get(group, {}).get(kind)
+        if known is None and is_of_kubevirt(group):
+            # Its group is mistaken.
+            known = next((kinds[kind] for kinds in self._kinds.values() if kind in kinds), None)
         return known.namespaced if known else None
 
     def findings(self, obj: Json) -> list[Finding] | None:
@@ -191,6 +196,8 @@ class Schemas:
         findings += check(root, obj, (), unchecked)
         if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
             findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
+        if not findings:
+            findings += _denied_by_admitters(kind, obj, rules_of(self._release))
         findings = [self._with_release(kind, each) for each in findings[:_MOST_FINDINGS]]
         findings.sort(key=lambda each: [str(part) for part in each.path])
         return Checked(findings, schema.against, tuple(unchecked))
@@ -207,10 +214,14 @@ class Schemas:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         if group == names.KUBEVIRT_GROUP:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
-        for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
-            if kind in self._kinds[near] and not is_of_kubevirt(group):
+        near = get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
+        # No other operator has a kind of the same name in a group below kubevirt.io.
+        for other in self._kinds if is_of_kubevirt(group) else near:
+            if kind in self._kinds[other]:
+                versions = [*self._kinds[other][kind].versions]
+                meant = f"{other}/{version if version in versions else versions[-1]}"
                 what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
-                return Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")
+                return Finding(("apiVersion",), f"{what} {quote(meant)}?")
         return None
 
     def _with_release(self, kind: str, finding: Finding) -> Finding:
@@ -407,6 +418,17 @@ def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Find
             # virt-api compares the pool's VMs, not the pool.
             text = f"its VMs are denied: {text.replace('spec.virtualMachineTemplate.', '', 1)}"
         yield finding._replace(text=text, by=VIRT_API, dropped=False)
+
+
+def _denied_by_admitters(kind: str, obj: Json, rules: Rules) -> Iterator[Finding]:
+    """What virt-api denies of an object that its schema allows."""
+    try:
+        causes = causes_of(kind, obj, rules)
+    except InputError:
+        # A schema of another release allows what cannot be read by this one.
+        return
+    for cause in causes:
+        yield Finding(tuple(cause.field.split(".")), cause.what.removesuffix("."), by=VIRT_API)
 
 
 def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Finding]:
