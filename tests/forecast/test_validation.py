@@ -297,6 +297,23 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
         assert all(text in each.text for each in found[:1])
 
 
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("spec.template.spec.machine", "domain.machine"),
+        ("spec.template.spec.resources", "domain.resources"),
+        ("spec.template.spec.disks", "domain.devices.disks"),
+        ("spec.memory", "template.spec.domain.memory"),
+        # One that is only mistyped, and one that belongs above.
+        ("spec.template.spec.domain.memry", "memory"),
+        ("spec.template.spec.domain.volumes", ""),
+    ],
+)
+def test_a_field_that_belongs_deeper_gets_its_place(field: str, hint: str) -> None:
+    (found,) = BY_TABLES.findings(changed(field, {})) or []
+    assert found.text == f'unknown field "{field}"' + (f'; did you mean "{hint}"?' if hint else "")
+
+
 @both
 def test_virt_api_knows_the_fields_of_a_clock(schemas: Schemas) -> None:
     (found,) = schemas.findings(changed("spec.template.spec.domain.clock", {"utc": {}, "tmer": {}})) or []

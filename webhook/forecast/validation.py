@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -66,6 +67,8 @@ _NEAR: Final = 0.6
 API_SERVER: Final = "the API server"
 VIRT_API: Final = "virt-api"
 _NEAR_GROUP: Final = 0.8
+# How many levels below its place a field is looked for; VMs have their domain three levels below their spec.
+_DEEPEST_HINT: Final = 3
 
 
 class Finding(NamedTuple):
@@ -193,7 +196,7 @@ class Schemas:
             return Checked(findings, f"{kind}: only version, kind and metadata were checked, its fields are not known")
         root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
         unchecked: dict[str, None] = {}
-        findings += check(root, obj, (), unchecked)
+        findings += islice(check(root, obj, (), unchecked), _MOST_FINDINGS)
         if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
             findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
         if not findings:
@@ -395,7 +398,8 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             below = additional
         if below is None:
             if not is_open:
-                text = f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
+                hint = _hint_below(key, properties) or did_you_mean(key, properties)
+                text = f"unknown field {quote(format_path((*path, key)))}{hint}"
                 yield Finding((*path, key), text, dropped=True)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
@@ -405,6 +409,23 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
+
+
+def _hint_below(key: str, properties: Json) -> str:
+    """A clause with the field of the same name that is deeper in the object; empty where there is none, or several."""
+    level = [((name,), schema) for name, schema in properties.items()]
+    for _ in range(_DEEPEST_HINT):
+        below = [((*path, name), each) for path, schema in level for name, each in _fields(schema)]
+        found = [path for path, _ in below if path[-1] == key]
+        if found:
+            return f"; did you mean {quote(format_path(found[0]))}?" if len(found) == 1 else ""
+        level = below
+    return ""
+
+
+def _fields(schema: Json) -> Iterable[tuple[str, Json]]:
+    properties: Json = schema.get("properties") or {}
+    return properties.items()
 
 
 def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Finding]:
