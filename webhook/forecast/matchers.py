@@ -49,9 +49,13 @@ async def infer_matchers(vm: Json, old: Json | None, cluster: Cluster, namespace
     if not any(_is_looked_at(vm, matcher) for matcher in MATCHERS):
         return Inferred(vm)
     try:
+        _read(vm, namespace, rules)
+    except InputError:
+        # The webhooks after this say what cannot be read in it.
+        return Inferred(vm)
+    try:
         return await Search({}, cluster).answer(lambda get: _infer(vm, old, namespace, get, rules))
     except InputError as error:
-        # Whoever reads the VM after this says what cannot be read in it; of other objects nothing is known.
         return Inferred(vm, unknown=f"{error.where}: {error.what}" if error.where else error.what)
 
 

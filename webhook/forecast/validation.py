@@ -413,7 +413,7 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
 
 def _hint_below(key: str, properties: Json) -> str:
     """A clause with the field of the same name that is deeper in the object; empty where there is none, or several."""
-    level = [((name,), schema) for name, schema in properties.items()]
+    level: list[tuple[tuple[str, ...], Json]] = [((name,), schema) for name, schema in properties.items()]
     for _ in range(_DEEPEST_HINT):
         below = [((*path, name), each) for path, schema in level for name, each in _fields(schema)]
         found = [path for path, _ in below if path[-1] == key]

@@ -158,7 +158,8 @@ class Evaluator:
             evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
             evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
             result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
-            result.warnings.extend(verdict.outcome.warnings)
+            # Like kubectl, which prints a warning once.
+            result.warnings.extend(each for each in verdict.outcome.warnings if each not in result.warnings)
             result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
             if verdict.outcome.denial:
                 result.message = verdict.outcome.denial.message
