@@ -126,7 +126,7 @@ def test_what_a_vm_infers_counts_as_if_it_named_it(tmp_path: Path) -> None:
     assert missing in result.stderr
 
 
-def test_a_vm_whose_size_kubevirt_cannot_infer_is_denied() -> None:
+def test_a_vm_whose_size_kubevirt_cannot_infer_is_denied(tmp_path: Path) -> None:
     """Labels are on the volume only once it was imported, and KubeVirt infers before that."""
     result, answers = review("imported.yaml")
     text = "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported"
@@ -136,6 +136,10 @@ def test_a_vm_whose_size_kubevirt_cannot_infer_is_denied() -> None:
     assert [each["text"] for answer in answers for each in answer["findings"]] == [text, text]
     assert paths(answers) == ["spec.instancetype", "spec.preference"]
     assert expand("imported.yaml").stderr.count(text) == 2
+    # Whatever the namespace has opted in to.
+    (tmp_path / "namespace.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: vms}}")
+    result, answers = review("imported.yaml", "--cluster-from", tmp_path)
+    assert {each["name"]: each["decision"] for each in answers} == decisions | {"ignores": "skipped"}
 
 
 def test_an_update_that_keeps_the_revision_of_another_instancetype_is_denied() -> None:
@@ -143,6 +147,27 @@ def test_an_update_that_keeps_the_revision_of_another_instancetype_is_denied() -
     assert (result.exit_code, paths([answer])) == (1, ["request.object.spec.instancetype.revisionName"])
     assert answer["findings"][0]["text"] == "the Matcher Name has been updated without updating the RevisionName"
     assert answer["operation"] == "UPDATE"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"operation": "DELETE", "object": None, "oldObject": None},
+        {"operation": "CREATE", "object": None, "oldObject": None},
+        {"subResource": "status"},
+        {"oldObject": None},
+        {"oldObject": 7},
+        {"oldObject": {"metadata": 7, "spec": 7}},
+    ],
+    ids=json.dumps,
+)
+def test_a_review_without_what_inference_looks_at_is_answered(changed: Any, tmp_path: Path) -> None:
+    admission = yaml.safe_load((MANIFESTS / "stale-revision.yaml").read_text())
+    admission["request"] = {key: each for key, each in (admission["request"] | changed).items() if each is not None}
+    (tmp_path / "review.yaml").write_text(yaml.safe_dump(admission))
+    result = run("review", tmp_path / "review.yaml", *CLUSTER)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "revisionName" not in result.output
 
 
 def test_what_virt_api_denies_by_itself_is_denied() -> None:

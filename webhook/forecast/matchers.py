@@ -24,19 +24,19 @@ class Inferred(NamedTuple):
     """What becomes of a VM's matchers.
 
     Attributes:
-        vm: the VM, plain JSON, with what was inferred; the given one where nothing was.
+        vm: the VM, plain JSON, with what was inferred; what was given where nothing was.
         denial: why KubeVirt denies the VM, in its words; empty: it does not.
         field: the one that the denial is about; empty for both.
         unknown: what nothing is known of, a clause; empty: nothing was left to look for.
     """
 
-    vm: Json
+    vm: Any
     denial: str = ""
     field: str = ""
     unknown: str = ""
 
 
-async def infer_matchers(vm: Json, old: Json | None, cluster: Cluster, namespace: str, rules: Rules) -> Inferred:
+async def infer_matchers(vm: Json, old: Any, cluster: Cluster, namespace: str, rules: Rules) -> Inferred:
     """What KubeVirt's mutating webhook makes of the matchers of a VM, plain JSON, which is not changed.
 
     Args:
@@ -54,7 +54,8 @@ async def infer_matchers(vm: Json, old: Json | None, cluster: Cluster, namespace
         # The webhooks after this say what cannot be read in it.
         return Inferred(vm)
     try:
-        return await Search({}, cluster).answer(lambda get: _infer(vm, old, namespace, get, rules))
+        before = old if isinstance(old, dict) else None
+        return await Search({}, cluster).answer(lambda get: _infer(vm, before, namespace, get, rules))
     except InputError as error:
         return Inferred(vm, unknown=f"{error.where}: {error.what}" if error.where else error.what)
 
@@ -87,7 +88,10 @@ def _infer(vm: Json, old: Json | None, namespace: str, get: Get, rules: Rules) -
 
 
 def _read(vm: Json, namespace: str, rules: Rules) -> Json:
-    return read_vm({**vm, "metadata": {**(vm.get("metadata") or {}), "namespace": namespace}}, rules)
+    metadata = vm.get("metadata")
+    return read_vm(
+        {**vm, "metadata": {**(metadata if isinstance(metadata, dict) else {}), "namespace": namespace}}, rules
+    )
 
 
 def _with_matchers(vm: Json, spec: Mapping[str, Any]) -> Json:

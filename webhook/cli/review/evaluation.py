@@ -28,7 +28,8 @@ from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.templates import KIND, MissingParametersError
-from webhook.review.reviewer import Reviewer
+from webhook.review.endpoints import Endpoint
+from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
@@ -141,41 +142,28 @@ class Evaluator:
         endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
         inferred: Inferred | None = None
         for position, endpoint in enumerate(endpoints):
-            body = review.body
             if endpoint.verb == "validate":
                 # KubeVirt's own webhook comes in between. What it infers is no change of kubevirt-webhook's.
                 inferred = inferred or await self._infer(request)
                 if inferred.denial:
-                    field = tuple(inferred.field.split(".")) if inferred.field else ("spec",)
-                    finding = Finding(field, inferred.denial, by=VIRT_API)
-                    return self._invalid(document, self._of_reviewed(document, [finding]))
-                if inferred.vm is not request["object"]:
-                    body = msgspec.json.encode({**review.review, "request": {**request, "object": inferred.vm}})
-            try:
-                verdict = await self._reviewer.evaluate(endpoint, body, deadline)
-            except InputError as error:
-                raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
-            evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
-            evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
-            result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
-            # Like kubectl, which prints a warning once.
-            result.warnings.extend(each for each in verdict.outcome.warnings if each not in result.warnings)
-            result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
-            if verdict.outcome.denial:
-                result.message = verdict.outcome.denial.message
+                    break
+            verdict = await self._call(endpoint, review, inferred.vm if inferred else request.get("object"), deadline)
+            is_read = self.objects or position + 1 < len(endpoints)
+            self._take(endpoint, verdict, request, result, is_read=is_read)
+            if result.message is not None:
                 break
-            operations = msgspec.json.decode(verdict.patch) if verdict.patch else []
-            result.patch.extend(operations)
-            # What is not read is not made: applying costs more than the evaluation.
-            if operations and (self.objects or position + 1 < len(endpoints)):
-                # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
-                copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
-                request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+        # KubeVirt's webhook looks at VMs wherever they are; one that kubevirt-webhook denies doesn't get there.
+        if inferred is None and result.message is None:
+            inferred = await self._infer(request)
+        if inferred and inferred.denial:
+            field = tuple(inferred.field.split(".")) if inferred.field else ("spec",)
+            finding = Finding(field, inferred.denial, by=VIRT_API)
+            return self._invalid(document, self._of_reviewed(document, [finding]))
+        if inferred and inferred.unknown:
+            result.unchecked.append(f"not checked: {inferred.unknown}")
         if MISSING in {reason["code"] for each in result.judgements for reason in each["reasons"]}:
             namespace = str(request.get("namespace") or "")
             result.near = await near.question(request["object"], namespace, self.cluster, deadline)
-        if inferred and inferred.unknown:
-            result.unchecked.append(f"not checked: {inferred.unknown}")
         if not result.judgements:
             result.matched = False
             result.message = _not_called(result.operation, result.kind or "this")
@@ -183,9 +171,40 @@ class Evaluator:
             result.object = request.get("object")
         return result
 
+    async def _call(self, endpoint: Endpoint, review: requests.ReviewRequest, obj: Any, deadline: float) -> Evaluation:
+        """What an endpoint says of a request with this object."""
+        request = review.request
+        changed = obj is not request.get("object")
+        body = msgspec.json.encode({**review.review, "request": {**request, "object": obj}}) if changed else review.body
+        try:
+            return await self._reviewer.evaluate(endpoint, body, deadline)
+        except InputError as error:
+            raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
+
+    def _take(
+        self, endpoint: Endpoint, verdict: Evaluation, request: dict[str, Any], result: Result, *, is_read: bool
+    ) -> None:
+        """Add what an endpoint says to the result, and make its changes in the request's object if that is read."""
+        evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
+        evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
+        result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
+        # Like kubectl, which prints a warning once.
+        result.warnings.extend(each for each in verdict.outcome.warnings if each not in result.warnings)
+        result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
+        if verdict.outcome.denial:
+            result.message = verdict.outcome.denial.message
+            return
+        operations = msgspec.json.decode(verdict.patch) if verdict.patch else []
+        result.patch.extend(operations)
+        # What is not read is not made: applying costs more than the evaluation.
+        if operations and is_read:
+            # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
+            copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
+            request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+
     async def _infer(self, request: dict[str, Any]) -> Inferred:
         """The object of a request as it is when it is validated: the matchers of VMs are inferred by then."""
-        vm, release = request["object"], release_in(self.cluster, self.settings)
+        vm, release = request.get("object"), release_in(self.cluster, self.settings)
         is_vm = _described(request)["kind"] == VIRTUAL_MACHINE and not request.get("subResource")
         if not is_vm or not isinstance(vm, dict) or not release.is_supported:
             return Inferred(vm)
