@@ -160,6 +160,7 @@ INSTANCETYPES: Final[Examples] = {
     ),
     "default_missing": (("instancetype", SMALL),),
     "not_expanded_inferred": NOTHING,
+    "not_validated_inferred": NOTHING,
     "not_expanded_architecture": NOTHING,
     "not_expanded": ((CONFLICT,),),
     "size_removed": NOTHING,

@@ -33,8 +33,8 @@ from webhook.kubevirt.vm import creation
 
 
 def vm(template: Any = None, **spec: Any) -> Any:
-    """A VM with all that KubeVirt's definition requires, and with memory where no instancetype gives it some."""
-    made = samples.vm(template, **spec)
+    """A VM with all that KubeVirt requires, and with memory where no instancetype gives it some."""
+    made = samples.vm(template, **{"runStrategy": "Always"} | spec)
     domain = made["spec"]["template"]["spec"]["domain"]
     domain.setdefault("devices", {})
     if "instancetype" not in spec:

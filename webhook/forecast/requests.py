@@ -133,6 +133,14 @@ def is_reviewed(value: Json) -> bool:
     return (kind, version.rpartition("/")[0]) in _BY_KIND or kind == "AdmissionReview" or _template(value) is not None
 
 
+def path_of_reviewed(value: Json) -> tuple[str, ...]:
+    """Where the object that the API server reviews stands in an object: its template, itself, or that of a review."""
+    if value.get("kind") == "AdmissionReview":
+        return ("request", "object")
+    template = _template(value)
+    return template.path if template else ()
+
+
 def holds_reviewed(value: Json) -> bool:
     """Whether it is a Template of OpenShift with objects that `is_reviewed` holds for: what it makes is not known."""
     group, kind = str(value.get("apiVersion")).rpartition("/")[0], value.get("kind")
