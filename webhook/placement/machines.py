@@ -448,6 +448,7 @@ class _Tpm(View, frozen=True):
 class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
+    autoattach_graphics_device: bool | None = None
     disks: list[_Disk | None] | None = None
     tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
@@ -488,6 +489,7 @@ class Cpu(View, frozen=True):
     threads: int | None = None
     model: str | None = None
     dedicated_cpu_placement: bool | None = None
+    isolate_emulator_thread: bool | None = None
     features: list[_CpuFeature] | None = None
     realtime: dict[str, Any] | None = None
     numa: dict[str, Any] | None = None

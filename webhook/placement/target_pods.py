@@ -21,7 +21,7 @@ from webhook.admission.step_budget import spend
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.scheduling import Affinity, Placed, PodAffinity, Toleration
-from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
+from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
@@ -382,6 +382,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     if made:
         required += _mirrored_labels(selector, made)
     required += _affinity_requirements(spec, absent)
+    required += _topology_labels(spec)
     required += _exclude_source(vmi, source_node, labels, receives=receives)
     # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
     shown = _read_tolerations(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
@@ -445,6 +446,22 @@ def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) 
     terms = (term if term.expressions or term.fields else empty for term in required.terms())
     # Equal alternatives are one; malformed ones differ by their place, which messages name.
     yield OneOf(Origin.AFFINITY, tuple(dict.fromkeys(terms)))
+
+
+def _topology_labels(spec: machines.PlacedVmiSpec) -> Iterator[Label]:
+    """The labels without which a node is in no topology domain, so that kube-scheduler takes it for no such pod.
+
+    Which domain fits depends on other pods (plugins PodTopologySpread and InterPodAffinity), but not that there has to
+    be one. Pod anti-affinity is met where there is none.
+    """
+    constraints = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
+    hard = (each.get("topologyKey") for each in constraints if each.get("whenUnsatisfiable") == "DoNotSchedule")
+    together = _required(spec.affinity.pod_affinity if spec.affinity else None)
+    affine = (each.get("topologyKey") for each in together if isinstance(each, dict))
+    for origin, keys in ((Origin.SPREAD, [*hard]), (Origin.POD_AFFINITY, [*affine])):
+        spend(len(keys), "topology keys")
+        for key in dict.fromkeys(key for key in keys if isinstance(key, str) and key):
+            yield Label(origin, Expression(key, EXISTS))
 
 
 def _resource_requirements(requests: Mapping[str, int], configuration: ClusterConfig) -> list[Requirement]:
