@@ -164,8 +164,18 @@ SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
         ),
         ({**GUEST, "cpu": {"cores": 4}}, None, {}, {"memory": 4 * GI + NEW + 24 * MI}),
         ({**GUEST, "devices": {"autoattachGraphicsDevice": False}}, None, {}, {"memory": 4 * GI + NEW - 32 * MI}),
-        (GUEST, None, {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "2"})}, {"memory": 4 * GI + 2 * NEW - 1000}),
-        (GUEST, None, {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "much"})}, {"memory": 4 * GI + NEW}),
+        (
+            GUEST,
+            None,
+            {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "2"})},
+            {"memory": 4 * GI + 2 * NEW - 1000},
+        ),
+        (
+            GUEST,
+            None,
+            {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "much"})},
+            {"memory": 4 * GI + NEW},
+        ),
         # Dedicated CPUs are all requested; the emulator may have one of its own.
         (PINNED, None, {}, {"cpu": 8000, "memory": 4 * GI + NEW + 156 * MI}),
         ({"cpu": {**PINNED["cpu"], "isolateEmulatorThread": True}}, None, {}, {"cpu": 9000}),
@@ -188,7 +198,9 @@ def test_cpus_and_memory(domain: Json, launcher: LauncherPod | None, options: Js
     ],
 )
 def test_huge_pages_hold_the_guest_and_memory_the_rest(domain: Json, expected: dict[str, int]) -> None:
-    more = {"5Gi": GI + 10 * MI, "3Gi": 6 * MI}.get(domain.get("resources", {}).get("requests", {}).get("memory", ""), 0)
+    more = {"5Gi": GI + 10 * MI, "3Gi": 6 * MI}.get(
+        domain.get("resources", {}).get("requests", {}).get("memory", ""), 0
+    )
     assert requests(machine(domain), None) == {"cpu": 100, "memory": NEW + more, **expected}
     page = next(iter(expected))
     shown = requests(machine(domain), compute_pod({"memory": "300Mi", page: "1Gi"}))

@@ -251,8 +251,9 @@ def _reserved_overhead(vmi: machines.Vmi, configuration: ClusterConfig) -> int:
     """The overhead that the VM's owner has reserved, in billionths."""
     reserved = vmi.domain.memory.reserved_overhead if vmi.domain.memory else None
     added = reserved.added_overhead if reserved else None
-    counts = added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD)
-    return (nanos(added) or 0) if counts else 0
+    if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
+        return 0
+    return nanos(added) or 0
 
 
 _MEBI: Final = 2**20

@@ -125,9 +125,19 @@ def _hyperv(features: Mapping[str, machines.FeatureState | None]) -> Iterator[st
 
 def _tsc_frequency(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None], frequency: int | None) -> int:
     """In Hz; 0: no node must have a certain one."""
+    return max(frequency or 0, 0) if _is_timed(cpu, hyperv) else 0
+
+
+def needs_tsc_frequency(vmi: machines.Vmi) -> bool:
+    """Whether KubeVirt chooses a TSC frequency for the VM, which all its nodes must then have."""
+    features = vmi.domain.features
+    return _is_timed(vmi.cpu, (features.hyperv if features else None) or {})
+
+
+def _is_timed(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None]) -> bool:
     reenlightenment = hyperv.get("reenlightenment")
-    needed = "invtsc" in cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
-    return max(frequency or 0, 0) if needed else 0
+    required = "invtsc" in cpu.features_with("require", "force")
+    return required or bool(reenlightenment and reenlightenment.enabled)
 
 
 def _launch_security(security: machines.LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
