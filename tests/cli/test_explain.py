@@ -545,6 +545,77 @@ def test_hotplugged_and_templated_volumes_tie_it_too(tmp_path: Path, sources: li
     golden(explain("vm", cluster, "vms/new").output.partition("\n\n")[0])
 
 
+STARTS = REPORTS / "starts"
+
+
+@pytest.mark.parametrize(
+    ("situation", "nodes", "origins"),
+    [
+        # The pod requests all dedicated CPUs, and memory beside the guest's.
+        ("pinned-cpus", ["n2"], ["resources"]),
+        ("overhead", ["n2"], ["resources"]),
+        # KubeVirt takes the lowest frequency, though it is that of a node on which the VM cannot start.
+        ("lowest-tsc-frequency", [], ["kubevirt", "taints"]),
+        ("network-device", ["n2"], ["resources"]),
+        # A node without the label is in no topology domain.
+        ("zone-labels", ["n2"], ["spread"]),
+        ("zone-labels-of-affinity", ["n2"], ["pod affinity"]),
+    ],
+)
+def test_what_ties_a_vm_to_nodes(situation: str, nodes: list[str], origins: list[str], golden: Golden) -> None:
+    found = explained("shop/web", STARTS / situation)
+    assert found.nodes
+    assert (found.nodes.names, [each.origin for each in found.reasons]) == (nodes, origins)
+    assert (found.obstacles, found.waiting, found.gaps) == ((), "", ())
+    golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("situation", "parts"),
+    [
+        ("limit-range", ["LimitRange limits", "2Gi"]),
+        ("quota", ["exceeded quota: build-quota", "limited: requests.memory=2Gi"]),
+        ("no-priority-class", ["no PriorityClass with name openshift-user-critical was found"]),
+        ("device-not-permitted", ["GPU nvidia.com/GA102GL is not permitted in permittedHostDevices"]),
+    ],
+)
+def test_why_the_pod_of_a_vm_is_not_created(situation: str, parts: list[str], golden: Golden) -> None:
+    found = explained("shop/web", STARTS / situation)
+    assert all(part in found.obstacles[0] for part in parts)
+    assert found.gaps == ()
+    golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("situation", "part"),
+    [
+        ("unschedulable", "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules"),
+        ("no-pod", "must specify limits.cpu for: compute"),
+        ("no-scheduler", 'the VMI names scheduler "scheduler-plugins-scheduler"'),
+    ],
+)
+def test_why_a_vm_that_was_started_does_not_run_yet(situation: str, part: str, golden: Golden) -> None:
+    found = explained("shop/web", STARTS / situation)
+    assert part in found.waiting
+    # It runs nowhere, so there is nothing to migrate.
+    assert found.migration is None
+    golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
+
+
+def test_what_is_not_known_of_a_pod_that_is_yet_to_be_created(tmp_path: Path) -> None:
+    """LimitRanges that it may meet, a class that files may lack, and networks that they lack."""
+    domain = {"devices": {"interfaces": [{"name": "a", "bridge": {}}]}, "memory": {"guest": "1Gi"}}
+    networks = [{"name": "a", "multus": {"networkName": "b/c"}}]
+    spec = {"domain": domain, "networks": networks, "priorityClassName": "vm-high"}
+    items = [{"type": "PersistentVolumeClaim"}]
+    limits = {"metadata": {"name": "some", "namespace": "shop"}, "spec": {"limits": items}}
+    cluster = among_examples(tmp_path, machine("new", "shop", spec), whole("LimitRange", limits))
+    found = explained("shop/new", cluster)
+    assert (found.obstacles, len(found.gaps)) == ((), 3)
+    for part in ("LimitRanges (some)", 'PriorityClass "vm-high"', "NetworkAttachmentDefinition b/c"):
+        assert any(part in gap for gap in found.gaps)
+
+
 def test_what_else_counts_where_a_vm_starts_or_is_named(tmp_path: Path, golden: Golden) -> None:
     labels = {
         "kubevirt.io/schedulable": "true",

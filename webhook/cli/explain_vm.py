@@ -33,7 +33,7 @@ _LONGEST: Final = 60
 _MOST_FIELDS: Final = 25
 _MOST_REASONS: Final = 5
 # What keeps a VM from nodes without anyone having chosen those; the other reasons are shown where no node remains.
-_TIES: Final = (Origin.VOLUMES,)
+_TIES: Final = (Origin.VOLUMES, Origin.RESOURCES, Origin.SPREAD, Origin.POD_AFFINITY)
 _WHEN: Final = {
     "VirtualMachine": "When its owner creates it",
     "VirtualMachineInstance": "When KubeVirt creates its VMI",
@@ -121,6 +121,8 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
 def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     where = f"runs on {explanation.running_on}" if explanation.running_on else "does not run"
     yield Paragraph(f"{explanation.kind} {explanation.namespace}/{explanation.name} {where}", "bold")
+    if explanation.waiting:
+        yield Paragraph(f"It waits: {explanation.waiting.rstrip('.')}.", "bold yellow")
     if explanation.denial:
         yield Paragraph(f"KubeVirt would not create its VMI: {explanation.denial}", "bold red")
     if explanation.scheduler:
@@ -144,7 +146,9 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
     where = f"{pluralize(nodes.count, 'node')}: {few(nodes.names)}" if nodes.count else "no node"
     free = "; what is free there is not evaluated" if nodes.count else ""
-    yield Paragraph(f"It could start on {where}{free}.", "" if nodes.count else "bold red")
+    yield from (Paragraph(f"It does not start: {obstacle}.", "bold red") for obstacle in explanation.obstacles)
+    it = "Apart from that, it" if explanation.obstacles else "It"
+    yield Paragraph(f"{it} could start on {where}{free}.", "" if nodes.count else "bold red")
     shown = explanation.reasons if not nodes.count else [each for each in explanation.reasons if each.origin in _TIES]
     for reason in shown[:_MOST_REASONS]:
         yield Paragraph(

@@ -204,9 +204,9 @@ def source_notes(requirements: Requirements, source: Node) -> Iterator[str]:
 def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "the VM's pod affinity is not evaluated here"
+        yield "of the VM's pod affinity, only the nodes' labels are evaluated here"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
         yield "the VM's pod anti-affinity is not evaluated here"
     spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
     if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
-        yield "the VM's topology spread constraints are not evaluated here"
+        yield "of the VM's topology spread constraints, only the nodes' labels are evaluated here"

@@ -462,6 +462,7 @@ class _Tpm(View, frozen=True):
 class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
+    autoattach_graphics_device: bool | None = None
     disks: list[_Disk | None] | None = None
     tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
@@ -502,6 +503,7 @@ class Cpu(View, frozen=True):
     threads: int | None = None
     model: str | None = None
     dedicated_cpu_placement: bool | None = None
+    isolate_emulator_thread: bool | None = None
     features: list[_CpuFeature] | None = None
     realtime: dict[str, Any] | None = None
     numa: dict[str, Any] | None = None
@@ -659,7 +661,9 @@ class PlacedVmiSpec(Placed, frozen=True):
     utility_volumes: list[Any] | None = None
 
 
-class _TopologyHints(View, frozen=True):
+class TopologyHints(View, frozen=True):
+    """``status.topologyHints`` of a VMI, which virt-controller writes before it makes a pod."""
+
     tsc_frequency: int | None = None
 
 
@@ -712,13 +716,15 @@ class VolumeStatus(View, frozen=True):
         return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint((claim.access_modes if claim else None) or ())
 
 
-class _VmiStatus(View, frozen=True):
+class VmiStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it decides over nodes."""
+
     changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     node_name: str | None = None
     machine: _Machine | None = None
-    topology_hints: _TopologyHints | None = None
+    topology_hints: TopologyHints | None = None
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
@@ -730,7 +736,7 @@ class Vmi(Object, frozen=True):
     """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
 
     spec: PlacedVmiSpec | None = None
-    status: _VmiStatus | None = None
+    status: VmiStatus | None = None
 
     @property
     def cpu(self) -> Cpu:

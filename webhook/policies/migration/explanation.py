@@ -59,7 +59,7 @@ class Why(View, frozen=True):
     Attributes:
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
             ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
-            ``runtime class``, ``namespace``, ``reservation`` or ``volumes``.
+            ``runtime class``, ``namespace``, ``reservation``, ``spread``, ``pod affinity`` or ``volumes``.
         text: the requirement with its origin, a clause.
     """
 
@@ -527,6 +527,8 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
         Origin.RUNTIME_CLASS: f"remove {label} from the RuntimeClass",
         Origin.NAMESPACE: f"remove {label} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
+        Origin.SPREAD: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
+        Origin.POD_AFFINITY: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
     }.get(required.origin)
 
 
