@@ -13,7 +13,7 @@ from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
-from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Installation
+from webhook.doctor.installation import CONFIG_MAPS, NAME, Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.neighbors import check_neighbors
 from webhook.doctor.optin import check_opt_in
@@ -24,6 +24,7 @@ from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
+from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings

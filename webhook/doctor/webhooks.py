@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from webhook import names
-from webhook.doctor.installation import CONFIGURATIONS, NAME, Installation, InstalledWebhookConfiguration, WebhookEntry
+from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
 from webhook.install.registration import NOT_YET, Manifest
+from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
@@ -59,7 +60,7 @@ async def _check_configurations(installation: Installation, kind: str) -> list[F
         if manifest["kind"] == kind:
             findings += _compare(manifest, by_name.pop(manifest["metadata"]["name"], None))
     for other in by_name.values():
-        if other.own_entries or other.meta.label("app.kubernetes.io/name") == NAME:
+        if other.is_own:
             what = 'has entries of kubevirt-webhook outside this installation, for example those of "serve --register"'
             todo = f"delete it if it is not in use: kubectl delete {kind.lower()} {other.meta.name}"
             findings.append(warning("leftover", f"{kind} {other.meta.name}", what, todo))
