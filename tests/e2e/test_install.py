@@ -634,7 +634,7 @@ def marks(found: Mapping[str, Any]) -> set[str]:
 
 @pytest.fixture
 def marked(own_plane: OwnPlane, tmp_path: Path) -> Iterator[Tenant]:
-    """A namespace whose VMs got schedulers and sizes from a trial of the server, which still runs."""
+    """A namespace whose VMs got schedulers and sizes from a trial of the server, which does not look at it any more."""
     plane = own_plane()
     with ExitStack() as servers:
         server = NewWebhook(plane, tmp_path, servers)({"schedulers": {"kubevirt": {"healthCheck": "off"}}})
@@ -648,6 +648,9 @@ def _mark(tenant: Tenant) -> Tenant:
         made = tenant.create(vm(name))
         assert marks(made) == {"injected-scheduler", "injected-instancetype", "injected-preference"}, made
         assert scheduler_of(made) == "kubevirt"
+    for policy in (SCHEDULING, INSTANCETYPES):
+        tenant.label(None, policy)
+    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the labels' end to be known")
     tenant.owner.create(VMS, vm("plain", scheduler="kubevirt"), tenant.namespace)
     tenant.owner.patch(VMS, "chosen", {"spec": {"template": {"spec": {"schedulerName": "theirs"}}}}, tenant.namespace)
     tenant.owner.patch(VMS, "running", {"status": {"created": True}}, tenant.namespace, subresource="status")
@@ -662,7 +665,7 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     access, where = marked.server.access, f"--namespace={marked.namespace}"
     stored = {name: found(marked, name) for name in ("stopped", "running", "chosen", "plain")}
 
-    # The trial would put everything back.
+    # It could put everything back.
     refused = command(access, "cleanup", where, check=False)
     assert refused.exit_code == 2
     assert all(name in refused.stderr for _, name in marked.server.configurations())
