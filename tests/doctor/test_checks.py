@@ -23,11 +23,12 @@ from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
-from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
+from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError, InputErrors
+from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.client.api import Transport
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS

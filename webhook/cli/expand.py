@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from webhook.admission.redaction import redact
-from webhook.cli import inputs, write
+from webhook.cli import defaults, inputs, namespaces, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.options import SHOW_SECRETS, InputPath, Source, output_option, source_option
@@ -90,8 +90,11 @@ def expand(
     Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
     deny the VM, 2 on invalid input.
     """
-    objects = _read(files)
-    explanations, denials = asyncio.run(_all(objects, mode, parse_release(kubevirt_version), source, show_secrets))
+    # Without a cluster, none is looked for.
+    namespace = namespaces.namespace_of(source) if any(source) else "default"
+    objects, release = _read(files, namespace), parse_release(kubevirt_version)
+    made = asyncio.run(_all(objects, mode, release, source, show_secrets=show_secrets))
+    explanations, denials, origin = made
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
         # A placeholder must not reach a cluster, whatever the output is piped into.
         what = "the output would hold placeholders instead of secrets, and must not be applied"
@@ -105,15 +108,17 @@ def expand(
     elif explanations:
         shown = [each.as_json() if explain else each.shown for each in explanations]
         write.data(json.dumps(shown if shown[1:] else shown[0], indent=2) if output == "json" else dump(shown))
+    if origin:
+        defaults.say_what_applies(origin, namespace, of=defaults.OF_UNNAMED)
     for denial in denials:
         _print_denial(denial, hint=not any(source))
     if denials:
         raise SystemExit(1)
 
 
-def _read(files: tuple[str, ...]) -> inputs.GivenObjects:
+def _read(files: tuple[str, ...], namespace: str) -> inputs.GivenObjects:
     """The objects in the files; an `InputError` where there is no VM or VMI among them."""
-    objects = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None))
+    objects = inputs.objects(inputs.documents(files, inputs.standard_input() if "-" in files else None), namespace)
     if not objects.machines:
         kinds = " and ".join(objects.skipped + sorted({kind for kind, _, _ in objects.others}))
         what = f"found no VirtualMachine, only {kinds}" if kinds else "holds no objects"
@@ -157,10 +162,22 @@ def _print_denial(denial: _Denial, *, hint: bool) -> None:
 
 
 async def _all(
-    objects: inputs.GivenObjects, mode: str, requested: Release | None, source: Source, show_secrets: bool
-) -> tuple[list[Explanation], list[_Denial]]:
-    """What KubeVirt would make of each machine, and the machines that it would not make."""
+    objects: inputs.GivenObjects,
+    mode: str,
+    requested: Release | None,
+    source: Source,
+    *,
+    show_secrets: bool,
+) -> tuple[list[Explanation], list[_Denial], str]:
+    """What KubeVirt would make of each machine, the machines that it would not make, and where settings come from.
+
+    The last is empty without a cluster, whose KubeVirt release they could name.
+    """
+    origin = ""
     async with open_cluster(*source) if any(source) else nullcontext() as cluster:
+        if cluster:
+            own, origin = await defaults.settings_beside(cluster, None, source)
+            requested = requested or parse_release(own.kubevirt.version or None, "kubevirt.version")
         search = Search(objects.others, cluster)
         configuration, settings = await configuration_of(objects.others, cluster, requested)
         manifests = [(machine.where(), machine.value) for machine in objects.machines]
@@ -182,7 +199,7 @@ async def _all(
             else:
                 shown = created.obj if show_secrets else redact(created.obj)
                 explanations.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
-        return explanations, denials
+        return explanations, denials, origin
 
 
 def _question(obj: Json, mode: str, uuids: StandInUuids, configuration: ClusterConfig) -> Callable[[Get], Created]:

@@ -17,14 +17,15 @@ import click
 import msgspec
 
 from webhook.admission.reasons import MEANINGS, similar
-from webhook.cli import options, write
+from webhook.cli import namespaces, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release
 from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import read_index
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import OnceCluster, Reader
 from webhook.cluster.selection import open_cluster, require_single_source
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
@@ -144,17 +145,14 @@ def reason(code: str | None, output: str) -> None:
     print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
 
 
-async def read_answer(
-    explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
-) -> Answer:
-    """What a function of facts says, once they are read from a cluster or files."""
+async def answer_of(explainer: Callable[[Facts], Answer], name: str, cluster: Cluster) -> Answer:
+    """What a function of facts says, once they are read from a cluster; an `InputError` where they cannot be."""
     deadline = asyncio.get_running_loop().time() + SECONDS
-    async with open_cluster(cluster_from, kubeconfig) as cluster:
-        try:
-            return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
-        except Unreadable as error:
-            fix = "correct the file" if cluster_from else "check the kubeconfig and its permissions"
-            raise InputError(error.why, fix=fix) from None
+    try:
+        return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
+    except Unreadable as error:
+        fix = "check the kubeconfig and its permissions" if isinstance(cluster, OnceCluster) else "correct the file"
+        raise InputError(error.why, fix=fix) from None
 
 
 @explain.command()
@@ -169,7 +167,7 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    added = parse_selector(selector, "--to")
+    added, vm_name = parse_selector(selector, "--to"), namespaces.complete(vm_name, source)
 
     def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
         answer = explain_migration(Question(*vm_name, added, node or ""), facts)
@@ -177,7 +175,11 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
-    answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", *source))
+    async def explained() -> tuple[MigrationExplanation, bool]:
+        async with open_cluster(*source) as cluster:
+            return await answer_of(explainer, "explain migration", cluster)
+
+    answer, can_migrate = asyncio.run(explained())
     if not can_migrate:
         what = f"VirtualMachineInstance {'/'.join(vm_name)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")

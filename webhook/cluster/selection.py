@@ -47,7 +47,7 @@ async def open_cluster(
         return
     from webhook.k8s.client.transport import connect
 
-    with _suggest_files(kubeconfig):
+    with suggest_files(kubeconfig):
         transport = await connect(kubeconfig)
     if settings is None:
         from webhook.cluster.reader import OnceCluster
@@ -62,7 +62,7 @@ async def open_cluster(
     cluster = LiveCluster(transport, settings)
     cluster.start()
     try:
-        with _suggest_files(kubeconfig):
+        with suggest_files(kubeconfig):
             for _ in range(int(_READY_SECONDS / 0.1)):
                 if not cluster.waiting_for():
                     break
@@ -77,7 +77,7 @@ async def open_cluster(
 
 
 @contextmanager
-def _suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
+def suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
     """Add ``--cluster-from`` to the errors of a command that names no cluster."""
     try:
         yield

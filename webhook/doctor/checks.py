@@ -7,13 +7,12 @@ import itertools
 from pathlib import Path
 from typing import Final
 
-from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
 from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
-from webhook.doctor.installation import CONFIG_MAPS, NAME, Installation
+from webhook.doctor.installation import Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.neighbors import check_neighbors
 from webhook.doctor.optin import check_opt_in
@@ -24,7 +23,7 @@ from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
-from webhook.install.webhooks import CONFIGURATIONS
+from webhook.install.stored_settings import read_stored_settings
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings
@@ -81,20 +80,14 @@ async def examine(
 
 async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding]:
     """The settings in the cluster, or None if they are invalid, without which nothing else can be checked."""
-    calls = await reader.get(CONFIGURATIONS["MutatingWebhookConfiguration"], "", names.FIRST_CONFIGURATION)
-    entries = [] if calls is None or isinstance(calls, Unavailable) else calls.own_entries
-    services = [entry.client_config.service for entry in entries]
-    # Without a configuration, that of the manifests.
-    namespace = next((service.namespace for service in services if service and service.namespace), NAME)
-    subject = f"ConfigMap {namespace}/{NAME}"
-    config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
-    if isinstance(config_map, FileGap) and config_map.code != UNREADABLE:
+    stored = await read_stored_settings(reader)
+    subject, text = stored.subject, stored.text
+    if isinstance(text, FileGap) and text.code != UNREADABLE:
         fix = "use --config FILE, or add it to them"
-        raise InputError(f"the files hold no ConfigMap of namespace {namespace}", subject, fix)
-    if isinstance(config_map, Unavailable):
-        other = f", or {config_map.todo}" if isinstance(config_map, FileGap) else ""
-        raise InputError(f"the settings cannot be read: {config_map.why}", subject, f"use --config FILE{other}")
-    text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
+        raise InputError(f"the files hold no ConfigMap of namespace {stored.namespace}", subject, fix)
+    if isinstance(text, Unavailable):
+        other = f", or {text.todo}" if isinstance(text, FileGap) else ""
+        raise InputError(f"the settings cannot be read: {text.why}", subject, f"use --config FILE{other}")
     if text is None:
         what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"
         return default_settings(), Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE")

@@ -15,6 +15,7 @@ from webhook.cluster.reader import ObjectReader
 from webhook.errors import Unavailable
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
+from webhook.install.stored_settings import NAME
 from webhook.install.webhooks import CONFIGURATIONS, REGISTRATION, InstalledWebhookConfiguration
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
@@ -22,9 +23,6 @@ from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.meta import Condition, Namespace, Object, Unstructured, View
 from webhook.settings.model import Settings
-
-# Of all objects of an installation.
-NAME: Final = "kubevirt-webhook"
 
 
 class Reference(View, frozen=True):
@@ -66,12 +64,6 @@ class Deployment(Object, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class ConfigMap(Object, frozen=True):
-    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
-
-    data: dict[str, str] | None = None
-
-
 class CaData(View, frozen=True):
     """``data`` of the managed CA's Secret: the certificate, in base64."""
 
@@ -94,7 +86,6 @@ POLICIES: Final = {
     )
 }
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
 
 

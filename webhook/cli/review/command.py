@@ -19,20 +19,29 @@ from typing import Any, Final
 import click
 import msgspec
 
-from webhook.cli import write
+from webhook.cli import defaults, namespaces, write
 from webhook.cli.inputs import Part, batches, connected, find, kubevirt_version, parse_release, read, standard_input
-from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
+from webhook.cli.options import (
+    CONTEXT,
+    SHOW_SECRETS,
+    VALIDATION,
+    InputPath,
+    Source,
+    config_option,
+    output_option,
+    source_option,
+)
 from webhook.cli.review.evaluation import Evaluator, fetch_definitions, find_schemas
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.selection import open_cluster
+from webhook.cluster.reader import FileReader
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.definitions import DEFINITIONS
-from webhook.settings.file import load
+from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
 
 _MOST_MISTAKES: Final = 100
@@ -49,16 +58,14 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=InputPath(allow_dash=True))
-@click.option(
-    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
-)
+@click.option("-n", "--namespace", metavar="NAMESPACE", help=f"Namespace of manifests that name none.  {CONTEXT}")
 @click.option(
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
 @source_option()
 @kubevirt_version
-@config_option("the built-in defaults")
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
 @click.option("-q", "--quiet", is_flag=True, help="With -o text, leave out objects that are allowed without a warning.")
 @click.option("--fail-on", type=click.Choice(["deny", "warn"]), default="deny", show_default=True, help=_FAIL_ON)
@@ -110,13 +117,12 @@ def _run(options: _ReviewOptions) -> None:
     written = Written()
     summary, mistakes = written.summary, written.mistakes
     parts = list(find(options.files, standard_input() if "-" in options.files else None, mistakes))
-    settings = load(options.config_file)
-    if release := parse_release(options.kubevirt_version):
-        settings = settings.with_kubevirt_version(str(release))
+    parse_release(options.kubevirt_version)
     output = _FORMATS[options.output](options)
-    schemas: list[Schemas] = []
+    schemas, origins = list[Schemas](), list[str]()
+    namespace = options.namespace or namespaces.namespace_of(options.source)
     with progress(sum(part.size for part in parts)) as advance:
-        for group in _evaluate_parts(parts, options, settings, output, schemas):
+        for group in _evaluate_parts(parts, options, namespace, output, schemas, origins):
             written.join(group)
             advance(group.size)
     summary.mistakes = len(mistakes)
@@ -130,6 +136,8 @@ def _run(options: _ReviewOptions) -> None:
         write.line(f"checked by the cluster itself in a dry run{before}; nothing was stored", err=True)
     elif summary.checked:
         write.line(schemas[0].line, err=True)
+    if summary.total:
+        defaults.say_what_applies(origins[0], namespace, of=defaults.OF_UNNAMED)
     _finish(written, options.fail_on)
 
 
@@ -162,34 +170,50 @@ _FORMATS: Final[dict[str, Callable[[_ReviewOptions], OutputFormat]]] = {
 
 
 def _evaluate_parts(
-    parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat, used: list[Schemas]
+    parts: Sequence[Part],
+    options: _ReviewOptions,
+    namespace: str,
+    output: OutputFormat,
+    used: list[Schemas],
+    origins: list[str],
 ) -> Iterator[Written]:
-    """The results of groups of parts, in their order."""
+    """The results of groups of parts, in their order; ``namespace`` is that of manifests that have none.
+
+    The lists get what objects are checked against, and where the settings come from.
+    """
     for each in options.parameters:
         if not each.partition("=")[0] or "=" not in each:
             raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
-    sending = Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
+    parameters = dict(each.split("=", 1) for each in options.parameters)
+    sending = Sending(options.user, options.namespace, parameters, namespace)
+    release = parse_release(options.kubevirt_version)
 
-    def job(cluster: Any, dry_run: DryRun | None = None) -> BatchJob:
+    def job(cluster: Any, settings: Settings, dry_run: DryRun | None = None) -> BatchJob:
         evaluator = Evaluator(cluster, settings, sending, *used, dry_run=dry_run, objects="object" in output.parts)
         return BatchJob(evaluator, output, options.show_secrets)
 
     cluster_from, kubeconfig = options.source
     if cluster_from and not kubeconfig:
-        cluster = FilesCluster.load(cluster_from, settings)
+        cluster = FilesCluster.load(cluster_from, default_settings())
+        applied = asyncio.run(defaults.settings_from(options.config_file, FileReader(cluster)))
+        settings = applied.settings.with_kubevirt_version(str(release)) if release else applied.settings
+        cluster.use(settings)
+        origins.append(applied.origin)
         if not options.no_validate:
             origin = f"the CustomResourceDefinitions in {cluster_from}"
             used.append(find_schemas(cluster, options.crds, cluster.objects(DEFINITIONS.kind), origin))
-        yield from evaluate_in_processes(parts, job(cluster), options.jobs or default_jobs())
+        yield from evaluate_in_processes(parts, job(cluster, settings), options.jobs or default_jobs())
         return
 
     async def over_a_cluster() -> list[Written]:
-        async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
+        opened = defaults.open_with_settings(options.source, options.config_file, str(release or ""))
+        async with opened as (cluster, applied), connected(kubeconfig) as transport:
+            origins.append(applied.origin)
             if not options.no_validate:
                 definitions = () if options.crds else await fetch_definitions(transport)
                 used.append(find_schemas(cluster, options.crds, definitions, "the cluster's CustomResourceDefinitions"))
             dry_run = DryRun(transport) if options.server_dry_run else None
-            return [await evaluate(group, job(cluster, dry_run)) for group in batches(parts)]
+            return [await evaluate(group, job(cluster, applied.settings, dry_run)) for group in batches(parts)]
 
     yield from asyncio.run(over_a_cluster())
 

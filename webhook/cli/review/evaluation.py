@@ -77,7 +77,7 @@ class Evaluator:
         checked, existing = findings is not None, None
         if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                findings, existing = await self.dry_run.ask(value, self.sending.namespace or "default")
+                findings, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             checked = True
@@ -171,7 +171,7 @@ class Evaluator:
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
         value = document.value
-        namespace = str(_metadata(value).get("namespace") or self.sending.namespace or "default")
+        namespace = str(_metadata(value).get("namespace") or self.sending.effective_namespace)
         created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}
         request = value["request"] if value["kind"] == "AdmissionReview" else created
         return Result(file=document.file, line=document.line, **_described(request), **fields)

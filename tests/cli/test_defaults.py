@@ -1,0 +1,115 @@
+"""What applies without options: the settings that are installed in the cluster, and the namespace of the context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from tests.cli.runner import Refused, in_thread, run
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.golden_files import Golden
+from webhook import names
+from webhook.install.registration import configurations
+from webhook.install.stored_settings import CONFIG_MAPS, NAME
+from webhook.install.webhooks import CONFIGURATIONS
+from webhook.k8s.resources import NAMESPACES, NODES
+from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMS, VMIS
+from webhook.settings.file import parse
+
+SETTINGS = """\
+schedulers: {special: {healthCheck: "off"}}
+scheduling: {schedulerName: special, spread: hostname}
+kubevirt: {version: v1.8.4}
+"""
+# The namespace of the context; its VM names none.
+SHOP = "shop"
+VM: dict[str, Any] = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "web"},
+    "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}}},
+}
+
+
+@pytest.fixture
+def server() -> Iterator[FakeApiServer]:
+    one = FakeApiServer()
+    for resource in (KUBEVIRTS, NODES, VMIS):
+        one.serve(resource)
+    one.put(KUBEVIRTS, "kubevirt", "kubevirt", status={"phase": "Deployed", "observedKubeVirtVersion": "v1.8.4"})
+    one.put(NAMESPACES, SHOP, metadata={"labels": {names.policy_label(names.SCHEDULING): names.ENFORCE}})
+    one.put(UNSTRUCTURED_VMS, "web", SHOP, spec=VM["spec"])
+    with in_thread(running(one)):
+        yield one
+
+
+def install(server: FakeApiServer, settings: str, namespace: str = NAME) -> None:
+    server.put(CONFIG_MAPS, NAME, namespace, data={"settings.yaml": settings})
+    (own,) = (
+        one
+        for one in configurations(parse(f"webhooks: {{service: {{namespace: {namespace}}}}}".encode(), ""))
+        if one["kind"] == "MutatingWebhookConfiguration" and one["metadata"]["name"] == names.FIRST_CONFIGURATION
+    )
+    server.put(CONFIGURATIONS[own["kind"]], names.FIRST_CONFIGURATION, webhooks=own["webhooks"])
+
+
+@pytest.fixture
+def ask(server: FakeApiServer, tmp_path: Path) -> Any:
+    """Runs a command with a context whose namespace is ``shop``, and with a VM that names none where it says VM."""
+    config, manifest = tmp_path / "config", tmp_path / "vm.yaml"
+    document = json.loads(Path(server.kubeconfig(config)).read_text())
+    document["contexts"][0]["context"]["namespace"] = SHOP
+    config.write_text(json.dumps(document))
+    manifest.write_text(yaml.safe_dump(VM))
+
+    def asked(command: str, *more: str | Path) -> Result:
+        words = [str(manifest) if word == "VM" else word for word in command.split()]
+        return run(*words, *more, "--kubeconfig", config)
+
+    return asked
+
+
+COMMANDS = ["review VM -o patch", "explain vm web -o json", "explain spread web -o json", "expand -f VM -o json"]
+# What an answer shows of the settings that are installed.
+SHOWN = ["special", '"special"', '"kubernetes.io/hostname"', '"namespace": "shop"']
+
+
+@pytest.mark.parametrize("place", [NAME, "elsewhere"])
+@pytest.mark.parametrize(("command", "shown"), [*zip(COMMANDS, SHOWN, strict=True)])
+def test_the_installed_settings_apply(server: FakeApiServer, ask: Any, command: str, shown: str, place: str) -> None:
+    install(server, SETTINGS, place)
+    result = ask(command)
+
+    assert (result.exit_code, shown in result.stdout) == (0, True), result.output
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("settings: "))
+    assert line.startswith(f"settings: ConfigMap {place}/{NAME}; namespace")
+    assert line.endswith(": shop")
+
+
+@pytest.mark.parametrize("command", COMMANDS[:3])
+def test_a_file_takes_precedence(server: FakeApiServer, ask: Any, command: str, tmp_path: Path) -> None:
+    install(server, SETTINGS)
+    (tmp_path / "settings.yaml").write_text("scheduling: {spread: 'off'}")
+    result = ask(command, "--config", tmp_path / "settings.yaml")
+
+    assert "special" not in result.output
+    assert f"settings: {tmp_path}/settings.yaml; " in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_by_the_defaults_says_why(server: FakeApiServer, ask: Any, command: str, golden: Golden) -> None:
+    golden(ask(command).stderr)
+    server.fail(CONFIG_MAPS.path(NAME, NAME), 403)
+    golden(ask(command).stderr)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_installed_settings_that_are_not_valid(server: FakeApiServer, ask: Any, command: str, refused: Refused) -> None:
+    install(server, "schedulerz: {}")
+    refused(ask(command))
