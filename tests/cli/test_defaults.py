@@ -15,10 +15,13 @@ from tests.cli.runner import Refused, in_thread, run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.golden_files import Golden
 from webhook import names
+from webhook.cluster import selection
 from webhook.install.registration import configurations
 from webhook.install.stored_settings import CONFIG_MAPS, NAME
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.resources import NAMESPACES, NODES
+from webhook.kubevirt.definitions import DEFINITIONS
+from webhook.kubevirt.definitions import NAMES as DEFINITION_NAMES
 from webhook.kubevirt.resources import KUBEVIRTS, UNSTRUCTURED_VMS, VMIS
 from webhook.settings.file import parse
 
@@ -61,6 +64,18 @@ def install(server: FakeApiServer, settings: str, namespace: str = NAME) -> None
 
 @pytest.fixture
 def ask(server: FakeApiServer, tmp_path: Path) -> Any:
+    return asking(server, tmp_path)
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Any:
+    """As `ask`, of a server that is not there."""
+    server = FakeApiServer()
+    server.url = "http://127.0.0.1:1"
+    return asking(server, tmp_path)
+
+
+def asking(server: FakeApiServer, tmp_path: Path) -> Any:
     """Runs a command with a context whose namespace is ``shop``, and with a VM that names none where it says VM."""
     config, manifest = tmp_path / "config", tmp_path / "vm.yaml"
     document = json.loads(Path(server.kubeconfig(config)).read_text())
@@ -113,3 +128,49 @@ def test_an_answer_by_the_defaults_says_why(server: FakeApiServer, ask: Any, com
 def test_installed_settings_that_are_not_valid(server: FakeApiServer, ask: Any, command: str, refused: Refused) -> None:
     install(server, "schedulerz: {}")
     refused(ask(command))
+
+
+def forbid(server: FakeApiServer, *paths: str) -> None:
+    for path in paths:
+        server.fail(path, 403, times=100)
+
+
+# What a user with permissions in one namespace may not read: all that is not in it, but for the namespace itself.
+OUTSIDE = (
+    *(NAMESPACES.path(), NODES.path(), KUBEVIRTS.path(), CONFIG_MAPS.path(NAME, NAME)),
+    *(CONFIGURATIONS["MutatingWebhookConfiguration"].path("", NAME), DEFINITIONS.path()),
+    *(DEFINITIONS.path("", name) for name in DEFINITION_NAMES.values()),
+)
+
+
+@pytest.mark.parametrize("command", ["review VM", "explain vm web", "explain vm web -o json"])
+def test_an_owner_of_one_namespace_gets_an_answer_with_its_gaps(
+    server: FakeApiServer, ask: Any, command: str, golden: Golden
+) -> None:
+    forbid(server, *OUTSIDE)
+    result = ask(command)
+
+    assert result.exit_code == 0, result.output
+    assert "grant list on nodes" in result.output
+    assert "did not answer" not in result.output
+    if "json" not in command:
+        golden(result.output)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("review VM --config FILE", "explain vm web --config FILE", "explain spread web", "explain migration web"),
+        *("expand -f VM", "doctor", "cleanup", "uninstall", "explain drain --rolling", "explain update"),
+    ],
+)
+def test_a_refused_connection_is_final(
+    dead: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.yaml").write_text("{}")
+    # Whoever waits ends with another sentence.
+    monkeypatch.setattr(selection, "_READY_SECONDS", 0.2)
+    result = dead(command.replace("FILE", str(tmp_path / "settings.yaml")))
+
+    assert (result.exit_code, result.stdout) in ((2, ""), (3, ""))
+    assert (result.stderr.count("\n"), result.stderr.count("connection refused")) == (1, 1)

@@ -176,12 +176,29 @@ async def test_without_settings_the_defaults_are_taken_and_told(world: DoctorWor
     golden(lines(one for one in report.findings if one.check == "settings"))
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Golden) -> None:
+async def test_settings_that_may_not_be_read_are_unknown_and_compared_with_nothing(
+    world: DoctorWorld, golden: Golden
+) -> None:
     forbid(CONFIG_MAPS, NS, NS)(world)
-    with pytest.raises(InputError) as caught:
-        await world.examine(given=False)
-    assert caught.value.where == f"ConfigMap {NS}/{NS}"
-    golden(str(caught.value))
+
+    report = await world.examine(given=False)
+
+    assert outline(report.findings)[0] == f"unknown ConfigMap {NS}/{NS}: settings-denied"
+    assert not [one for one in report.findings if one.check == "webhooks"]
+    golden(lines(one for one in report.findings if one.check == "settings"))
+
+
+async def test_no_denied_request_ends_the_examination(world: DoctorWorld) -> None:
+    """Whatever a user may not read, all other checks are made."""
+    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "{}"})
+    whole = await world.examine(given=False)
+    paths = sorted({asked.path for asked in world.server.asked})
+    assert len(paths) > 20
+    for path in paths:
+        world.server.fail(path, 403, times=1000)
+        report = await world.examine(given=False)
+        world.server.heal()
+        assert {one.check for one in whole.findings} - {one.check for one in report.findings} <= {"webhooks"}, path
 
 
 async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: DoctorWorld, golden: Golden) -> None:

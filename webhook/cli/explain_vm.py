@@ -139,6 +139,7 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     if explanation.migration:
         yield Paragraph(f"If it migrates, {explanation.migration.summary}.")
         yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in explanation.migration.obstacles)
+    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)
 

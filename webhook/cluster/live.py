@@ -352,6 +352,23 @@ class LiveCluster(Cluster):
         self._ready = not missing
         return tuple(missing)
 
+    def denied(self) -> tuple[str, ...]:
+        """The lists that the API server denies, each with the missing permission: waiting does not change that.
+
+        Namespaces are read one by one then; questions about the others are answered by `Unavailable`.
+        """
+        return tuple(f"{one.resource.plural}: {one.problem}" for one in self._informers if _is_denied(one))
+
+    def gaps(self) -> tuple[str, ...]:
+        """What is denied and cannot be read in another way, as clauses."""
+        return tuple(
+            f"{one.resource.plural}: {one.problem}" for one in (self._kubevirts, self._nodes) if _is_denied(one)
+        )
+
+    def unanswered(self) -> tuple[str, ...]:
+        """As `waiting_for`, without what is denied: what a command still waits for that can do with less."""
+        return tuple(missing for missing in self.waiting_for() if missing not in self.denied())
+
     def staleness(self) -> dict[str, float]:
         """Seconds since the store of each watch was last proved up to date; see `Reflector.staleness`."""
         now = self._clock.now()
@@ -632,6 +649,10 @@ def _reduce_namespace(namespace: Namespace) -> Namespace | None:
 def _pods_of(scheduler: str) -> str:
     """The name of the watch of the pods that wait for a scheduler."""
     return f"pods of {scheduler}"
+
+
+def _is_denied(informer: Reflector[Any]) -> bool:
+    return informer.is_forbidden and not informer.has_synced
 
 
 def _not_listed(informer: Reflector[Any]) -> Unavailable | None:

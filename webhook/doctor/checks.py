@@ -24,6 +24,7 @@ from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
 from webhook.install.stored_settings import read_stored_settings
+from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings
@@ -53,8 +54,8 @@ async def examine(
         clock: the source of time, and of sleep.
 
     Raises:
-        InputError: the API server does not answer, or no settings were passed, and the ConfigMap cannot be read or is
-            not in the files.
+        InputError: the API server does not answer, or no settings were passed, and the ConfigMap cannot be read for
+            another reason than a missing permission, or is not in the files.
     """
     date = None if isinstance(reader.api, Unavailable) else await reader.api.date()
     if isinstance(date, Unavailable):
@@ -67,7 +68,9 @@ async def examine(
             return Report((finding,))
     installation = Installation(reader, settings, url, manifests, clock)
     trial = await find_trial(installation)
-    checks = _CLUSTER if trial else (*_INSTALLATION, *_CLUSTER)
+    checks = [*_CLUSTER] if trial else [*_INSTALLATION, *_CLUSTER]
+    if not trial and any(finding.code == "settings-denied" for finding in of_settings):
+        checks.remove(check_webhooks)
     groups = await asyncio.gather(*(check(installation) for check in checks))
     what = "skipped: not valid for this kind"
     todo = "correct or delete it; the API server would not accept it today"
@@ -85,6 +88,10 @@ async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding
     if isinstance(text, FileGap) and text.code != UNREADABLE:
         fix = "use --config FILE, or add it to them"
         raise InputError(f"the files hold no ConfigMap of namespace {stored.namespace}", subject, fix)
+    if isinstance(text, Forbidden):
+        what = f"cannot be read: {text.why}; the other checks use the default settings, and the webhook configurations"
+        what += " are not compared with them"
+        return default_settings(), Finding(_SETTINGS, "settings-denied", subject, "unknown", what, "use --config FILE")
     if isinstance(text, Unavailable):
         other = f", or {text.todo}" if isinstance(text, FileGap) else ""
         raise InputError(f"the settings cannot be read: {text.why}", subject, f"use --config FILE{other}")

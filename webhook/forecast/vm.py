@@ -7,7 +7,7 @@ but more may come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid5
@@ -109,6 +109,7 @@ class VmExplanation(View, frozen=True):
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
+        gaps: what is not evaluated, and why, as clauses.
     """
 
     schema: str
@@ -376,6 +377,7 @@ class _VmExplainer:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
+        self._gaps: Final[list[str]] = []
         self._create: Final = partial(create, sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
@@ -388,7 +390,7 @@ class _VmExplainer:
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
         reports, denial, created = [report], "", None
-        configuration, _ = await configuration_of({}, self._sources.once)
+        configuration = await self._configuration()
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
@@ -420,10 +422,29 @@ class _VmExplainer:
             denial=denial,
             named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
-            nodes=await self._nodes(vmi) if vmi else None,
-            migration=await self._migration() if running else None,
-            gaps=(),
+            nodes=await self._readable("the nodes on which it could start", self._nodes(vmi)) if vmi else None,
+            migration=await self._readable("where it could migrate to", self._migration()) if running else None,
+            gaps=tuple(self._gaps),
         )
+
+    async def _configuration(self) -> ClusterConfig:
+        """KubeVirt's configuration; its defaults where this user may not read it, which is a gap."""
+        try:
+            configuration, _ = await configuration_of({}, self._sources.once)
+        except InputError as error:
+            if error.where != KUBEVIRTS.kind:
+                raise
+            self._gaps.append(f"KubeVirt's configuration, so its defaults apply: it {error.what}")
+            return DEFAULTS
+        return configuration
+
+    async def _readable(self, what: str, answer: Awaitable[T]) -> T | None:
+        """A part of the answer; None where something of it cannot be read, which is a gap."""
+        try:
+            return await answer
+        except Unreadable as error:
+            self._gaps.append(f"{what}: {error.why}")
+            return None
 
     async def _read(self, kind: str) -> Json | None:
         resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS

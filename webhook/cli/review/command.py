@@ -36,6 +36,7 @@ from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch,
 from webhook.cli.review.result import Result, Summary
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader
+from webhook.cluster.selection import gaps_of
 from webhook.errors import InputError, quote
 from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
@@ -119,10 +120,10 @@ def _run(options: _ReviewOptions) -> None:
     parts = list(find(options.files, standard_input() if "-" in options.files else None, mistakes))
     parse_release(options.kubevirt_version)
     output = _FORMATS[options.output](options)
-    schemas, origins = list[Schemas](), list[str]()
+    schemas, origins, gaps = list[Schemas](), list[str](), list[str]()
     namespace = options.namespace or namespaces.namespace_of(options.source)
     with progress(sum(part.size for part in parts)) as advance:
-        for group in _evaluate_parts(parts, options, namespace, output, schemas, origins):
+        for group in _evaluate_parts(parts, options, namespace, output, schemas, origins, gaps):
             written.join(group)
             advance(group.size)
     summary.mistakes = len(mistakes)
@@ -137,6 +138,8 @@ def _run(options: _ReviewOptions) -> None:
     elif summary.checked:
         write.line(schemas[0].line, err=True)
     if summary.total:
+        for gap in gaps:
+            write.line(f"not evaluated: {gap}", err=True)
         defaults.say_what_applies(origins[0], namespace, of=defaults.OF_UNNAMED)
     _finish(written, options.fail_on)
 
@@ -176,10 +179,11 @@ def _evaluate_parts(
     output: OutputFormat,
     used: list[Schemas],
     origins: list[str],
+    gaps: list[str],
 ) -> Iterator[Written]:
     """The results of groups of parts, in their order; ``namespace`` is that of manifests that have none.
 
-    The lists get what objects are checked against, and where the settings come from.
+    The lists get what objects are checked against, where the settings come from, and what cannot be evaluated.
     """
     for each in options.parameters:
         if not each.partition("=")[0] or "=" not in each:
@@ -209,6 +213,7 @@ def _evaluate_parts(
         opened = defaults.open_with_settings(options.source, options.config_file, str(release or ""))
         async with opened as (cluster, applied), connected(kubeconfig) as transport:
             origins.append(applied.origin)
+            gaps.extend(gaps_of(cluster))
             if not options.no_validate:
                 definitions = () if options.crds else await fetch_definitions(transport)
                 used.append(find_schemas(cluster, options.crds, definitions, "the cluster's CustomResourceDefinitions"))
