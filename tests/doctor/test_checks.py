@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import pkgutil
 import re
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
+from webhook.doctor import webhooks
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
@@ -70,10 +72,13 @@ KINDS = st.sampled_from(
 )
 
 
-async def test_a_trial_is_no_broken_installation(world: DoctorWorld, tmp_path: Path) -> None:
+async def test_a_trial_is_no_broken_installation(
+    world: DoctorWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`serve --register` was reported as an installation that lacks everything."""
     for resource, name in CONFIGURED:
         world.server.remove(resource, name)
+    monkeypatch.setattr(webhooks, "_CONNECT_SECONDS", 0.01)
     world.url = "https://192.0.2.1:8443"
     world.register(suffix="-local", only_ignore=True)
     world.url = ""
@@ -81,11 +86,27 @@ async def test_a_trial_is_no_broken_installation(world: DoctorWorld, tmp_path: P
 
     trial = [each for each in found if each.code == "trial"]
     assert [each.verdict for each in trial] == ["warning"] * 3
-    assert "https://192.0.2.1:8443:" in trial[0].found
+    assert "https://192.0.2.1:8443" in trial[0].found
     assert not {"webhooks", "certificates", "deployment", "rights"} & {each.check for each in found[3:]}
     in_files = (await world.examine_files(world.write(tmp_path / "dump"))).findings
-    assert [each for each in in_files if each.code == "trial"] == trial
+    # Nobody asks whether the server of a dump's cluster runs.
+    assert ["Ctrl-C" in each.todo for each in in_files if each.code == "trial"] == [True] * 3
     assert "deployment" not in {each.check for each in in_files}
+
+
+async def test_a_trial_whose_server_was_killed_is_told_with_the_command_that_removes_it(world: DoctorWorld) -> None:
+    for resource, name in CONFIGURED:
+        world.server.remove(resource, name)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        world.url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        world.register(suffix="-local", only_ignore=True)
+        world.url = ""
+        running = [each for each in (await world.examine()).findings if each.code == "trial"]
+    killed = [each for each in (await world.examine()).findings if each.code == "trial"]
+
+    assert all("Ctrl-C" in each.todo and "kubectl" not in each.todo for each in running)
+    assert all("connection refused" in each.found and "Ctrl-C" not in each.todo for each in killed)
+    assert {each.todo.count("webhookconfiguration/") for each in killed} == {3}
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:

@@ -26,11 +26,11 @@ from webhook.install import cleanup as cleaning
 from webhook.install import ownership, plan
 from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
 from webhook.install.plan import NAMESPACE, Overlay, Plan, everything, title
-from webhook.install.registration import Manifest
+from webhook.install.registration import Manifest, deletion_command
 from webhook.install.schedulers import render as scheduler
 from webhook.install.schedulers.render import VARIANTS, Scheduler, Variant
 from webhook.install.shortage import REMEDY, why_unreachable
-from webhook.install.webhooks import deletion_command, own_configurations
+from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
@@ -61,6 +61,9 @@ _VARIANT: Final = "Configuration of the second scheduler.  [default: unchanged, 
 _SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image of the cluster's own scheduler]"
 _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
+_KEPT: Final = (
+    "kept: labels and annotations of namespaces, and what was written into VMs, which kubevirt-webhook cleanup removes"
+)
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
 _Settings: TypeAlias = tuple[str, str] | None
@@ -311,6 +314,7 @@ async def uninstall(
             write.line("kubevirt-webhook is not installed")
         elif not dry_run and _confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
+            write.line(_KEPT)
             write.line("uninstalled")
 
 

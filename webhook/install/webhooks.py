@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -121,8 +120,3 @@ async def own_configurations(api: Requests) -> list[tuple[str, InstalledWebhookC
         live = [msgspec.convert(item, InstalledWebhookConfiguration) for item in items]
         own += [(kind, configuration) for configuration in live if configuration.is_own]
     return own
-
-
-def deletion_command(configurations: Iterable[tuple[str, str]]) -> str:
-    """The command that deletes configurations, each given by its kind and its name."""
-    return " ".join(["kubectl delete", *(f"{kind.lower()}/{name}" for kind, name in configurations)])

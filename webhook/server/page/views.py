@@ -15,7 +15,7 @@ import msgspec
 from webhook import names
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE, compose
-from webhook.admission.reasons import MEANINGS
+from webhook.admission.reasons import MEANINGS, common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
@@ -107,6 +107,8 @@ POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, na
 # Looking at so many namespaces' labels takes a fraction of a millisecond.
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"
+# The label has a value that is no mode, so that the policy is off.
+INVALID: Final = "invalid label"
 
 _LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 
@@ -115,7 +117,7 @@ class PolicyCell(msgspec.Struct, frozen=True):
     """One policy in one namespace.
 
     Attributes:
-        mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
+        mode: ``enforce``, ``warn``, ``audit``, ``off``, ``unknown`` or ``invalid label``.
         counts: what it did today, without requests that it skipped.
     """
 
@@ -160,9 +162,10 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
 
     wide = settings.policy(policy).cluster_wide
     try:
-        return of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces).mode
+        scope = of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces)
     except NotRead:
         return UNKNOWN
+    return INVALID if scope.reason and scope.reason.code == common.UNKNOWN_MODE else scope.mode
 
 
 PATH: Final = "/page"

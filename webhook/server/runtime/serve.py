@@ -215,6 +215,9 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
 
     await registration.register(manifests)
     ends.push_async_callback(unregister)
+    if registration.replaced:
+        what = "webhook configurations replaced that an earlier server at this URL left behind"
+        log.warning(what, configurations=registration.replaced)
     log.info(
         "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
         " labels of namespaces with invalid values"
