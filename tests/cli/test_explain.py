@@ -263,6 +263,14 @@ def test_evictions_of_an_update_are_shown(tmp_path: Path, ended: Ended) -> None:
     ended(explain("update", directory(tmp_path, *objects), "--to-version", "1.9"), 0)
 
 
+def test_an_update_to_an_older_version_is_called_a_downgrade() -> None:
+    lines = [
+        explain_update("--from-version", *versions).output.splitlines()[0]
+        for versions in (("1.9", "--to-version", "1.8"), ("1.8", "--to-version", "1.9"), ("1.8", "--to-version", "1.8"))
+    ]
+    assert [line.split(" of ")[0].split(" from ")[0] for line in lines] == ["A downgrade", "An update", "An update"]
+
+
 def test_an_update_for_programs() -> None:
     read = json.loads(explain_update("-o", "json", "--from-version", "1.8", "--to-version", "4.23").stdout)
     found = msgspec.convert(read, UpdatePlan)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from webhook.admission.reasons import MEANINGS, similar
 from webhook.cli import namespaces, options, write
@@ -41,6 +42,7 @@ from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
@@ -115,8 +117,14 @@ def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
 
+def _complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The codes that begin with a text, each with the policies that use it."""
+    codes = sorted(code for code in MEANINGS if code.startswith(incomplete.lstrip("[")))
+    return [CompletionItem(code, help=", ".join(MEANINGS[code].policies)) for code in codes]
+
+
 @explain.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=_complete_code)
 @output_option("text", "json")
 def reason(code: str | None, output: str) -> None:
     """Explain a reason CODE, the word in brackets that ends a denial or warning.
@@ -394,15 +402,17 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     if not plan.vms:
         yield Paragraph(f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date", "bold green")
         return
-    what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
+    before, after = parse_version(plan.from_version), parse_version(plan.to_version)
+    is_downgrade = before is not None and after is not None and after < before
+    what = f"{'A downgrade' if is_downgrade else 'An update'} from KubeVirt {plan.from_version} to {plan.to_version}"
     if plan.from_version == plan.to_version:
-        what = f"update of the launchers of KubeVirt {plan.to_version}"
+        what = f"An update of the launchers of KubeVirt {plan.to_version}"
     uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
     updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
     more = "".join(_further_counts(plan))
     leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
-    yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
+    yield Paragraph(f"{what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
     yield from _pace(plan, plan.vms)
     batches = plan.evictions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
@@ -826,10 +826,15 @@ def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
         return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
     # Topology spread constraints do not require a declared scheduler.
     if declared is not None and (declared or is_named) and scheduling.scheduler_name not in declared:
-        fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
-        what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
-        raise SettingError("undeclared", what, fix, "schedulerName")
+        raise undeclared(scheduling.scheduler_name, declared)
     return None
+
+
+def undeclared(scheduler: str, declared: Iterable[str]) -> SettingError:
+    """The error about a scheduler that ``scheduling`` names and ``schedulers`` does not declare."""
+    names_of_declared = " or ".join(sorted(declared))
+    fix = f"declare it, or use {names_of_declared}" if names_of_declared else "declare it"
+    return SettingError("undeclared", f"{quote(scheduler)} is not declared under schedulers", fix, "schedulerName")
 
 
 def _check_listener(section: Any, earlier: Mapping[str, Any]) -> None:

@@ -190,6 +190,7 @@ _EFFECTS: Final[Mapping[Label, str]] = {
 }
 _DECISION_PARAMETERS: Final = ("policy", "decision", "namespace", "name", "code", "first", "refresh")
 _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
+_VM_KINDS: Final = ("VirtualMachine", "VirtualMachineInstance")
 _BAD: Final = ("denied", "error", "would-deny")
 
 # Checks that the sender may ask; raises what the listener answers.
@@ -254,9 +255,9 @@ class PageViews(msgspec.Struct, frozen=True):
         fields = {name: query.text(name) for name in ("namespace", "name", "node")}
         fields["to"] = ", ".join(query.texts("to"))
         path, template = f"{PATH}/placement", "placement.html"
-        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few}
+        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few, "vms": ()}
         if not any(fields.values()):
-            return PageAnswer(template, values)
+            return PageAnswer(template, values | {"vms": self._recent_vms()})
         try:
             fix, first = "name a running VM and its namespace", query.number("first")
             question = question_of(fields, query.texts("to"), fix)
@@ -275,6 +276,16 @@ class PageViews(msgspec.Struct, frozen=True):
         without = query.link(path, to="", first="") if added else ""
         links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
         return PageAnswer(template, values | {"it": it, "selectors": links, "without": without, "pager": links_to_rows})
+
+    def _recent_vms(self) -> list[tuple[str, str]]:
+        """The VMs that the latest decisions are about, by name and with a link; nothing else is looked up."""
+        links, found = PageQuery("", ()), dict[tuple[str, str], None]()
+        for each in self.recorder.log.latest(lambda each: each.record.object.kind in _VM_KINDS):
+            about = each.record.object
+            if about.name and each.record.decision != "denied":
+                found[about.namespace, about.name] = None
+        path, shown = f"{PATH}/placement", islice(found, ROWS)
+        return [(f"{place}/{name}", links.link(path, namespace=place, name=name)) for place, name in shown]
 
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
@@ -336,7 +347,7 @@ class PageViews(msgspec.Struct, frozen=True):
         message, where = record.message, {"namespace": about.namespace, "name": about.name}
         if message and record.mode == names.ENFORCE:
             message = compose(it.policy, message, record.reasons[0].code, most=MAX_MESSAGE)
-        is_vm = about.kind in ("VirtualMachine", "VirtualMachineInstance")
+        is_vm = about.kind in _VM_KINDS
         values = {
             "it": it,
             "effect": _EFFECTS[record.decision],
