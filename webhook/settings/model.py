@@ -461,7 +461,8 @@ class InstancetypeSettings(PolicySettings, frozen=True):
             all. For namespaces without the annotation kubevirt-webhook.github.io/default-preference-scope.
         allowed: Instancetypes that VMs and VMIs may name, for namespaces without the annotation
             kubevirt-webhook.github.io/allowed-instancetypes: NAME (cluster-wide) or KIND/NAME, with * for any
-            characters. Absent: all.
+            characters. Absent: all. A VM that sets CPU and memory itself names none, so the list does not limit it:
+            docs/instancetypes.md has an admission policy that denies such sizes.
         missing: Action for a VM that names an instancetype or preference that does not exist. KubeVirt accepts the VM,
             and does not start it until they exist.
         expand: Write the values of instancetype and preference into new VMs and remove both, for namespaces without
