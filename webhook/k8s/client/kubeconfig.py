@@ -103,6 +103,11 @@ async def load(path: str, impersonation: Impersonation) -> KubeconfigUser:
         raise _unusable(_sentence(error), path) from error
 
 
+def namespace_of(path: str) -> str:
+    """The namespace of the current context of a kubeconfig, or of several; empty where it names none."""
+    return _read(path).namespace
+
+
 class _Context(NamedTuple):
     """The current context: its cluster and user, with absolute paths, and the kubeconfigs that the two are in."""
 
@@ -111,6 +116,7 @@ class _Context(NamedTuple):
     cluster_file: str
     user: dict[str, Any]
     file: str
+    namespace: str = ""
 
 
 def _read(path: str) -> _Context:
@@ -138,7 +144,7 @@ def _read(path: str) -> _Context:
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
     cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)
     user = _with_absolute_paths(user, ("client-certificate", "client-key", "tokenFile"), user_file)
-    return _Context(name, cluster, cluster_file, user, user_file)
+    return _Context(name, cluster, cluster_file, user, user_file, _text(context, "namespace", file))
 
 
 def _document(file: str) -> dict[str, Any]:
