@@ -339,3 +339,5 @@ def test_codes_are_listed_and_explained_with_or_without_brackets() -> None:
     assert [line.split()[0] for line in run("explain", "reason").output.splitlines()] == CODES
     mistyped = run("explain", "reason", "no-elligible-nodes")
     assert (mistyped.exit_code, "no-eligible-node" in mistyped.output, similar("zzz")) == (2, True, [])
+    # Of what is similar to no code as a whole, a word counts.
+    assert "quota" in similar("is-the-quota-of-this-namespace-used-up")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid5
@@ -116,7 +116,7 @@ class VmExplanation(View, frozen=True):
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
-        gaps: what could not be taken into account, clauses: it may be able to start on fewer nodes.
+        gaps: what could not be read or is not evaluated, clauses: it may be able to start on fewer nodes.
         reasons: why it could not start on the other nodes, the largest class first.
         notes: what else may keep it from starting on one of the nodes, clauses.
         obstacles: why it starts on none of them, because its pod is not created, clauses.
@@ -406,6 +406,7 @@ class _VmExplainer:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
+        self._gaps: Final[list[str]] = []
         self._create: Final = partial(create, sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
@@ -418,7 +419,7 @@ class _VmExplainer:
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
         reports, denial, created = [report], "", None
-        configuration, _ = await configuration_of({}, self._sources.once)
+        configuration = await self._configuration()
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
@@ -439,7 +440,16 @@ class _VmExplainer:
             reports.append(report)
         if running and _node_of(running):
             reports += await self._when_running(running)
-        start = await self._start(vmi, base, exists=running is not None) if vmi else None
+        exists = running is not None
+        start = (
+            await self._readable("the nodes on which it could start", self._start(vmi, base, exists=exists))
+            if vmi
+            else None
+        )
+        migration = None
+        if running and _node_of(running):
+            migration = await self._readable("where it could migrate to", self._migration())
+        waiting = await self._readable("why it waits", self._waiting(running)) if running else ""
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
@@ -452,13 +462,32 @@ class _VmExplainer:
             named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
             nodes=Nodes.of(start.eligibility) if start else None,
-            migration=await self._migration() if running and _node_of(running) else None,
-            gaps=start.gaps if start else (),
+            migration=migration,
+            gaps=(*self._gaps, *(start.gaps if start else ())),
             reasons=reasons_of(start.eligibility) if start else (),
             notes=start.notes if start else (),
             obstacles=start.obstacles if start else (),
-            waiting=await self._waiting(running) if running else "",
+            waiting=waiting or "",
         )
+
+    async def _configuration(self) -> ClusterConfig:
+        """KubeVirt's configuration; its defaults where this user may not read it, which is a gap."""
+        try:
+            configuration, _ = await configuration_of({}, self._sources.once)
+        except InputError as error:
+            if error.where != KUBEVIRTS.kind:
+                raise
+            self._gaps.append(f"KubeVirt's configuration, so its defaults apply: it {error.what}")
+            return DEFAULTS
+        return configuration
+
+    async def _readable(self, what: str, answer: Awaitable[T]) -> T | None:
+        """A part of the answer; None where something of it cannot be read, which is a gap."""
+        try:
+            return await answer
+        except Unreadable as error:
+            self._gaps.append(f"{what}: {error.why}")
+            return None
 
     async def _read(self, kind: str) -> Json | None:
         resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS

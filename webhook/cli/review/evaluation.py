@@ -79,7 +79,7 @@ class Evaluator:
         against = checked.against if checked else ""
         if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                findings, existing = await self.dry_run.ask(value, self.sending.namespace or "default")
+                findings, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
@@ -233,7 +233,7 @@ class Evaluator:
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
         value = document.value
-        namespace = str(_metadata(value).get("namespace") or self.sending.namespace or "default")
+        namespace = str(_metadata(value).get("namespace") or self.sending.effective_namespace)
         if not self._is_namespaced(value):
             namespace = ""
         created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}
