@@ -19,6 +19,7 @@ from tests import golden_files, measuring
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
+_ROOT = Path(__file__).resolve().parents[1]
 # Packages and their programs by the fixtures that take them.
 _DEBIAN = {
     "prometheus": ("prometheus", "prometheus", "promtool"),
@@ -40,13 +41,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     path = request.path.relative_to(Path(__file__).parent)
     file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
     count = 0
-    # The directory of a test's files does not matter to the test.
+    # The directory of a test's files does not matter to the test, nor does that of the repository.
     here = str(request.getfixturevalue("tmp_path")) if "tmp_path" in request.fixturenames else ""
 
     def check(text: str) -> None:
         nonlocal count
         count += 1
-        text = text.replace(here, "DIR") if here else text
+        text = (text.replace(here, "DIR") if here else text).replace(f"{_ROOT}/", "")
         section = request.node.name if count == 1 else f"{request.node.name} ({count})"
         golden_files.check_section(file, section, text)
 

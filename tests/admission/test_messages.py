@@ -160,6 +160,7 @@ INSTANCETYPES: Final[Examples] = {
     ),
     "default_missing": (("instancetype", SMALL),),
     "not_expanded_inferred": NOTHING,
+    "not_validated_inferred": NOTHING,
     "not_expanded_architecture": NOTHING,
     "not_expanded": ((CONFLICT,),),
     "size_removed": NOTHING,
@@ -231,6 +232,7 @@ EVICTION: Final[Examples] = {
         (str(migration_targets.name_problem("v" * 64)),),
         (STATE_NOT_FOUND,),
     ),
+    "host_cpu_unknown": (("KubeVirt creates no target pod, because the VM has the CPU model host-model",),),
     "held_back": (("while its backup runs",), ("while its backup runs and until its utility volumes are detached",)),
     "blackout": (("Fri, Sat from 22:00 to 12:01 UTC",),),
     "cool_down": ((300, 1, 60, 240), (600, 2, 60, 540)),
@@ -337,3 +339,5 @@ def test_codes_are_listed_and_explained_with_or_without_brackets() -> None:
     assert [line.split()[0] for line in run("explain", "reason").output.splitlines()] == CODES
     mistyped = run("explain", "reason", "no-elligible-nodes")
     assert (mistyped.exit_code, "no-eligible-node" in mistyped.output, similar("zzz")) == (2, True, [])
+    # Of what is similar to no code as a whole, a word counts.
+    assert "quota" in similar("is-the-quota-of-this-namespace-used-up")

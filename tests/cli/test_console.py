@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -91,15 +92,16 @@ def too_long(text: str, width: int) -> list[str]:
 def test_lines_fit_the_terminal(number: int, columns: int) -> None:
     command = COMMANDS[number]
     written, _ = on_terminal(*command, columns=columns)
-    text = Text.from_ansi(written).plain
+    # What applies is one line on standard error.
+    text = re.sub(r"(?m)^settings: .*\n", "", Text.from_ansi(written).plain)
     assert too_long(text, min(columns, 100)) == []
     # A second wrapping would leave the ends of lines alone, without their indentation.
-    assert text.split() == run(*command).output.split()
+    assert text.split() == run(*command).stdout.split()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:3]))
 def test_lines_of_a_file_fit_a_terminal(command: tuple[str, ...]) -> None:
-    assert too_long(run(*command).output, WIDTH) == []
+    assert too_long(run(*command).stdout, WIDTH) == []
 
 
 def test_a_line_breaks_no_word_and_shows_no_control_character_or_credential() -> None:

@@ -26,6 +26,8 @@ from webhook.admission.redaction import redact
 from webhook.cli.expand import Explanation, _text
 from webhook.cli.main import main
 from webhook.cluster.reader import RESOURCES
+from webhook.install.stored_settings import CONFIG_MAPS, NAME
+from webhook.install.webhooks import CONFIGURATIONS
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.origins import leaves
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -33,8 +35,8 @@ from webhook.kubevirt.vm import creation
 
 
 def vm(template: Any = None, **spec: Any) -> Any:
-    """A VM with all that KubeVirt's definition requires, and with memory where no instancetype gives it some."""
-    made = samples.vm(template, **spec)
+    """A VM with all that KubeVirt requires, and with memory where no instancetype gives it some."""
+    made = samples.vm(template, **{"runStrategy": "Always"} | spec)
     domain = made["spec"]["template"]["spec"]["domain"]
     domain.setdefault("devices", {})
     if "instancetype" not in spec:
@@ -325,7 +327,8 @@ class TestLive:
         assert len(asked) == len(set(asked)), "nothing is asked twice"
         revisions = [path for path in asked if "controllerrevisions" in path]
         definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
-        assert {*asked} == {*paths, KUBEVIRTS.path(), DEFINITIONS.path(), *definitions, *revisions}
+        installed = {CONFIG_MAPS.path(NAME, NAME), CONFIGURATIONS["MutatingWebhookConfiguration"].path("", NAME)}
+        assert {*asked} == {*paths, KUBEVIRTS.path(), DEFINITIONS.path(), *definitions, *revisions, *installed}
 
     def test_what_may_not_be_read(self, server: FakeApiServer, ask: Command) -> None:
         server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)

@@ -14,9 +14,11 @@ from click.testing import Result
 from tests.cli.runner import Refused, run
 from tests.golden_files import Golden
 from tests.install.memory import MANIFESTS, VMS, InstallMemory, Replicas, S, planned, vm
+from webhook import names
 from webhook.cli import installation
 from webhook.install import shortage
 from webhook.install.plan import path
+from webhook.install.registration import API_VERSION
 from webhook.k8s.client import transport
 
 CLUSTER = 'context "prod", https://prod.example:6443'
@@ -31,6 +33,7 @@ PLACE = "/namespaces/kubevirt-scheduler/{}/kubevirt-scheduler"
 SCHEDULER_DEPLOYMENT = "/apis/apps/v1" + PLACE.format("deployments")
 CONFIG_MAP = "/api/v1" + PLACE.format("configmaps")
 NAMESPACE = "/api/v1/namespaces/kubevirt-scheduler"
+VM_PATH = "/mutate/scheduling/virtualmachines/enforce"
 HAND_OVER_DEPLOYMENT = planned().deployment
 
 
@@ -217,7 +220,7 @@ def test_another_server_than_an_api_server_is_told(api: InstallMemory, body: byt
     for command in ("install --image i", "uninstall", "hand-over --to-manager kubectl", "cleanup"):
         result = run(*command.split(), "--dry-run")
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert "kubevirt-webhook: the answer holds no object of an API server; check the server" in result.stderr
+        assert "the answer holds no object of an API server; check the server" in result.stderr
     assert api.wrote == []
 
 
@@ -355,6 +358,77 @@ def test_cleanup_refuses_while_we_are_called(installed: InstallMemory, refused: 
     put_vm(installed, "web")
     refused(run("cleanup"))
     assert installed.wrote == []
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "labels"),
+    [
+        # Those of a trial.
+        (f"{names.FIRST_CONFIGURATION}-local", {"name": f"virtualmachines.scheduling.enforce.{names.DOMAIN}"}, {}),
+        # Whatever their names, by what they call.
+        ("theirs", {"name": "a.b.c", "clientConfig": {"url": f"https://192.0.2.1:8443{VM_PATH}"}}, {}),
+        ("theirs", {"name": "a.b.c", "clientConfig": {"url": f"https://192.0.2.1/behind{VM_PATH}?timeout=3s"}}, {}),
+        ("theirs", {"name": "a.b.c", "clientConfig": {"service": {"path": VM_PATH}}}, {}),
+        ("theirs", {"name": "a.b.c"}, {"app.kubernetes.io/name": "kubevirt-webhook"}),
+    ],
+    ids=["trial", "url", "proxy", "service", "label"],
+)
+def test_cleanup_refuses_while_any_configuration_is_ours(
+    api: InstallMemory, name: str, entry: dict[str, Any], labels: dict[str, str], refused: Refused
+) -> None:
+    put_vm(api, "web")
+    own = {"metadata": {"name": name, "labels": labels}, "webhooks": [entry]}
+    api.put(f"/apis/{API_VERSION}/mutatingwebhookconfigurations/{name}", own)
+    refused(run("cleanup"))
+    assert api.wrote == []
+
+
+def test_cleanup_runs_beside_the_webhooks_of_others(api: InstallMemory) -> None:
+    put_vm(api, "web")
+    entry = {"name": "a.b.c", "clientConfig": {"service": {"path": "/mutate"}}}
+    api.put(
+        f"/apis/{API_VERSION}/mutatingwebhookconfigurations/theirs",
+        {"metadata": {"name": "theirs"}, "webhooks": [entry]},
+    )
+    assert run("cleanup").output.endswith("cleaned 1/1 VM\n")
+
+
+def test_cleanup_counts_no_vm_whose_change_a_webhook_undid(api: InstallMemory, golden: Golden) -> None:
+    put_vm(api, "web")
+    before = copy.deepcopy(api.objects)
+    put_vm(api, "zoo")
+    api.answers["PATCH", "/web"] = 200, before[VMS.format("shop", "web")]
+    result = run("cleanup")
+
+    assert (result.exit_code, result.stdout.endswith("cleaned 1/2 VMs\n")) == (1, True)
+    golden(result.stderr)
+
+
+@pytest.mark.parametrize("manager", ["argocd-controller", ""])
+def test_cleanup_counts_no_vm_whose_change_another_program_undid(
+    api: InstallMemory, manager: str, golden: Golden
+) -> None:
+    put_vm(api, "web")
+    before = copy.deepcopy(api.objects[VMS.format("shop", "web")])
+    if manager:
+        owned = {
+            "f:metadata": {"f:annotations": {f"f:{S}": {}}},
+            "f:spec": {"f:template": {"f:spec": {"f:schedulerName": {}}}},
+        }
+        before["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "fieldsV1": owned}]
+    # Later than the answer to the change.
+    api.then = lambda path: api.put(path, copy.deepcopy(before))
+    answered = api._answer
+
+    def answer(*request: Any) -> Any:
+        status, found = answered(*request)
+        return status, copy.deepcopy(found)
+
+    api._answer = answer  # type: ignore[method-assign, assignment]
+    result = run("cleanup")
+
+    assert (result.exit_code, result.stdout.endswith("cleaned 0/1 VM\n")) == (1, True)
+    golden(result.stderr)
 
 
 def test_install_says_where_the_api_server_does_not_reach_the_replicas(

@@ -33,6 +33,10 @@ def paths(answers: list[Any]) -> list[str]:
     return [each["path"] for answer in answers for each in answer["findings"]]
 
 
+def codes(answer: Any) -> list[str]:
+    return [reason["code"] for judgement in answer["judgements"] for reason in judgement["reasons"]]
+
+
 def test_objects_of_one_file_count_for_each_other(tmp_path: Path) -> None:
     result, answers = review("conflict.yaml")
     assert (result.exit_code, [answer["decision"] for answer in answers][-1]) == (1, "denied")
@@ -49,7 +53,7 @@ def test_a_namespace_of_the_same_files_counts_with_its_labels(tmp_path: Path) ->
     labels = {"kubevirt-webhook.github.io/scheduling": "enforce"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new", "labels": labels}}
     vm = yaml.safe_load((MANIFESTS / "conflict.yaml").read_text().split("---")[1])
-    vm["metadata"]["namespace"], vm["spec"] = "new", {"template": vm["spec"]["template"]}
+    vm["metadata"]["namespace"], vm["spec"] = "new", {"runStrategy": "Always", "template": vm["spec"]["template"]}
     cluster: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 
     def decision(*objects: Any) -> str:
@@ -76,7 +80,7 @@ def test_what_stands_in_the_metadata_of_a_template_is_denied_in_the_words_of_vir
 
 def test_a_vmi_without_memory_is_denied() -> None:
     vm = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"}}
-    vm |= {"spec": {"template": {"metadata": {}}}}
+    vm |= {"spec": {"running": False, "template": {"metadata": {}}}}
     result = run("expand", "-f", "-", stdin=json.dumps(vm))
     assert (result.exit_code, result.stdout, "no memory requested" in result.stderr) == (1, "", True)
 
@@ -100,6 +104,103 @@ def test_kinds_of_other_operators_in_kubevirts_groups_are_left_out() -> None:
     result, (clone,) = review("clone.yaml")
     assert (result.exit_code, paths([clone])) == (1, ["apiVersion"])
     assert 'did you mean "clone.kubevirt.io/v1beta1"?' in clone["findings"][0]["text"]
+
+
+def test_what_a_vm_infers_counts_as_if_it_named_it(tmp_path: Path) -> None:
+    """The VM of `virtctl create vm`, with the boot source that it clones; by itself nothing is known of its size."""
+    result, (vm, *_) = review("inferred.yaml")
+    assert (result.exit_code, vm["decision"], "instancetype-valid" in codes(vm)) == (0, "allowed", True)
+    # The memory that virtctl writes is no conflict, and inference is no change of kubevirt-webhook's.
+    assert (vm["patch"], vm["object"]["spec"]["instancetype"]["inferFromVolume"]) == ([], "imported-volume-mk4lj")
+    vm_alone, *sources = yaml.safe_load_all((MANIFESTS / "inferred.yaml").read_text())
+    vm_alone["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 4}
+    (tmp_path / "conflict.yaml").write_text(yaml.safe_dump_all([*sources, vm_alone]))
+    result, (*_, vm) = review(str(tmp_path / "conflict.yaml"))
+    assert (result.exit_code, vm["decision"], vm["code"]) == (1, "denied", "instancetype-denied")
+    assert "domain.cpu.cores conflicts with selected instance type" in vm["message"]
+    (tmp_path / "alone.yaml").write_text(yaml.safe_dump(vm_alone))
+    result, (vm,) = review(str(tmp_path / "alone.yaml"))
+    assert (result.exit_code, vm["decision"], "not-inferred" in codes(vm)) == (0, "allowed", True)
+    assert "instancetype-valid" not in codes(vm)
+    missing = 'not checked: what is inferred from volume imported-volume-mk4lj: datasources.cdi.kubevirt.io "rhel9"'
+    assert missing in result.stderr
+
+
+def test_a_vm_whose_size_kubevirt_cannot_infer_is_denied(tmp_path: Path) -> None:
+    """Labels are on the volume only once it was imported, and KubeVirt infers before that."""
+    result, answers = review("imported.yaml")
+    text = "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported"
+    assert result.exit_code == 1
+    decisions = {each["name"]: each["decision"] for each in answers}
+    assert decisions == {"ignores": "allowed", "rejects": "invalid", "no-policy": "invalid"}
+    assert [each["text"] for answer in answers for each in answer["findings"]] == [text, text]
+    assert paths(answers) == ["spec.instancetype", "spec.preference"]
+    assert expand("imported.yaml").stderr.count(text) == 2
+    # Whatever the namespace has opted in to.
+    (tmp_path / "namespace.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: vms}}")
+    result, answers = review("imported.yaml", "--cluster-from", tmp_path)
+    assert {each["name"]: each["decision"] for each in answers} == decisions | {"ignores": "skipped"}
+
+
+def test_an_update_that_keeps_the_revision_of_another_instancetype_is_denied() -> None:
+    result, (answer,) = review("stale-revision.yaml")
+    assert (result.exit_code, paths([answer])) == (1, ["request.object.spec.instancetype.revisionName"])
+    assert answer["findings"][0]["text"] == "the Matcher Name has been updated without updating the RevisionName"
+    assert answer["operation"] == "UPDATE"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"operation": "DELETE", "object": None, "oldObject": None},
+        {"operation": "CREATE", "object": None, "oldObject": None},
+        {"subResource": "status"},
+        {"oldObject": None},
+        {"oldObject": 7},
+        {"oldObject": {"metadata": 7, "spec": 7}},
+    ],
+    ids=json.dumps,
+)
+def test_a_review_without_what_inference_looks_at_is_answered(changed: Any, tmp_path: Path) -> None:
+    admission = yaml.safe_load((MANIFESTS / "stale-revision.yaml").read_text())
+    admission["request"] = {key: each for key, each in (admission["request"] | changed).items() if each is not None}
+    (tmp_path / "review.yaml").write_text(yaml.safe_dump(admission))
+    result = run("review", tmp_path / "review.yaml", *CLUSTER)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "revisionName" not in result.output
+
+
+def test_what_virt_api_denies_by_itself_is_denied() -> None:
+    result, answers = review("denied-by-virt-api.yaml")
+    assert (result.exit_code, {answer["decision"] for answer in answers[:-1]}) == (1, {"invalid"})
+    assert all(answer["message"].startswith("virt-api denies the object: ") for answer in answers[:-1])
+    found = [(each["path"], each["text"]) for answer in answers for each in answer["findings"]]
+    running = [text for path, text in found if path == "spec.running"]
+    assert [text.partition(". ")[0] for text in running] == [
+        "Running and RunStrategy are mutually exclusive",
+        "RunStrategy must be specified",
+    ]
+    assert found[2:] == [
+        ("spec.selector", "selector does not match labels"),
+        ("spec.virtualMachineTemplate.spec.runStrategy", "Invalid RunStrategy (always)"),
+        ("spec.selector", "selector does not match labels"),
+        ("spec.cpu.preferredCPUTopology", "unknown preferredCPUTopology sokets"),
+        (
+            "spec.memory.overcommitPercent",
+            "spec.memory.overcommitPercent and spec.memory.hugepages should not be requested together",
+        ),
+    ]
+    # What is denied counts for nothing else.
+    assert "instancetype-missing" in codes(answers[-1])
+
+
+def test_the_vm_of_a_template_is_checked_too() -> None:
+    result, (lacking, misspelt, sound) = review("templates.yaml")
+    assert (result.exit_code, sound["decision"]) == (1, "allowed")
+    assert [each["text"] for each in lacking["findings"]] == ["its VMs are denied: spec.template is required"]
+    assert paths([misspelt]) == ["spec.virtualMachine.spec.template.spec.domain.memry"]
+    lines = (MANIFESTS / "templates.yaml").read_text().splitlines()
+    assert "memry" in lines[misspelt["findings"][0]["line"] - 1]
 
 
 def test_a_type_that_yaml_guessed_is_named() -> None:

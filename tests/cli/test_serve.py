@@ -278,7 +278,11 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
         os.kill(int(running.read_text()), signal.SIGKILL)
 
 
-def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Golden, rejection: Rejection) -> None:
+def test_without_options_the_kubeconfig_is_kubectls(
+    tmp_path: Path, golden: Golden, rejection: Rejection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubeconfig").write_text("nonsense: [")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     golden(rejection("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
 
 

@@ -43,6 +43,25 @@ LABEL = names.policy_label(names.SCHEDULING)
 WELL = facts.SchedulerHealth("available", "no pod waits unnoticed")
 
 
+async def test_a_label_with_an_invalid_value_is_logged_once(
+    case: LiveCase, caplog: pytest.LogCaptureFixture, golden: Golden
+) -> None:
+    """A trial has no admission policy that denies it, and the API server sends no request of such a namespace."""
+
+    def logged() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "invalid value" in one.getMessage()]
+
+    case.server.put(NAMESPACES, "right", metadata={"labels": {LABEL: "enforce"}})
+    case.server.put(NAMESPACES, "wrong", metadata={"labels": {LABEL: "enfroce"}})
+    case.cluster.start()
+    await case.ready(1)
+    golden("\n".join(logged()))
+    case.server.put(NAMESPACES, "wrong", metadata={"labels": {LABEL: "enfroce", "other": "a"}})
+    case.server.put(NAMESPACES, "right", metadata={"labels": {LABEL: "on"}})
+    await until(lambda: len(logged()) == 2)
+    assert '"on"' in logged()[1]
+
+
 class TestLiveObjects:
     async def test_are_read_fresh_every_time(self, case: LiveCase) -> None:
         assert await case.read(TYPE) is None

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import pkgutil
 import re
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +22,15 @@ from webhook import doctor
 from webhook.cluster.directory import KINDS as KINDS_OF_FILES
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.reader import FileReader, Reader
+from webhook.doctor import webhooks
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
-from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, SECRETS
+from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.doctor.kubevirt import PLUGINS
 from webhook.doctor.permissions import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.errors import InputError, InputErrors
+from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.client.api import Transport
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -69,10 +72,13 @@ KINDS = st.sampled_from(
 )
 
 
-async def test_a_trial_is_no_broken_installation(world: DoctorWorld, tmp_path: Path) -> None:
+async def test_a_trial_is_no_broken_installation(
+    world: DoctorWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`serve --register` was reported as an installation that lacks everything."""
     for resource, name in CONFIGURED:
         world.server.remove(resource, name)
+    monkeypatch.setattr(webhooks, "_CONNECT_SECONDS", 0.01)
     world.url = "https://192.0.2.1:8443"
     world.register(suffix="-local", only_ignore=True)
     world.url = ""
@@ -80,11 +86,27 @@ async def test_a_trial_is_no_broken_installation(world: DoctorWorld, tmp_path: P
 
     trial = [each for each in found if each.code == "trial"]
     assert [each.verdict for each in trial] == ["warning"] * 3
-    assert "https://192.0.2.1:8443:" in trial[0].found
+    assert "https://192.0.2.1:8443" in trial[0].found
     assert not {"webhooks", "certificates", "deployment", "rights"} & {each.check for each in found[3:]}
     in_files = (await world.examine_files(world.write(tmp_path / "dump"))).findings
-    assert [each for each in in_files if each.code == "trial"] == trial
+    # Nobody asks whether the server of a dump's cluster runs.
+    assert ["Ctrl-C" in each.todo for each in in_files if each.code == "trial"] == [True] * 3
     assert "deployment" not in {each.check for each in in_files}
+
+
+async def test_a_trial_whose_server_was_killed_is_told_with_the_command_that_removes_it(world: DoctorWorld) -> None:
+    for resource, name in CONFIGURED:
+        world.server.remove(resource, name)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        world.url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        world.register(suffix="-local", only_ignore=True)
+        world.url = ""
+        running = [each for each in (await world.examine()).findings if each.code == "trial"]
+    killed = [each for each in (await world.examine()).findings if each.code == "trial"]
+
+    assert all("Ctrl-C" in each.todo and "kubectl" not in each.todo for each in running)
+    assert all("connection refused" in each.found and "Ctrl-C" not in each.todo for each in killed)
+    assert {each.todo.count("webhookconfiguration/") for each in killed} == {3}
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: DoctorWorld) -> None:
@@ -176,12 +198,29 @@ async def test_without_settings_the_defaults_are_taken_and_told(world: DoctorWor
     golden(lines(one for one in report.findings if one.check == "settings"))
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: DoctorWorld, golden: Golden) -> None:
+async def test_settings_that_may_not_be_read_are_unknown_and_compared_with_nothing(
+    world: DoctorWorld, golden: Golden
+) -> None:
     forbid(CONFIG_MAPS, NS, NS)(world)
-    with pytest.raises(InputError) as caught:
-        await world.examine(given=False)
-    assert caught.value.where == f"ConfigMap {NS}/{NS}"
-    golden(str(caught.value))
+
+    report = await world.examine(given=False)
+
+    assert outline(report.findings)[0] == f"unknown ConfigMap {NS}/{NS}: settings-denied"
+    assert not [one for one in report.findings if one.check == "webhooks"]
+    golden(lines(one for one in report.findings if one.check == "settings"))
+
+
+async def test_no_denied_request_ends_the_examination(world: DoctorWorld) -> None:
+    """Whatever a user may not read, all other checks are made."""
+    world.server.put(CONFIG_MAPS, NS, NS, data={"settings.yaml": "{}"})
+    whole = await world.examine(given=False)
+    paths = sorted({asked.path for asked in world.server.asked})
+    assert len(paths) > 20
+    for path in paths:
+        world.server.fail(path, 403, times=1000)
+        report = await world.examine(given=False)
+        world.server.heal()
+        assert {one.check for one in whole.findings} - {one.check for one in report.findings} <= {"webhooks"}, path
 
 
 async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: DoctorWorld, golden: Golden) -> None:

@@ -56,6 +56,41 @@ async def test_what_does_nothing(world: DoctorWorld, kind: str, key: str, value:
     assert advice in finding.todo
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        *(("kubevirt-webhook.github.com/scheduling", "scheduling"), ("kubevirt-webhook.io/migration", "migration")),
+        *(("kubevirt-webhook/scheduling", "scheduling"), ("kubevirtwebhook.github.io/spread", "spread")),
+        *(("kubevirt.io/scheduling", ""), ("scheduling", ""), ("kubevirt-webhook.io/owner", "")),
+    ],
+)
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+async def test_a_prefix_that_is_nearly_right(world: DoctorWorld, kind: str, key: str, meant: str) -> None:
+    world.namespace("a", **{kind: {key: "enforce"}})
+    found = [one for one in await world.run(check_opt_in) if one.subject == "Namespace a"]
+    assert [(one.code, one.todo) for one in found] == ([("prefix-wrong", f"use {DOMAIN}/{meant}")] if meant else [])
+
+
+@pytest.mark.parametrize(
+    ("default", "allowed", "is_told"),
+    [("small", "large,m*", True), ("small", "s*", False), ("small", "", True), ("", "large", False)],
+)
+async def test_a_default_that_is_not_allowed(world: DoctorWorld, default: str, allowed: str, is_told: bool) -> None:
+    world.annotate("a", default_instancetype=default, allowed_instancetypes=allowed)
+    put(CLUSTER, "small")(world)
+    found = [one.code for one in await world.run(check_opt_in) if one.subject == "Namespace a"]
+    assert found == (["default-not-allowed"] if is_told else [])
+
+
+async def test_a_default_of_the_settings_that_the_namespace_does_not_allow(world: DoctorWorld) -> None:
+    world.set("instancetypes", default_instancetype="small", allowed=("large",))
+    world.annotate("a", allowed_instancetypes="large")
+    world.annotate("b", allowed_instancetypes="small")
+    put(CLUSTER, "small")(world)
+    found = [one.subject for one in await world.run(check_opt_in) if one.code == "default-not-allowed"]
+    assert found == ["settings", "Namespace a"]
+
+
 def setting(field: str, value: str) -> Change:
     return lambda world: world.set("instancetypes", **{field: value})
 

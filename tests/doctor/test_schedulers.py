@@ -10,10 +10,11 @@ from aiohttp import web
 from tests.cluster.files_case import launcher_pod as launcher
 from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outline, put, remove
 from tests.install.schedulers.configurations import configuration
-from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Installation
+from webhook.doctor.installation import DEPLOYMENTS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding
 from webhook.doctor.schedulers import check_profile, check_schedulers
+from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings

@@ -30,11 +30,13 @@ from webhook.cluster.reader import FileReader, Reader
 from webhook.doctor.checks import examine
 from webhook.doctor.deployment import BUDGETS, FLOW
 from webhook.doctor.estimate import GuestDemand, Host, VmGuest, image_points
-from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, DEPLOYMENTS, POLICIES, SECRETS, Installation
+from webhook.doctor.installation import DEPLOYMENTS, POLICIES, SECRETS, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES
 from webhook.doctor.report import Finding, Report
 from webhook.install.plan import shipped
 from webhook.install.registration import RegistrationTarget, configurations
+from webhook.install.stored_settings import CONFIG_MAPS
+from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES_WITH_IMAGES, PODS

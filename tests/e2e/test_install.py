@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ from webhook.cli.serve import serve
 from webhook.install import plan
 from webhook.install.plan import path
 
-from .conftest import NewTenant, OwnPlane
+from .conftest import NewWebhook, OwnPlane
 from .support import manifests
 from .support.access import Access
 from .support.helm import CHART, IMAGE, Helm
@@ -633,9 +633,17 @@ def marks(found: Mapping[str, Any]) -> set[str]:
 
 
 @pytest.fixture
-def marked(new_tenant: NewTenant) -> Tenant:
-    """A namespace whose VMs got schedulers and sizes from the server, and which it doesn't look at any more."""
-    tenant = offer(new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES)), "small", "linux")
+def marked(own_plane: OwnPlane, tmp_path: Path) -> Iterator[Tenant]:
+    """A namespace whose VMs got schedulers and sizes from a trial of the server, which does not look at it any more."""
+    plane = own_plane()
+    with ExitStack() as servers:
+        server = NewWebhook(plane, tmp_path, servers)({"schedulers": {"kubevirt": {"healthCheck": "off"}}})
+        labels = server.labels("enforce", (SCHEDULING, INSTANCETYPES))
+        yield _mark(Tenant(server, plane.admin.make_namespace("e2e-", labels, DEFAULTS)))
+
+
+def _mark(tenant: Tenant) -> Tenant:
+    offer(tenant, "small", "linux")
     for name in ("stopped", "running", "chosen"):
         made = tenant.create(vm(name))
         assert marks(made) == {"injected-scheduler", "injected-instancetype", "injected-preference"}, made
@@ -656,6 +664,13 @@ def found(tenant: Tenant, name: str) -> Json:
 def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     access, where = marked.server.access, f"--namespace={marked.namespace}"
     stored = {name: found(marked, name) for name in ("stopped", "running", "chosen", "plain")}
+
+    # It could put everything back.
+    refused = command(access, "cleanup", where, check=False)
+    assert refused.exit_code == 2
+    assert all(name in refused.stderr for _, name in marked.server.configurations())
+    assert {name: found(marked, name) for name in stored} == stored
+    marked.server.stop()
 
     shown = command(access, "cleanup", where, "--dry-run").stdout
     assert {name: found(marked, name) for name in stored} == stored

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, SpecReference
 from webhook.kubevirt.vm import standalone_vmi
 
-from .conftest import NewTenant
+from .conftest import NewSized, NewTenant
 from .support.kube import Json, KubeObject, denial, denied, eventually
 from .support.objects import obj
 from .support.sizes import (
@@ -134,20 +135,61 @@ def forged(owner: str, uid: str) -> Json:
     return made
 
 
-@pytest.fixture
-def vmis_of_vms(sized: Tenant) -> Iterator[None]:
-    """The policy of docs/instancetypes.md, bound in one namespace."""
+@contextmanager
+def policy_of_the_page(tenant: Tenant, heading: str) -> Iterator[None]:
+    """The policy that docs/instancetypes.md has under a heading, bound in one namespace."""
     page = (Path(__file__).parents[2] / "docs" / "instancetypes.md").read_text()
-    block = page.partition("### VMIs with a forged owner")[2].partition("```yaml\n")[2].partition("```")[0]
+    block = page.partition(f"### {heading}\n")[2].partition("```yaml\n")[2].partition("```")[0]
     policy, binding = yaml.safe_load_all(block)
-    here = {"matchLabels": {"kubernetes.io/metadata.name": sized.namespace}}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": tenant.namespace}}
     binding["spec"]["matchResources"] = {"namespaceSelector": here}
-    admin = sized.server.access.admin
+    admin = tenant.server.access.admin
     for document in (policy, binding):
         admin.apply(document)
     yield
     for document in (binding, policy):
-        admin.delete(admin.resource_of(document), "vmis-of-vms")
+        admin.delete(admin.resource_of(document), document["metadata"]["name"])
+
+
+@pytest.fixture
+def vmis_of_vms(sized: Tenant) -> Iterator[None]:
+    with policy_of_the_page(sized, "VMIs with a forged owner"):
+        yield
+
+
+INLINE: Mapping[str, Json] = {
+    "cores": {"cpu": {"cores": 2}},
+    "sockets": {"cpu": {"sockets": 2}},
+    "guest": {"memory": {"guest": "64Gi"}},
+    "requests": {"resources": {"requests": {"memory": "64Gi"}}},
+    "limits": {"resources": {"limits": {"cpu": "8"}}},
+}
+
+
+def sized_inline(name: str, domain: Json) -> Json:
+    made = vm(name, runStrategy="Halted")
+    made["spec"]["template"]["spec"]["domain"] |= domain
+    return made
+
+
+def test_inline_sizes_get_around_the_allow_list_until_a_policy_denies_them(new_sized: NewSized) -> None:
+    tenant = new_sized({**DEFAULTS, f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"})
+    for name, domain in INLINE.items():
+        tenant.create(sized_inline(name, domain))
+
+    with policy_of_the_page(tenant, "Sizes beside the list"):
+        late = partial(tenant.create, sized_inline("late", INLINE["guest"]), dryRun="All")
+        said = eventually(lambda: denial(late), what="the policy to be in force")
+        assert "VMs take their CPU and memory from an instancetype" in said.message
+        for name, domain in INLINE.items():
+            assert denial(partial(tenant.create, sized_inline("late", domain), dryRun="All")), name
+            # What is there keeps working, and does not grow.
+            tenant.owner.patch(VMS, name, {"spec": {"runStrategy": "Always"}}, tenant.namespace)
+            grown = {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 64}}}}}}
+            assert denial(partial(tenant.owner.patch, VMS, name, grown, tenant.namespace)), name
+        # By the default, and by a name.
+        assert is_ours(tenant.create(vm("plain")))
+        tenant.create(vm("named", instancetype={"name": "small", "kind": "VirtualMachineInstancetype"}))
 
 
 def test_a_forged_owner_gets_around_the_defaults_until_a_policy_denies_it(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.builders import config_of
 from tests.forecast import clusters
-from tests.forecast.clusters import GIB, apart, budget, node, quota, snapshot, vm
+from tests.forecast.clusters import GIB, apart, budget, filler, node, quota, snapshot, vm
 from tests.forecast.oracle import Simulated, shuffled, thorough
 from tests.golden_files import Golden
 from webhook.admission.step_budget import StepBudget
@@ -494,6 +494,63 @@ class TestProperties:
             after = planner.plan(enlarged(world, spare.like, "spare-0"), order, rolling=True, parallel=parallel)
             assert (after.blocks, after.moves, after.seconds) == (spare.blocks, spare.moves, spare.seconds)
             assert after.blocks < found.blocks
+
+
+def guarded(
+    *, phase: str = "Running", ready: str | None = "False", deleted: bool = False, healthy: int = 0, **spec: str
+) -> DrainPlan:
+    """The drain of a node with a pod of an application, of which one pod has to be healthy."""
+    pod, pdb = filler("app", "a", app="x"), budget(0, app="x")
+    pod["status"] = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}] if ready else []}
+    pod["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z" if deleted else None
+    pdb["spec"] |= spec
+    pdb["status"] |= {"currentHealthy": healthy, "desiredHealthy": 1}
+    return plan(TWO, [], pods=[pod], budgets=[pdb])
+
+
+ALWAYS = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+
+
+@pytest.mark.parametrize(
+    ("options", "blocks"),
+    [
+        ({"ready": "True"}, 1),
+        ({"ready": "True", "healthy": 1} | ALWAYS, 1),
+        # The API server leaves the budgets of such pods aside (canIgnorePDB).
+        ({"phase": "Pending"}, 0),
+        ({"deleted": True, "ready": "True"}, 0),
+        # One that is not ready protects nothing, if the others are healthy enough or the budget says so.
+        ({}, 1),
+        ({"healthy": 1}, 0),
+        ({"healthy": 1, "ready": None}, 0),
+        (ALWAYS, 0),
+        ({"unhealthyPodEvictionPolicy": "IfHealthyBudget"}, 1),
+        ({"healthy": 1, "unhealthyPodEvictionPolicy": "IfHealthyBudget"}, 0),
+    ],
+)
+def test_budgets_let_pods_go_that_are_not_healthy(options: clusters.Json, blocks: int) -> None:
+    found = guarded(**options)
+    assert (found.blocks, len(found.steps[0].blocked_pods), found.steps[0].other_pods) == (blocks, blocks, 1)
+
+
+def test_evictions_that_no_budget_counts_wait_for_none() -> None:
+    pods = [filler(f"app-{number}", "a", app="x") for number in range(3)]
+    for pod in pods[1:]:
+        pod["status"] = {"phase": "Pending"}
+    assert plan(TWO, [], pods=pods, budgets=[budget(1, app="x")]).notes == ()
+
+
+def test_a_budget_that_cannot_be_counted_says_why() -> None:
+    """virt-launcher pods belong to a VirtualMachineInstance, which has no scale to count ``maxUnavailable`` by."""
+    message = "virtualmachineinstances.kubevirt.io does not implement the scale subresource"
+    failed = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": message}
+    pdb = budget(0, app="x")
+    pdb["status"]["conditions"] = [failed]
+    found = only(strategy="None", labels={"app": "x"}, budgets=[pdb])
+    assert found.code == "disruption-budget"
+    assert message in found.reason
+    assert "minAvailable" in found.reason
+    assert "now" not in found.reason.split()
 
 
 def test_budgets_of_pods_are_steps() -> None:

@@ -83,6 +83,28 @@ class TestMigrationsInFlight:
         assert (found.code, found.to != "a") == ("migrates", True)
         assert any("migration m of it has not ended" in note for note in found.notes)
 
+    @pytest.mark.parametrize("phase", ["Synchronizing", "Pending", "Running"])
+    def test_one_that_sends_it_elsewhere_holds_the_evacuation_up(self, phase: str) -> None:
+        """virt-controller creates no other migration meanwhile, which may be for ever (kubevirt 18259)."""
+        sending = migration("send", phase)
+        sending["spec"]["sendTo"] = {"migrationID": "x", "connectURL": "10.0.0.1:9185"}
+        found = of(drain.plan(snapshot(NODES, [vm("web", "a")], migrations=[sending]), ["a"]))
+        assert found.code == "migrates"
+        assert any("send" in note and "another namespace or cluster" in note for note in found.notes)
+        sending["spec"]["receive"] = {"migrationID": "x"}
+        found = of(drain.plan(snapshot(NODES, [vm("web", "a")], migrations=[sending]), ["a"]))
+        assert not any("another namespace or cluster" in note for note in found.notes)
+
+    @pytest.mark.parametrize("strategy", ["LiveMigrate", "LiveMigrateIfPossible"])
+    def test_a_vm_without_live_migration_that_a_migration_moves_all_the_same(self, strategy: str) -> None:
+        """Of its volumes, or to another cluster; when it has ended, the VM no longer blocks."""
+        condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+        mover = vm("web", "a", condition=condition, evictionStrategy=strategy)
+        found = of(drain.plan(snapshot(NODES, [mover], migrations=[migration("volumes", "Pending")]), ["a"]))
+        blocks = strategy == "LiveMigrate"
+        assert found.code == ("not-migratable" if blocks else "not-migratable-if-possible")
+        assert any("migration volumes of it has not ended" in note for note in found.notes) is blocks
+
     def test_the_room_that_it_leaves_is_free(self) -> None:
         """The guest of 5Gi is on b then, and a has room for that of 6Gi."""
         mover, other = vm("web", "a", "5Gi"), vm("db", "b", "3Gi")
@@ -116,6 +138,52 @@ class TestMigrationsInFlight:
         mover = vm("web", "a")
         mover[0]["status"]["migrationState"] = {"startTimestamp": "2026-11-28T10:00:00Z", "endTimestamp": end}
         assert len(of(drain.plan(snapshot(NODES, [mover]), ["a"])).notes) == notes
+
+
+def with_host_model(*names: str, pod_requires: str = "", **labels: Any) -> Json:
+    """A VM with the CPU of its host on node a, and nodes that have these labels."""
+    mover = vm("web", "a")
+    mover[0]["spec"]["domain"]["cpu"]["model"] = "host-model"
+    mover[1]["spec"]["nodeSelector"] = {pod_requires: "true"} if pod_requires else {}
+    return {"nodes": [node(name, **labels) for name in names], "vms": [mover]}
+
+
+MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"
+HOST_MODEL = {"host-model-cpu.node.kubevirt.io/Skylake": "true", MODEL: "true"}
+
+
+class TestCpuOfTheHost:
+    @pytest.mark.parametrize(
+        ("options", "code"),
+        [
+            ({}, "host-cpu-unknown"),
+            # Only the key that virt-controller looks for counts.
+            ({MODEL: "true"}, "host-cpu-unknown"),
+            (HOST_MODEL, "migrates"),
+            # A VM that has migrated before keeps what its pod requires.
+            ({"pod_requires": MODEL, MODEL: "true"}, "migrates"),
+        ],
+    )
+    def test_nodes_that_virt_handler_has_not_labeled(self, options: Json, code: str) -> None:
+        world = snapshot(**with_host_model("a", "b", **options), updates=MIGRATES)
+        assert of(drain.plan(world, ["a"])).code == code
+        assert [each.code for each in update.plan(world).vms] == [code]
+
+    def test_what_helps(self) -> None:
+        (change,) = drain.plan(snapshot(**with_host_model("a", "b")), ["a"]).changes
+        assert "host-model-cpu.node.kubevirt.io" in change.change
+
+    def test_only_a_restart_ends_that_its_own_node_lacks_its_cpu(self) -> None:
+        """After an update KubeVirt labels nodes with other features, and the VM's pod keeps the former ones."""
+        lost = "cpu-feature.node.kubevirt.io/ht"
+        world = snapshot(**with_host_model("a", "b", pod_requires=lost, **HOST_MODEL), updates=MIGRATES)
+        for found in (of(drain.plan(world, ["a"])), *update.plan(world).vms):
+            assert found.code == "no-eligible-node"
+            assert any(lost in note and "restart" in note for note in found.notes)
+
+    def test_a_pod_that_is_not_known_proves_nothing(self) -> None:
+        world = snapshot(**with_host_model("a", "b"))
+        assert of(drain.plan(msgspec.structs.replace(world, pods=()), ["a"])).code == "migrates"
 
 
 def unreachable(name: str, heartbeat: str | None = None, label: str = "false") -> Json:

@@ -100,6 +100,10 @@ def test_definitions_show_what_is_required(obj: dict[str, Any], path: str) -> No
         ("kubevirt.io/v1", "VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1"),
         ("instancetype.kubevirt.io/v1beta1", "VirtualMachineInstanceType", "VirtualMachineInstancetype"),
         ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshots", "VirtualMachineSnapshot"),
+        # Manuals name groups that never were.
+        ("restore.kubevirt.io/v1beta1", "VirtualMachineRestore", "snapshot.kubevirt.io/v1beta1"),
+        ("instancetypes.kubevirt.io/v1", "VirtualMachinePreference", "instancetype.kubevirt.io/v1beta1"),
+        ("virtualization.deckhouse.io/v1alpha2", "VirtualMachinePool", None),
         # Nobody mistypes a whole word.
         ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshotSchedule", None),
     ],
@@ -112,7 +116,7 @@ def test_a_kind_in_the_wrong_group_or_nearly_one(version: str, kind: str, sugges
 
 
 def test_metadata_that_a_pool_does_not_pass_on_is_not_denied() -> None:
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "virtualMachineTemplate": {"spec": VM["spec"]}}
+    spec = {"selector": {}, "virtualMachineTemplate": {"spec": VM["spec"]}}
     pool = {**VM, "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "spec": spec}
     path = "spec.virtualMachineTemplate.metadata"
     assert BY_TABLES.findings(changed(path, {"bogus": 1, "annotations": None}, pool)) == []
@@ -272,9 +276,8 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
 ) -> None:
     template = {**VM["spec"]["template"], "metadata": metadata}
     volume = {"metadata": metadata, "spec": {"source": {"blank": {}}, "storage": {}}}
-    selector = {"matchLabels": {"a": "b"}}
-    pool = {"selector": selector, "virtualMachineTemplate": {"spec": {"template": template}}}
-    replica_set = {"selector": selector, "template": template}
+    pool = {"selector": {}, "virtualMachineTemplate": {"spec": {"runStrategy": "Always", "template": template}}}
+    replica_set = {"selector": {}, "template": template}
     kinds = (
         (changed("spec.template.metadata", metadata), "spec.template.metadata"),
         (changed("spec.dataVolumeTemplates", [volume]), "spec.dataVolumeTemplates.0.metadata"),
@@ -292,6 +295,23 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
         expected = [(f"{holder}.{path}", "virt-api")] if path else []
         assert [(".".join(map(str, each.path)), each.by) for each in found][:1] == expected
         assert all(text in each.text for each in found[:1])
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("spec.template.spec.machine", "domain.machine"),
+        ("spec.template.spec.resources", "domain.resources"),
+        ("spec.template.spec.disks", "domain.devices.disks"),
+        ("spec.memory", "template.spec.domain.memory"),
+        # One that is only mistyped, and one that belongs above.
+        ("spec.template.spec.domain.memry", "memory"),
+        ("spec.template.spec.domain.volumes", ""),
+    ],
+)
+def test_a_field_that_belongs_deeper_gets_its_place(field: str, hint: str) -> None:
+    (found,) = BY_TABLES.findings(changed(field, {})) or []
+    assert found.text == f'unknown field "{field}"' + (f'; did you mean "{hint}"?' if hint else "")
 
 
 @both
@@ -332,9 +352,9 @@ def test_a_pattern_that_cannot_be_evaluated_is_said(pattern: str) -> None:
     definition = copy.deepcopy(DEFINITIONS["items"][1])
     for version in definition["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-        spec["properties"]["runStrategy"]["pattern"] = pattern
+        spec["properties"]["template"]["properties"]["spec"]["properties"]["subdomain"]["pattern"] = pattern
     schemas = Schemas.of_definitions([definition], "a file")
     assert schemas
-    checked = schemas.check(changed("spec.runStrategy", "a" * 40 + "!"))
+    checked = schemas.check(changed("spec.template.spec.subdomain", "a" * 40 + "!"))
     assert checked
     assert (checked.findings, [pattern in each for each in checked.unchecked]) == ([], [True])

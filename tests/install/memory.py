@@ -101,7 +101,7 @@ class InstallMemory(Transport):
     def _answer(
         self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
     ) -> tuple[int, Json]:
-        if method == "GET" and "limit" in query:
+        if method == "GET" and ("limit" in query or path.endswith("webhookconfigurations")):
             kind = path.rpartition("/")[2]
             items = [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
             return 200, {"metadata": {}, "items": items}

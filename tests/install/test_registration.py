@@ -235,6 +235,33 @@ async def test_refuses_to_overwrite_and_leaves_nothing_behind(api: InstallMemory
     assert {path: found["metadata"]["uid"] for path, found in api.objects.items()} == {CHECKING: "foreign"}
 
 
+HERE = RegistrationTarget(url="https://192.0.2.1:8443", ca_bundle=b"new", suffix="-local", only_ignore=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_replaced"),
+    [("https://192.0.2.1:8443", True), ("https://192.0.2.1:8444", False), ("https://192.0.2.2:8443", False)],
+)
+async def test_what_a_killed_server_left_is_replaced_if_this_one_has_its_url(
+    api: InstallMemory, url: str, is_replaced: bool
+) -> None:
+    former = Registration(api)
+    await former.register(configurations(builders.settings(), msgspec.structs.replace(HERE, url=url, ca_bundle=b"old")))
+    before = set(api.objects)
+    made = Registration(api)
+    if is_replaced:
+        await made.register(configurations(builders.settings(), HERE))
+        assert len(made.replaced) == 3
+        bundles = {one["clientConfig"]["caBundle"] for each in api.objects.values() for one in each["webhooks"]}
+        assert bundles == {base64.b64encode(b"new").decode()}
+        return
+    with pytest.raises(InputError) as caught:
+        await made.register(configurations(builders.settings(), HERE))
+    assert set(api.objects) == before
+    # One command removes all three.
+    assert all(f"configuration/{path.rpartition('/')[2]}" in caught.value.fix for path in before)
+
+
 async def test_refusal_of_the_api_server_is_told(api: InstallMemory, golden: Golden) -> None:
     api.answers["POST", LAST] = 403, {"message": "forbidden: no rights"}
     golden(await denial(api))

@@ -139,6 +139,24 @@ def test_small_screens_show_all_of_a_row_and_break_no_word(site: Site, path: str
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_logo_has_a_margin_on_all_sides(site: Site, width: int) -> None:
+    page = site.open(viewport={"width": width, "height": 700})
+    logo, bar = page.locator(".brand img").bounding_box(), page.locator("header").bounding_box()
+    assert logo
+    assert bar
+    assert min(logo["x"], logo["y"], bar["y"] + bar["height"] - logo["y"] - logo["height"]) >= 8
+
+
+def test_a_vm_of_a_recent_decision_is_one_click_away(site: Site) -> None:
+    page = site.open("/placement", **PLAIN)
+    recent = page.locator("section", has=page.get_by_role("heading", name="VMs of the latest decisions"))
+    recent.get_by_role("link", name="shop/mail").click()
+    expect(page.get_by_label("VM", exact=True)).to_have_value("mail")
+    # It need not run.
+    site.problems.clear()
+
+
 def test_on_a_small_screen_a_decision_has_its_five_cells(site: Site) -> None:
     page = site.open("/decisions?code=selector-conflict", viewport={"width": 390, "height": 700}, **PLAIN)
     row = page.get_by_role("row").filter(has_text="selector-conflict").first

@@ -116,6 +116,9 @@ IO_POOL = {**SOCKETS, "ioThreads": {"supplementalPoolThreadCount": 2}}
 OVERHEAD = {"kubevirt.io/memory-overhead-bytes": str(300 * MI)}
 HALF = kubevirt(memoryOvercommit=200)
 THREE_GI = {"memory": "3Gi"}
+# Of a guest with one vCPU: five processes, an I/O thread, the vCPU and graphics.
+NEW = (25 + 100 + 25 + 40 + 30 + 8 + 8 + 32) * MI
+PINNED: Json = {**GUEST, "cpu": {"sockets": 8, "dedicatedCpuPlacement": True}}
 SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
 
 
@@ -154,8 +157,29 @@ SMALL_PAGES = {"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}
             )
             for memory in ("3Gi", "3300Mi")
         ),
-        ({**GUEST, "resources": {"requests": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
-        ({**GUEST, "resources": {"limits": THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI}),
+        # Without a pod the least overhead that KubeVirt computes counts; for pagetables it looks at the VM's request.
+        *(
+            ({**GUEST, "resources": {kind: THREE_GI}}, None, {"configuration": HALF}, {"memory": 3 * GI + NEW + more})
+            for kind, more in (("requests", 6 * MI), ("limits", 0))
+        ),
+        ({**GUEST, "cpu": {"cores": 4}}, None, {}, {"memory": 4 * GI + NEW + 24 * MI}),
+        ({**GUEST, "devices": {"autoattachGraphicsDevice": False}}, None, {}, {"memory": 4 * GI + NEW - 32 * MI}),
+        (
+            GUEST,
+            None,
+            {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "2"})},
+            {"memory": 4 * GI + 2 * NEW - 1000},
+        ),
+        (
+            GUEST,
+            None,
+            {"configuration": config_of("1.9", {"additionalGuestMemoryOverheadRatio": "much"})},
+            {"memory": 4 * GI + NEW},
+        ),
+        # Dedicated CPUs are all requested; the emulator may have one of its own.
+        (PINNED, None, {}, {"cpu": 8000, "memory": 4 * GI + NEW + 156 * MI}),
+        ({"cpu": {**PINNED["cpu"], "isolateEmulatorThread": True}}, None, {}, {"cpu": 9000}),
+        ({"cpu": {"dedicatedCpuPlacement": True}, "resources": {"requests": {"cpu": "5"}}}, None, {}, {"cpu": 5000}),
         ({}, compute_pod({"memory": "300Mi"}), {}, {"memory": 300 * MI}),
     ],
 )
@@ -174,7 +198,10 @@ def test_cpus_and_memory(domain: Json, launcher: LauncherPod | None, options: Js
     ],
 )
 def test_huge_pages_hold_the_guest_and_memory_the_rest(domain: Json, expected: dict[str, int]) -> None:
-    assert requests(machine(domain), None) == {"cpu": 100, **expected}
+    more = {"5Gi": GI + 10 * MI, "3Gi": 6 * MI}.get(
+        domain.get("resources", {}).get("requests", {}).get("memory", ""), 0
+    )
+    assert requests(machine(domain), None) == {"cpu": 100, "memory": NEW + more, **expected}
     page = next(iter(expected))
     shown = requests(machine(domain), compute_pod({"memory": "300Mi", page: "1Gi"}))
     assert shown == {"cpu": 100, "memory": 300 * MI, **expected}
@@ -249,7 +276,7 @@ def test_a_pod_with_thousands_of_resources() -> None:
 
 def test_a_pod_that_says_nothing_is_no_pod() -> None:
     vm = machine({"memory": {"guest": "1Gi"}})
-    assert requests(vm, msgspec.convert({}, LauncherPod)) == requests(vm, None) == {"cpu": 100, "memory": GI}
+    assert requests(vm, msgspec.convert({}, LauncherPod)) == requests(vm, None) == {"cpu": 100, "memory": GI + NEW}
 
 
 RESERVED = {"memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}}
@@ -265,8 +292,8 @@ BOTH = {"memory": "2Gi", TDX: "1", IOMMUFD: "1"}
         ({}, None, "1.8", ["IOMMUFD"], {IOMMUFD: None}),
         ({}, None, "1.9", ["IOMMUFD"], {IOMMUFD: 1}),
         ({}, None, "1.9", [], {IOMMUFD: None}),
-        (RESERVED, None, "1.7", [], {"memory": GI}),
-        (RESERVED, None, "1.8", [], {"memory": GI + MI}),
+        (RESERVED, None, "1.7", [], {"memory": GI + NEW}),
+        (RESERVED, None, "1.8", [], {"memory": GI + NEW + MI}),
         # A pod of a newer KubeVirt, or from before a gate was closed: the target pod is made by what counts now.
         (WITH_TDX, BOTH, "1.8", [], {TDX: None, IOMMUFD: None}),
         (WITH_TDX, BOTH, "1.9", [], {TDX: 1, IOMMUFD: None}),

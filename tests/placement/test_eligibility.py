@@ -9,10 +9,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import read_node
 from tests.placement.samples import clusters, node, reasons_by_node, selectors, vmi, vmis
-from webhook.placement.eligibility import eligibility_notes
+from webhook.placement.eligibility import eligibility_notes, source_notes
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import Migration, Vmi
+from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Departure, Node, Tolerated
 from webhook.placement.requirements import Origin, Untainted
 from webhook.placement.target_pods import target_pod_requirements
@@ -54,6 +55,43 @@ def test_counts_openings_and_groups() -> None:
     eligibility = NodeIndex().review(target_pod_requirements(vmi()))
     assert (eligibility.total, eligibility.count, eligibility.failures, eligibility.names()) == (0, 0, (), [])
     assert (eligibility.openings(), eligibility.groups()) == ((), ())
+
+
+def test_a_node_with_the_same_hostname_is_not_where_the_vm_runs() -> None:
+    """By that label KubeVirt keeps the target pod away (kubevirt 18946)."""
+    twins = [node(name, LABELS | {"kubernetes.io/hostname": "n1"}) for name in ("n1", "n2")]
+    required = target_pod_requirements(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), source_node=twins[0])
+    (failure,) = NodeIndex(twins).review(required).failures
+    assert (failure.count, "same kubernetes.io/hostname" in failure.lacking) == (2, True)
+    (alone,) = NodeIndex(twins[:1]).review(required).failures
+    assert "hostname" not in alone.lacking
+
+
+def test_kube_scheduler_may_choose_a_source_without_a_hostname() -> None:
+    def notes(labels: dict[str, str], **spec: Any) -> list[str]:
+        source = read_node({"metadata": {"name": "n1", "labels": labels}, "spec": spec})
+        found = vmi(None, {"cpu": {"model": "x"}}, nodeName="n1")
+        return [*source_notes(target_pod_requirements(found, source_node=source), source)]
+
+    (note,) = notes(LABELS)
+    assert "kubernetes.io/hostname" in note
+    # It is excluded by something else.
+    assert notes(LABELS, unschedulable=True) == notes({}) == []
+    assert notes(LABELS | {"kubernetes.io/hostname": "n1"}) == []
+
+
+def test_a_cpu_that_not_even_its_own_node_has_any_more() -> None:
+    """After an update KubeVirt labels nodes with other features (kubevirt 17812, harvester 9715)."""
+    feature, model = "cpu-feature.node.kubevirt.io/ht", "cpu-model-migration.node.kubevirt.io/x"
+    source = node("n1", LABELS | {"kubernetes.io/hostname": "n1", model: "true"})
+    found = vmi(None, {"cpu": {"model": "host-model"}}, nodeName="n1")
+    pod = msgspec.convert({"spec": {"nodeSelector": {feature: "true", model: "true"}}}, LauncherPod)
+    required = target_pod_requirements(found, source_pod=pod, source_node=source)
+    (note,) = source_notes(required, source)
+    assert (feature in note, model in note, "restart" in note) == (True, False, True)
+    # A restart would not help where the node's own model is one to which no node migrates.
+    source = node("n1", LABELS | {"kubernetes.io/hostname": "n1", "host-model-cpu.node.kubevirt.io/x": "true"})
+    assert [*source_notes(target_pod_requirements(found, source_node=source), source)] == []
 
 
 @given(vm=vmis, added=selectors, cluster=clusters)

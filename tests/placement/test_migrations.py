@@ -80,3 +80,36 @@ def test_the_taint_by_which_kubevirt_evacuates_a_whole_node_comes_off_first() ->
     )
     assert str(taint) in tainted
     assert str(taint) not in plain
+
+
+MIGRATABLE = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
+DRAINING, OTHER = Taint("kubevirt.io/drain", "draining", "NoSchedule"), Taint("example.com/drain", None, "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("node", "settings", "status", "says"),
+    [
+        (Node("a", {}, (DRAINING,)), {}, MIGRATABLE, "kubevirt.io/drain=draining:NoSchedule"),
+        (Node("a", {}, (Taint("kubevirt.io/drain", None, "NoExecute"),)), {}, MIGRATABLE, ""),
+        (Node("a", {}, (OTHER,)), {}, MIGRATABLE, ""),
+        (Node("a", {}, (OTHER,)), {"migrations": {"nodeDrainTaintKey": "example.com/drain"}}, MIGRATABLE, str(OTHER)),
+        (Node("a", {}, (DRAINING,)), {"migrations": {"nodeDrainTaintKey": "example.com/drain"}}, MIGRATABLE, ""),
+        # A cordon is a taint, too, and a node keeps it as `unschedulable`.
+        (
+            Node("a", {}, unschedulable=True),
+            {"migrations": {"nodeDrainTaintKey": "node.kubernetes.io/unschedulable"}},
+            MIGRATABLE,
+            "uncordon",
+        ),
+        (Node("a", {}, unschedulable=True), {}, MIGRATABLE, ""),
+        (Node("a", {}, (DRAINING,)), {}, {}, ""),
+        (Node("a", {}, (DRAINING,)), {"evictionStrategy": "None"}, MIGRATABLE, ""),
+    ],
+)
+def test_a_taint_has_kubevirt_evacuate_vms_that_nobody_evicted(
+    node: Node, settings: dict[str, Any], status: dict[str, Any], says: str
+) -> None:
+    configuration = config_of("1.9", {"evictionStrategy": "LiveMigrate"} | settings)
+    found = migrations.describe_evacuation(vmi(**status), configuration, node)
+    assert bool(found) is bool(says)
+    assert says in found

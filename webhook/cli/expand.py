@@ -17,7 +17,7 @@ from rich.text import Text
 
 from webhook import names
 from webhook.admission.redaction import redact
-from webhook.cli import inputs, write
+from webhook.cli import defaults, inputs, namespaces, write
 from webhook.cli.console import console
 from webhook.cli.inputs import kubevirt_version, parse_release
 from webhook.cli.near import question
@@ -109,7 +109,9 @@ def expand(
     """
     documents = inputs.documents(files, inputs.standard_input() if "-" in files else None)
     release = parse_release(kubevirt_version)
-    request = _Request(documents, files, mode, release, source, crds, no_validate, show_secrets)
+    # Without a cluster, none is looked for.
+    namespace = namespaces.namespace_of(source) if any(source) else "default"
+    request = _Request(documents, files, namespace, mode, release, source, crds, no_validate, show_secrets)
     expansion = asyncio.run(_expand(request))
     explanations, denials = expansion.explanations, expansion.denials
     if not explain and (hidden := next((each for each in explanations if each.hides_secrets), None)):
@@ -129,21 +131,23 @@ def expand(
         write.error(finding)
     for line in expansion.checks if expansion.findings else ():
         write.line(line, err=True)
+    if expansion.origin:
+        defaults.say_what_applies(expansion.origin, namespace, of=defaults.OF_UNNAMED)
     for denial in denials:
         _print_denial(denial)
     if denials or expansion.invalid:
         raise SystemExit(1)
 
 
-def _sorted(valid: list[Document], files: tuple[str, ...], *, has_invalid: bool) -> inputs.GivenObjects:
-    """The objects of some documents; an `InputError` where there is no VM or VMI among them, nor an invalid object."""
-    objects = inputs.objects(valid)
-    if not objects.machines and not has_invalid:
+def _sorted(valid: list[Document], request: _Request) -> inputs.GivenObjects:
+    """The objects of valid documents; an `InputError` where no VM or VMI is among them, and no document is invalid."""
+    objects = inputs.objects(valid, request.namespace)
+    if not objects.machines and len(valid) == len(request.documents):
         named = [*objects.skipped, *sorted({kind for kind, _, _ in objects.others})]
         kinds = " and ".join(f"{each} of another API group" if each in inputs.MACHINES else each for each in named)
         what = f"found no VirtualMachine of {names.KUBEVIRT_GROUP}, only {kinds}" if kinds else "holds no objects"
         fix = "add a VirtualMachine; for a pool or replica set, use its template"
-        raise InputError(what, ", ".join(files), fix)
+        raise InputError(what, ", ".join(request.files), fix)
     inputs.say_skipped(objects.skipped)
     return objects
 
@@ -203,6 +207,7 @@ class _Expansion:
         findings: what is wrong with objects, lines.
         checks: what the objects were checked against, sentences.
         invalid: how many objects the API server would deny.
+        origin: where the settings come from, which can name KubeVirt's release, a clause; empty without a cluster.
     """
 
     explanations: list[Explanation] = field(default_factory=list)
@@ -210,13 +215,15 @@ class _Expansion:
     findings: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     invalid: int = 0
+    origin: str = ""
 
 
 class _Request(NamedTuple):
-    """What is to be expanded, and how."""
+    """What is to be expanded, and how; ``namespace`` is that of objects that name none."""
 
     documents: list[Document]
     files: tuple[str, ...]
+    namespace: str
     mode: str
     release: Release | None
     source: Source
@@ -231,12 +238,16 @@ async def _expand(request: _Request) -> _Expansion:
     async with open_cluster(*source) if any(source) else nullcontext() as cluster:
         if isinstance(cluster, FilesCluster):
             inputs.say_skipped(cluster.skipped)
+        result, release = _Expansion(), request.release
+        if cluster:
+            own, result.origin = await defaults.settings_beside(cluster, None, source)
+            release = release or parse_release(own.kubevirt.version or None, "kubevirt.version")
         of_cluster = [each for each in request.documents if each.value.get("kind") in _OF_CLUSTER]
-        configuration, settings = await configuration_of(inputs.objects(of_cluster).others, cluster, request.release)
+        others = inputs.objects(of_cluster, request.namespace).others
+        configuration, settings = await configuration_of(others, cluster, release)
         schemas = await _schemas(request, of_cluster, configuration.rules.release, cluster)
-        result = _Expansion()
         valid = _valid(request, schemas, result)
-        objects = _sorted(valid, request.files, has_invalid=len(valid) < len(request.documents))
+        objects = _sorted(valid, request)
         search = Search(objects.others, cluster)
         for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
@@ -280,7 +291,7 @@ def _valid(request: _Request, schemas: Schemas, result: _Expansion) -> list[Docu
             valid.append(document)
         if not findings or not checked:
             continue
-        title, by = _title(document.value, schemas), findings[0].by
+        title, by = _title(document.value, schemas, request.namespace), findings[0].by
         would = "would drop fields of" if request.no_validate else "would deny"
         result.findings.append(visible(f"{document.where()}: {by} {would} {title}:"))
         result.findings += [visible(f"  {document.where(each.path)}: {each.text}") for each in findings]
@@ -288,11 +299,11 @@ def _valid(request: _Request, schemas: Schemas, result: _Expansion) -> list[Docu
     return valid
 
 
-def _title(obj: Json, schemas: Schemas) -> str:
+def _title(obj: Json, schemas: Schemas, default: str) -> str:
     """Kind, namespace and name of an object that may be malformed."""
     metadata = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
     name = str((metadata or {}).get("name") or "")
-    namespace = f"{(metadata or {}).get('namespace') or 'default'}/" if schemas.is_namespaced(obj) is not False else ""
+    namespace = f"{(metadata or {}).get('namespace') or default}/" if schemas.is_namespaced(obj) is not False else ""
     return f"{obj['kind']} {namespace}{name}"
 
 

@@ -15,16 +15,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from webhook.admission.reasons import MEANINGS, similar
-from webhook.cli import options, write
+from webhook.cli import namespaces, options, write
 from webhook.cli.console import Paragraph, print_paragraphs, print_report
 from webhook.cli.inputs import connected, parse_release, say_skipped
 from webhook.cli.options import Source, VmName, output_option, source_option, vm_argument
 from webhook.cluster.directory import FileObject, describe_wrong_type
 from webhook.cluster.files import FilesCluster, read_index
-from webhook.cluster.reader import Reader
+from webhook.cluster.reader import OnceCluster, Reader
 from webhook.cluster.selection import open_cluster, require_single_source
+from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable, quote
 from webhook.facts import Facts, ObjectKey
 from webhook.forecast import report
@@ -40,6 +42,7 @@ from webhook.k8s.types.meta import Object
 from webhook.k8s.types.selectors import parse_selector
 from webhook.kubevirt.config import DEFAULTS, KubeVirtInstall, find_in_use
 from webhook.kubevirt.migrationpolicy import MIGRATION_POLICIES
+from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import Release, detect
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
@@ -114,8 +117,14 @@ def explain() -> None:
     """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
 
+def _complete_code(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The codes that begin with a text, each with the policies that use it."""
+    codes = sorted(code for code in MEANINGS if code.startswith(incomplete.lstrip("[")))
+    return [CompletionItem(code, help=", ".join(MEANINGS[code].policies)) for code in codes]
+
+
 @explain.command()
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=_complete_code)
 @output_option("text", "json")
 def reason(code: str | None, output: str) -> None:
     """Explain a reason CODE, the word in brackets that ends a denial or warning.
@@ -144,19 +153,16 @@ def reason(code: str | None, output: str) -> None:
     print_paragraphs([head, Paragraph(), Paragraph(meaning.meaning), *remedy])
 
 
-async def read_answer(
-    explainer: Callable[[Facts], Answer], name: str, cluster_from: Path | None, kubeconfig: Kubeconfig | None
-) -> Answer:
-    """What a function of facts says, once they are read from a cluster or files."""
+async def answer_of(explainer: Callable[[Facts], Answer], name: str, cluster: Cluster) -> Answer:
+    """What a function of facts says, once they are read from a cluster; an `InputError` where they cannot be."""
     deadline = asyncio.get_running_loop().time() + SECONDS
-    async with open_cluster(cluster_from, kubeconfig) as cluster:
-        if isinstance(cluster, FilesCluster):
-            say_skipped(cluster.skipped)
-        try:
-            return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
-        except Unreadable as error:
-            fix = "correct the file" if cluster_from else "check the kubeconfig and its permissions"
-            raise InputError(error.why, fix=fix) from None
+    if isinstance(cluster, FilesCluster):
+        say_skipped(cluster.skipped)
+    try:
+        return await replay(explainer, cluster, Facts(time.time(), cluster.peek), deadline, name)
+    except Unreadable as error:
+        fix = "check the kubeconfig and its permissions" if isinstance(cluster, OnceCluster) else "correct the file"
+        raise InputError(error.why, fix=fix) from None
 
 
 @explain.command()
@@ -171,7 +177,7 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
     Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
     input, the VM does not exist, or the VM does not run.
     """
-    added = parse_selector(selector, "--to")
+    added, vm_name = parse_selector(selector, "--to"), namespaces.complete(vm_name, source)
 
     def explainer(facts: Facts) -> tuple[MigrationExplanation, bool]:
         answer = explain_migration(Question(*vm_name, added, node or ""), facts)
@@ -179,7 +185,11 @@ def migration(*, vm_name: VmName, selector: tuple[str, ...], node: str | None, s
         # A VM that comes from another cluster is on no node of this one until its migration has succeeded.
         return answer, bool(answer.running_on) or (isinstance(vmi, Vmi) and vmi.waits_for_source)
 
-    answer, can_migrate = asyncio.run(read_answer(explainer, "explain migration", *source))
+    async def explained() -> tuple[MigrationExplanation, bool]:
+        async with open_cluster(*source) as cluster:
+            return await answer_of(explainer, "explain migration", cluster)
+
+    answer, can_migrate = asyncio.run(explained())
     if not can_migrate:
         what = f"VirtualMachineInstance {'/'.join(vm_name)} is not on a node yet, so it cannot migrate"
         raise InputError(what, fix="wait until it runs; `kubevirt-webhook explain vm` shows where it can start")
@@ -399,15 +409,17 @@ def _update_lines(plan: UpdatePlan) -> Iterator[Paragraph]:
     if not plan.vms:
         yield Paragraph(f"No launcher is outdated: {pluralize(plan.up_to_date, 'VM')} up to date", "bold green")
         return
-    what = f"update from KubeVirt {plan.from_version} to {plan.to_version}"
+    before, after = parse_version(plan.from_version), parse_version(plan.to_version)
+    is_downgrade = before is not None and after is not None and after < before
+    what = f"{'A downgrade' if is_downgrade else 'An update'} from KubeVirt {plan.from_version} to {plan.to_version}"
     if plan.from_version == plan.to_version:
-        what = f"update of the launchers of KubeVirt {plan.to_version}"
+        what = f"An update of the launchers of KubeVirt {plan.to_version}"
     uncertain = any(vm.outcome == report.MOVES and vm.code != report.MIGRATES for vm in plan.vms)
     updates = f"{'may update' if uncertain else 'can update'} all {pluralize(len(plan.vms), 'outdated VM')}"
     counts = f"{pluralize(plan.moves, 'migration')}, {plan.shuts_down} shut down, {plan.stays} not updated"
     more = "".join(_further_counts(plan))
     leaves = f"leaves {plan.stays} of {pluralize(len(plan.vms), 'VM')} outdated"
-    yield Paragraph(f"An {what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
+    yield Paragraph(f"{what} {leaves if plan.stays else updates}: {counts}{more}", f"bold {color}")
     yield from _vm_groups(plan.vms, _UPDATE_GROUPS)
     yield from _pace(plan, plan.vms)
     batches = plan.evictions

@@ -13,9 +13,9 @@ from typing import Final
 import click
 
 from webhook import names
-from webhook.cli import write
+from webhook.cli import defaults, namespaces, write
 from webhook.cli.console import STYLES, Paragraph, change_line, print_report
-from webhook.cli.explain import SECONDS, UNREADABLE, read_answer
+from webhook.cli.explain import SECONDS, UNREADABLE, answer_of
 from webhook.cli.inputs import say_skipped
 from webhook.cli.options import Source, VmName, config_option, output_option, source_option, vm_argument
 from webhook.cluster.files import FilesCluster
@@ -24,7 +24,6 @@ from webhook.forecast.vm import FieldReport, Sources, SpreadAnswer, VmExplanatio
 from webhook.placement.requirements import Origin
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.explanation import Nodes, few
-from webhook.settings.file import load
 from webhook.text import pluralize, shorten
 
 _LONGEST_CHANGE: Final = 100
@@ -33,7 +32,7 @@ _LONGEST: Final = 60
 _MOST_FIELDS: Final = 25
 _MOST_REASONS: Final = 5
 # What keeps a VM from nodes without anyone having chosen those; the other reasons are shown where no node remains.
-_TIES: Final = (Origin.VOLUMES,)
+_TIES: Final = (Origin.VOLUMES, Origin.RESOURCES, Origin.SPREAD, Origin.POD_AFFINITY)
 _WHEN: Final = {
     "VirtualMachine": "When its owner creates it",
     "VirtualMachineInstance": "When KubeVirt creates its VMI",
@@ -48,7 +47,7 @@ _ORDER: Final = ("kubevirt-webhook", "instancetype", "preference", "cluster sett
 @click.command()
 @vm_argument
 @source_option()
-@config_option("the built-in defaults")
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml")
 def spread(vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show the topology spread constraints that the next launcher pods of a VM get, and why.
@@ -57,9 +56,18 @@ def spread(vm_name: VmName, config_file: Path | None, source: Source, output: st
 
     Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
-    explainer = partial(explain_spread, *vm_name, load(config_file))
-    answer = asyncio.run(read_answer(explainer, "explain spread", *source))
+    require_single_source(*source)
+    vm_name = namespaces.complete(vm_name, source)
+
+    async def explained() -> tuple[SpreadAnswer, str]:
+        async with open_cluster(*source) as cluster:
+            applied = await defaults.settings_beside(cluster, config_file, source)
+            explainer = partial(explain_spread, *vm_name, applied.settings)
+            return await answer_of(explainer, "explain spread", cluster), applied.origin
+
+    answer, origin = asyncio.run(explained())
     print_report(answer, output, _spread_lines)
+    defaults.say_what_applies(origin, vm_name[0])
     if not answer.is_spread:
         raise SystemExit(1)
 
@@ -82,7 +90,7 @@ def _spread_lines(answer: SpreadAnswer) -> Iterator[Paragraph]:
 @click.command()
 @vm_argument
 @source_option()
-@config_option("the built-in defaults")
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml")
 def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
@@ -92,21 +100,22 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    settings = load(config_file)
     require_single_source(*source)
+    vm_name = namespaces.complete(vm_name, source)
 
-    async def explained() -> VmExplanation:
+    async def explained() -> tuple[VmExplanation, str]:
         async with (
-            open_cluster(*source, settings) as cluster,
+            defaults.open_with_settings(source, config_file) as (cluster, applied),
             nullcontext(cluster) if source.cluster_from else open_cluster(*source) as other,
         ):
             if isinstance(cluster, FilesCluster):
                 say_skipped(cluster.skipped)
             deadline = asyncio.get_running_loop().time() + SECONDS
-            return await explain_vm(Sources(cluster, other), settings, *vm_name, deadline)
+            explanation = await explain_vm(Sources(cluster, other), applied.settings, *vm_name, deadline)
+            return explanation, applied.origin
 
     try:
-        explanation = asyncio.run(explained())
+        explanation, origin = asyncio.run(explained())
     except Unreadable as error:
         write.error(f"Error: {error.why}; check the kubeconfig and its permissions")
         raise SystemExit(UNREADABLE) from None
@@ -114,6 +123,7 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
         write.error(f"Error: {error}")
         raise SystemExit(UNREADABLE) from None
     print_report(explanation, output, _vm_lines)
+    defaults.say_what_applies(origin, vm_name[0])
     if explanation.is_denied:
         raise SystemExit(1)
 
@@ -121,6 +131,8 @@ def vm(vm_name: VmName, config_file: Path | None, source: Source, output: str) -
 def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
     where = f"runs on {explanation.running_on}" if explanation.running_on else "does not run"
     yield Paragraph(f"{explanation.kind} {explanation.namespace}/{explanation.name} {where}", "bold")
+    if explanation.waiting:
+        yield Paragraph(f"It waits: {explanation.waiting.rstrip('.')}.", "bold yellow")
     if explanation.denial:
         yield Paragraph(f"KubeVirt would not create its VMI: {explanation.denial}", "bold red")
     if explanation.scheduler:
@@ -137,6 +149,7 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in explanation.migration.obstacles)
         if explanation.migration.evacuation:
             yield Paragraph(f"{explanation.migration.evacuation}.", "yellow")
+    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)
 
@@ -144,14 +157,15 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
 def _start_lines(explanation: VmExplanation, nodes: Nodes) -> Iterator[Paragraph]:
     where = f"{pluralize(nodes.count, 'node')}: {few(nodes.names)}" if nodes.count else "no node"
     free = "; what is free there is not evaluated" if nodes.count else ""
-    yield Paragraph(f"It could start on {where}{free}.", "" if nodes.count else "bold red")
+    yield from (Paragraph(f"It does not start: {obstacle}.", "bold red") for obstacle in explanation.obstacles)
+    it = "Apart from that, it" if explanation.obstacles else "It"
+    yield Paragraph(f"{it} could start on {where}{free}.", "" if nodes.count else "bold red")
     shown = explanation.reasons if not nodes.count else [each for each in explanation.reasons if each.origin in _TIES]
     for reason in shown[:_MOST_REASONS]:
         yield Paragraph(
             f"{pluralize(reason.nodes.count, 'node')} {reason.text}: {few(reason.nodes.names)}", "", "  ", 4
         )
     yield from (Paragraph(f"Note: {note}.") for note in explanation.notes)
-    yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
 
 
 def _request_lines(explanation: VmExplanation) -> Iterator[Paragraph]:

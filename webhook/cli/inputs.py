@@ -216,7 +216,7 @@ def counted_objects(
             if schemas and schemas.findings(value):
                 continue
             try:
-                placed = _place(document, namespaced=kind.namespaced, default=namespace)
+                placed = _place(document, namespace if kind.namespaced else "")
                 add_object({kind.name: {}}, placed, kind)
             except InputError as error:
                 if not is_of_kubevirt(kind.group):
@@ -263,7 +263,7 @@ def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
 
 @dataclass(frozen=True, slots=True)
 class GivenObjects:
-    """Documents by kind. As in kubectl, an object without a namespace is in ``default``.
+    """Documents by kind, each object with its namespace.
 
     Attributes:
         machines: VMs and VMIs, in their order.
@@ -276,8 +276,11 @@ class GivenObjects:
     skipped: list[str] = field(default_factory=list)
 
 
-def objects(manifests: Iterable[Document]) -> GivenObjects:
-    """Sort manifests by kind; an `InputError` for one that is not an object with a name, or a duplicate."""
+def objects(manifests: Iterable[Document], namespace: str = "default") -> GivenObjects:
+    """Sort manifests by kind; an `InputError` for one that is not an object with a name, or a duplicate.
+
+    ``namespace`` is that of objects that name none.
+    """
     result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
     for document in manifests:
@@ -291,7 +294,7 @@ def objects(manifests: Iterable[Document]) -> GivenObjects:
             if name not in result.skipped:
                 result.skipped.append(name)
             continue
-        placed = _place(document, namespaced=kind.namespaced)
+        placed = _place(document, namespace if kind.namespaced else "")
         metadata = placed.value["metadata"]
         key = (name, metadata.get("namespace", ""), metadata["name"])
         if key in seen:
@@ -304,18 +307,18 @@ def objects(manifests: Iterable[Document]) -> GivenObjects:
     return result
 
 
-def _place(document: Document, *, namespaced: bool, default: str = "default") -> Document:
+def _place(document: Document, default: str) -> Document:
     value = document.value
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
         where = document.where(["metadata", "name"])
         raise InputError(f"metadata.name of the {value['kind']} is missing", where, "set metadata.name")
-    namespace = metadata.get("namespace") or (default if namespaced else "")
+    namespace = metadata.get("namespace") or default
     if not isinstance(namespace, str):
         raise InputError("metadata.namespace must be a string", document.where(["metadata", "namespace"]))
     rest = {key: item for key, item in metadata.items() if key != "namespace"}
-    own = {"namespace": namespace} if namespaced else {}
+    own = {"namespace": namespace} if default else {}
     # Line numbers are looked up by the identity of the parts, so the copy keeps those of the original.
     return Document({**value, "metadata": {**rest, **own}}, document.file, document.line, document.lines)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import click
 import msgspec
 
+from webhook import names
 from webhook.cli import write
 from webhook.cli.data import directory
 from webhook.cli.inputs import connected
@@ -24,11 +25,12 @@ from webhook.install import callers as network
 from webhook.install import cleanup as cleaning
 from webhook.install import ownership, plan
 from webhook.install.apply import FIELD_MANAGER, Installer, PlannedChange
-from webhook.install.plan import CONFIGURATIONS, NAMESPACE, Overlay, Plan, everything, title
-from webhook.install.registration import Manifest
+from webhook.install.plan import NAMESPACE, Overlay, Plan, everything, title
+from webhook.install.registration import Manifest, deletion_command
 from webhook.install.schedulers import render as scheduler
 from webhook.install.schedulers.render import VARIANTS, Scheduler, Variant
 from webhook.install.shortage import REMEDY, why_unreachable
+from webhook.install.webhooks import own_configurations
 from webhook.k8s.client.api import Requests
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.k8s.client.transport import KubernetesTransport
@@ -59,6 +61,9 @@ _VARIANT: Final = "Configuration of the second scheduler.  [default: unchanged, 
 _SCHEDULER_IMAGE: Final = "Image of the second scheduler.  [default: the image of the cluster's own scheduler]"
 _CALLERS: Final = "Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]"
 _WAIT: Final = "Wait until the replicas are ready before the API server calls them for new requests."
+_KEPT: Final = (
+    "kept: labels and annotations of namespaces, and what was written into VMs, which kubevirt-webhook cleanup removes"
+)
 _WITH: Final = "scheduler"
 # Content and name of a settings file.
 _Settings: TypeAlias = tuple[str, str] | None
@@ -309,6 +314,7 @@ async def uninstall(
             write.line("kubevirt-webhook is not installed")
         elif not dry_run and _confirm(f"Delete {number} from {visible(api.cluster)}?", yes=yes):
             await installer.uninstall(objects)
+            write.line(_KEPT)
             write.line("uninstalled")
 
 
@@ -374,13 +380,11 @@ async def cleanup(
 ) -> int:
     """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
 
-    Run `kubevirt-webhook uninstall` first. Exit status 1 if a VM could not be changed.
+    Run `kubevirt-webhook uninstall` first, and end trials. Exit status 1 if a VM could not be changed, or if what was
+    removed has been put back.
     """
     async with connected(kubeconfig) as api:
-        expected = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
-        if present := await Installer(api, write.line).present(expected):
-            what = "the API server still calls kubevirt-webhook, which would undo the cleanup"
-            raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
+        await _require_uncalled(api)
         place = namespace or ""
         tasks = await cleaning.tasks(api, place, schedulers, allow_restart_required=allow_restart_required)
         write.line(f"cluster: {visible(api.cluster)}")
@@ -392,16 +396,33 @@ async def cleanup(
         if not todo:
             write.line("no VM to clean")
         elif not dry_run and _confirm(f"Change {vms} in {visible(api.cluster)}?", yes=yes):
-            for task in todo:
-                if problem := await cleaning.clean(api, task):
+            problems = {task.title: await cleaning.clean(api, task) for task in todo}
+            cleaned = [task for task in todo if not problems[task.title]]
+            problems |= await cleaning.put_back(api, place, cleaned) if cleaned else {}
+            for subject, problem in problems.items():
+                if problem:
                     failed += 1
-                    write.error(f"{task.title}: {problem}")
+                    write.error(f"{subject}: {problem}")
             write.line(f"cleaned {len(todo) - failed}/{vms}")
         vmis, pods = await cleaning.remaining(api, place)
         if vmis or pods:
             objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"
             write.line(f"{objects} have annotations of kubevirt-webhook until their VMs stop")
         return int(failed > 0)
+
+
+async def _require_uncalled(api: KubernetesTransport) -> None:
+    """Check that no webhook of this server is registered, under whatever name, or raise an `InputError`."""
+    present = await own_configurations(api)
+    if not present:
+        return
+    titles = [(kind, one.meta.name or "") for kind, one in present]
+    what = "the API server still calls kubevirt-webhook, which would put back what a cleanup removes"
+    # Of an installation there is more to remove than its configurations.
+    fix = 'run "kubevirt-webhook uninstall" first'
+    if not {name for _, name in titles} & {names.FIRST_CONFIGURATION, names.LAST_CONFIGURATION}:
+        fix = f"end the trial or the tool that made them, or delete them: {deletion_command(titles)}"
+    raise InputError(what, ", ".join(" ".join(each) for each in titles), fix)
 
 
 @click.command("hand-over")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from webhook.k8s.client.identity import Kubeconfig
 
 _Decorator: TypeAlias = Callable[[Any], Any]
-# Namespace and name of a VM.
+# Namespace and name of a VM; the namespace is empty where the options name none.
 VmName: TypeAlias = tuple[str, str]
 
 
@@ -130,7 +130,10 @@ def image_option(text: str, *, required: bool = False) -> _Decorator:
 
 
 def _vm_name(vm: str, namespace: str | None) -> VmName:
-    """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and -n; an `InputError` where they differ or are invalid."""
+    """Namespace, if there is one, and name of a VM, from ``[NAMESPACE/]VM`` and -n.
+
+    An `InputError` where they differ or are invalid.
+    """
     from webhook.errors import InputError, quote
     from webhook.k8s.types.selectors import is_name
 
@@ -138,14 +141,17 @@ def _vm_name(vm: str, namespace: str | None) -> VmName:
     if slash and namespace and namespace != before:
         what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
         raise InputError(what, vm, "remove one of them")
-    where = before if slash else namespace or "default"
+    where = before if slash else namespace or ""
     for text, what in ((where, "namespace"), (name, "VM")):
-        if not is_name(text):
+        # Without a namespace, that of the context counts.
+        if not is_name(text) and (text or slash or what == "VM"):
             raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
     return where, name
 
 
-_OF_VM: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]")
+# What help says of a namespace that a command's source gives.
+CONTEXT: Final = "[default: as kubectl; with --cluster-from default]"
+_OF_VM: Final = click.option("-n", "--namespace", metavar="NAMESPACE", help=f"Namespace of the VM.  {CONTEXT}")
 # ``[NAMESPACE/]VM`` and ``-n``, passed together as ``vm_name``, a `VmName`.
 vm_argument: Final = _passed_as("vm_name", _vm_name, click.argument("vm", metavar="[NAMESPACE/]VM"), _OF_VM)
 CLUSTER_FROM: Final = click.option(

@@ -55,6 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("", "ResourceQuota", "v1"),
         Kind("", "LimitRange", "v1"),
         Kind("resource.k8s.io", "DeviceClass", "v1", False),
+        Kind("k8s.cni.cncf.io", "NetworkAttachmentDefinition", "v1"),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("scheduling.k8s.io", "PriorityClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),

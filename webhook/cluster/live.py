@@ -25,7 +25,7 @@ import math
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_args
 
 import msgspec
 
@@ -35,7 +35,7 @@ from webhook.cluster.definitions import DefinitionReader
 from webhook.cluster.instancetype_cache import InstancetypeCache
 from webhook.cluster.scheduler_health import HealthChange, SchedulerMonitor
 from webhook.cluster.source import Cluster
-from webhook.errors import Unavailable
+from webhook.errors import Unavailable, quote
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.api import Transport, decode, describe_timeout, fetch_body
 from webhook.k8s.client.clock import REAL_TIME, Clock
@@ -246,7 +246,12 @@ class LiveCluster(Cluster):
         self._clock = clock
 
         self._namespaces = Reflector(
-            transport, NAMESPACES, transform=_reduce_namespace, on_restore=self._start_over, clock=clock
+            transport,
+            NAMESPACES,
+            transform=_reduce_namespace,
+            on_change=_log_invalid_modes,
+            on_restore=self._start_over,
+            clock=clock,
         )
         self._installs = InstallReader(settings.kubevirt.version, learns=True)
         self._definitions = DefinitionReader(transport, self._kubevirt_versions, self._learn, clock)
@@ -351,6 +356,23 @@ class LiveCluster(Cluster):
         missing += [f"scheduler {name}: {lack}" for name, lack in lacks if lack]
         self._ready = not missing
         return tuple(missing)
+
+    def denied(self) -> tuple[str, ...]:
+        """The lists that the API server denies, each with the missing permission: waiting does not change that.
+
+        Namespaces are read one by one then; questions about the others are answered by `Unavailable`.
+        """
+        return tuple(f"{one.resource.plural}: {one.problem}" for one in self._informers if _is_denied(one))
+
+    def gaps(self) -> tuple[str, ...]:
+        """What is denied and cannot be read in another way, as clauses."""
+        return tuple(
+            f"{one.resource.plural}: {one.problem}" for one in (self._kubevirts, self._nodes) if _is_denied(one)
+        )
+
+    def unanswered(self) -> tuple[str, ...]:
+        """As `waiting_for`, without what is denied: what a command still waits for that can do with less."""
+        return tuple(missing for missing in self.waiting_for() if missing not in self.denied())
 
     def staleness(self) -> dict[str, float]:
         """Seconds since the store of each watch was last proved up to date; see `Reflector.staleness`."""
@@ -629,9 +651,29 @@ def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     return Namespace(metadata=meta)
 
 
+def _log_invalid_modes(old: Namespace | None, new: Namespace | None) -> None:
+    """Log labels that opt a namespace in to nothing, once for each value.
+
+    An installation's admission policy denies them; a trial has none, and the API server calls it for none of them.
+    """
+    if new is None:
+        return
+    modes = get_args(names.Mode)
+    for label in map(names.policy_label, get_args(names.Policy)):
+        value = new.meta.label(label)
+        if value is None or value in modes or (old and old.meta.label(label) == value):
+            continue
+        what = "namespace %s: label %s has the invalid value %s, so the policy is off; use one of %s"
+        logger.warning(what, new.meta.name, label, quote(value), ", ".join(modes))
+
+
 def _pods_of(scheduler: str) -> str:
     """The name of the watch of the pods that wait for a scheduler."""
     return f"pods of {scheduler}"
+
+
+def _is_denied(informer: Reflector[Any]) -> bool:
+    return informer.is_forbidden and not informer.has_synced
 
 
 def _not_listed(informer: Reflector[Any]) -> Unavailable | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
+
+if TYPE_CHECKING:
+    from webhook.cluster.live import LiveCluster
 
 _READY_SECONDS: Final = 15.0
 
@@ -47,7 +51,7 @@ async def open_cluster(
         return
     from webhook.k8s.client.transport import connect
 
-    with _suggest_files(kubeconfig):
+    with suggest_files(kubeconfig):
         transport = await connect(kubeconfig)
     if settings is None:
         from webhook.cluster.reader import OnceCluster
@@ -60,24 +64,49 @@ async def open_cluster(
     from webhook.cluster.live import LiveCluster
 
     cluster = LiveCluster(transport, settings)
-    cluster.start()
-    try:
-        with _suggest_files(kubeconfig):
-            for _ in range(int(_READY_SECONDS / 0.1)):
-                if not cluster.waiting_for():
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
-                missing = "; ".join(cluster.waiting_for())
-                raise NoAnswerError(what, missing, "check the kubeconfig and its permissions")
-        yield cluster
-    finally:
-        await cluster.close()
+    with _unlogged():
+        try:
+            with suggest_files(kubeconfig):
+                # A server would try again where there is no connection; a command's user knows more after the first.
+                if isinstance(date := await transport.date(), Unavailable):
+                    raise NoAnswerError(f"the cluster did not answer: {date.why}", fix="check the kubeconfig")
+                cluster.start()
+                await _until_answered(cluster)
+            yield cluster
+        finally:
+            await cluster.close()
+
+
+async def _until_answered(cluster: LiveCluster) -> None:
+    """Wait until a cluster has listed what it may list; a `NoAnswerError` after some seconds."""
+    for _ in range(int(_READY_SECONDS / 0.1)):
+        if not cluster.unanswered():
+            return
+        await asyncio.sleep(0.1)
+    what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
+    raise NoAnswerError(what, "; ".join(cluster.unanswered()), "check the kubeconfig and its permissions")
 
 
 @contextmanager
-def _suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
+def _unlogged() -> Iterator[None]:
+    """Keep what a server would log from standard error: a command says it in its answer, once."""
+    handler, log = logging.NullHandler(), logging.getLogger("webhook")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+def gaps_of(cluster: Cluster) -> tuple[str, ...]:
+    """What a command does not evaluate because its user may not read it, as clauses; none of files."""
+    from webhook.cluster.live import LiveCluster
+
+    return cluster.gaps() if isinstance(cluster, LiveCluster) else ()
+
+
+@contextmanager
+def suggest_files(kubeconfig: Kubeconfig | None) -> Iterator[None]:
     """Add ``--cluster-from`` to the errors of a command that names no cluster."""
     try:
         yield

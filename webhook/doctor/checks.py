@@ -7,14 +7,13 @@ import itertools
 from pathlib import Path
 from typing import Final
 
-from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
 from webhook.doctor.apiserver import check_api_server
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.deployment import check_deployment, check_reach
 from webhook.doctor.effect import check_effect
 from webhook.doctor.evacuations import check_evacuations
-from webhook.doctor.installation import CONFIG_MAPS, CONFIGURATIONS, NAME, Installation
+from webhook.doctor.installation import Installation
 from webhook.doctor.kubevirt import check_kubevirt, check_nodes, check_pools
 from webhook.doctor.neighbors import check_neighbors
 from webhook.doctor.optin import check_opt_in
@@ -25,6 +24,8 @@ from webhook.doctor.spread import check_spread
 from webhook.doctor.webhooks import check_order, check_selectors, check_webhooks, find_trial
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import SETTINGS_KEY
+from webhook.install.stored_settings import read_stored_settings
+from webhook.k8s.client.api import Forbidden
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
 from webhook.settings.model import Settings
@@ -54,8 +55,8 @@ async def examine(
         clock: the source of time, and of sleep.
 
     Raises:
-        InputError: the API server does not answer, or no settings were passed, and the ConfigMap cannot be read or is
-            not in the files.
+        InputError: the API server does not answer, or no settings were passed, and the ConfigMap cannot be read for
+            another reason than a missing permission, or is not in the files.
     """
     date = None if isinstance(reader.api, Unavailable) else await reader.api.date()
     if isinstance(date, Unavailable):
@@ -68,7 +69,9 @@ async def examine(
             return Report((finding,))
     installation = Installation(reader, settings, url, manifests, clock)
     trial = await find_trial(installation)
-    checks = _CLUSTER if trial else (*_INSTALLATION, *_CLUSTER)
+    checks = [*_CLUSTER] if trial else [*_INSTALLATION, *_CLUSTER]
+    if not trial and any(finding.code == "settings-denied" for finding in of_settings):
+        checks.remove(check_webhooks)
     groups = await asyncio.gather(*(check(installation) for check in checks))
     what = "skipped: not valid for this kind"
     todo = "correct or delete it; the API server would not accept it today"
@@ -81,20 +84,18 @@ async def examine(
 
 async def _read_settings(reader: ObjectReader) -> tuple[Settings | None, Finding]:
     """The settings in the cluster, or None if they are invalid, without which nothing else can be checked."""
-    calls = await reader.get(CONFIGURATIONS["MutatingWebhookConfiguration"], "", names.FIRST_CONFIGURATION)
-    entries = [] if calls is None or isinstance(calls, Unavailable) else calls.own_entries
-    services = [entry.client_config.service for entry in entries]
-    # Without a configuration, that of the manifests.
-    namespace = next((service.namespace for service in services if service and service.namespace), NAME)
-    subject = f"ConfigMap {namespace}/{NAME}"
-    config_map = await reader.get(CONFIG_MAPS, namespace, NAME)
-    if isinstance(config_map, FileGap) and config_map.code != UNREADABLE:
+    stored = await read_stored_settings(reader)
+    subject, text = stored.subject, stored.text
+    if isinstance(text, FileGap) and text.code != UNREADABLE:
         fix = "use --config FILE, or add it to them"
-        raise InputError(f"the files hold no ConfigMap of namespace {namespace}", subject, fix)
-    if isinstance(config_map, Unavailable):
-        other = f", or {config_map.todo}" if isinstance(config_map, FileGap) else ""
-        raise InputError(f"the settings cannot be read: {config_map.why}", subject, f"use --config FILE{other}")
-    text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
+        raise InputError(f"the files hold no ConfigMap of namespace {stored.namespace}", subject, fix)
+    if isinstance(text, Forbidden):
+        what = f"cannot be read: {text.why}; the other checks use the default settings, and the webhook configurations"
+        what += " are not compared with them"
+        return default_settings(), Finding(_SETTINGS, "settings-denied", subject, "unknown", what, "use --config FILE")
+    if isinstance(text, Unavailable):
+        other = f", or {text.todo}" if isinstance(text, FileGap) else ""
+        raise InputError(f"the settings cannot be read: {text.why}", subject, f"use --config FILE{other}")
     if text is None:
         what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"
         return default_settings(), Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE")

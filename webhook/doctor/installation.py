@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,29 +15,18 @@ from webhook.cluster.reader import ObjectReader
 from webhook.errors import Unavailable
 from webhook.install.plan import shipped
 from webhook.install.registration import Manifest, RegistrationTarget, configurations
+from webhook.install.stored_settings import NAME
+from webhook.install.webhooks import CONFIGURATIONS, REGISTRATION, InstalledWebhookConfiguration
 from webhook.k8s.client.api import UNDECODABLE, ApiConnectionError
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.core import PodSpec
 from webhook.k8s.types.meta import Condition, Namespace, Object, Unstructured, View
-from webhook.k8s.types.selectors import LabelSelector
 from webhook.settings.model import Settings
-
-REGISTRATION: Final = "admissionregistration.k8s.io"
-# Of all objects of an installation.
-NAME: Final = "kubevirt-webhook"
-
-
-class Rule(View, frozen=True):
-    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
-
-    api_groups: list[str] | None = None
-    operations: list[str] | None = None
-    resources: list[str] | None = None
 
 
 class Reference(View, frozen=True):
-    """What an object names: a webhook's Service, a binding's role or one of its subjects, or an object of a Plugin."""
+    """What an object names: a binding's role or one of its subjects, or an object of a Plugin."""
 
     kind: str = ""
     name: str = ""
@@ -46,46 +34,6 @@ class Reference(View, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
-
-
-class ClientConfig(View, frozen=True):
-    """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
-
-    ca_bundle: str | None = None
-    service: Reference | None = None
-    url: str | None = None
-
-
-class WebhookEntry(View, frozen=True):
-    """A webhook of a configuration."""
-
-    name: str
-    client_config: ClientConfig = ClientConfig()
-    rules: list[Rule] | None = None
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
-    failure_policy: str | None = None
-    timeout_seconds: int | None = None
-
-
-class InstalledWebhookConfiguration(Object, frozen=True):
-    """Entries as plain JSON, too: they are compared with what they should be."""
-
-    webhooks: list[dict[str, Any]] | None = None
-
-    @property
-    def entries(self) -> list[WebhookEntry]:
-        """The entries that can be decoded; others are skipped."""
-        entries = []
-        for plain in self.webhooks or ():
-            with suppress(msgspec.ValidationError):
-                entries.append(msgspec.convert(plain, WebhookEntry))
-        return entries
-
-    @property
-    def own_entries(self) -> list[WebhookEntry]:
-        """The entries that call this server."""
-        return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 
 
 class Template(View, frozen=True):
@@ -116,12 +64,6 @@ class Deployment(Object, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class ConfigMap(Object, frozen=True):
-    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
-
-    data: dict[str, str] | None = None
-
-
 class CaData(View, frozen=True):
     """``data`` of the managed CA's Secret: the certificate, in base64."""
 
@@ -135,10 +77,6 @@ class InstalledCaSecret(Object, frozen=True):
     data: CaData | None = None
 
 
-CONFIGURATIONS: Final = {
-    kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, InstalledWebhookConfiguration)
-    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-}
 # As plain JSON: they are compared with what they should be.
 POLICIES: Final = {
     kind: Resource(REGISTRATION, "v1", plural, kind, False, Unstructured)
@@ -148,7 +86,6 @@ POLICIES: Final = {
     )
 }
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
 
 

@@ -10,10 +10,12 @@ import msgspec
 from webhook import names
 from webhook.cluster.reader import FileGap, ObjectReader
 from webhook.doctor.estimate import MAX_IMAGES
-from webhook.doctor.installation import CONFIGURATIONS, NAME, POLICIES, Installation, Reference
+from webhook.doctor.installation import POLICIES, Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.install.plan import shipped
+from webhook.install.stored_settings import NAME
+from webhook.install.webhooks import CONFIGURATIONS
 from webhook.k8s.json_tree import member
 from webhook.k8s.resources import NODES_WITH_IMAGES, Resource
 from webhook.k8s.types.meta import Object, View

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from webhook import names
-from webhook.doctor.installation import CONFIG_MAPS, Installation
+from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, check, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.resources import NAMESPACES, NODES_WITH_IMAGES, PODS, Resource
 from webhook.k8s.types.core import Node, Pod
 from webhook.k8s.types.meta import Namespace, Object, View

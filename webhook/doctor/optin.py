@@ -13,9 +13,13 @@ from webhook.doctor.report import Finding, abbreviate, check, ok, readable, warn
 from webhook.errors import InputError, quote
 from webhook.k8s.resources import NAMESPACES
 from webhook.kubevirt.instancetype.find import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher, parse
+from webhook.policies.instancetypes.owner import is_allowed
+from webhook.settings.model import InstancetypeSettings
 from webhook.text import pluralize
 
 _PREFIX: Final = f"{names.DOMAIN}/"
+# How much a prefix has in common with that of kubevirt-webhook, of 1, to be a mistyped one.
+_SIMILAR: Final = 0.8
 _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.policy_label(policy) for policy in get_args(names.Policy))
 _ANNOTATIONS: Final = (
@@ -46,8 +50,17 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
     none_opted_in = warning("none-opted-in", "coverage", f"0 of {what}", todo)
     findings = [ok("opted-in", "coverage", what) if is_any else none_opted_in]
+    findings += _check_allowed("settings", installation.settings.instancetypes)
     for namespace in namespaces:
         subject, name = f"Namespace {namespace.meta.name}", namespace.meta.name or ""
+        for key in (*(namespace.meta.labels or {}), *(namespace.meta.annotations or {})):
+            if meant := _meant_by(key):
+                what = f"{quote(key)} has no effect, because its prefix is not {names.DOMAIN}"
+                findings.append(warning("prefix-wrong", subject, what, f"use {meant}"))
+        own = {names.DEFAULT_INSTANCETYPE_ANNOTATION, names.ALLOWED_INSTANCETYPES_ANNOTATION}
+        if own & set(namespace.meta.annotations or {}):
+            effective = installation.settings.instancetypes.under(namespace.meta.annotations or {})
+            findings += _check_allowed(subject, effective)
         for key, value in (namespace.meta.labels or {}).items():
             if key.startswith(_PREFIX) and (problem := _label_problem(installation, name, key, value)):
                 findings.append(warning(problem[0], subject, *problem[1:]))
@@ -67,6 +80,30 @@ async def check_opt_in(installation: Installation) -> list[Finding]:
     ):
         findings += await _check_default(installation, "settings", place, matcher, text, "")
     return findings
+
+
+def _check_allowed(subject: str, instancetypes: InstancetypeSettings) -> list[Finding]:
+    """Whether VMs that get the default instancetype are allowed to have it."""
+    text = instancetypes.default_instancetype
+    try:
+        reference = parse(INSTANCETYPE_MATCHER, text, "") if text else None
+        if reference is None or is_allowed(INSTANCETYPE_MATCHER, reference, instancetypes):
+            return []
+    except InputError:
+        return []  # what `_check_default` tells
+    what = f"the default instancetype {reference} is not on the list of allowed ones, so no VM gets it"
+    todo = "add it to the list, or name a default that is on it"
+    return [warning("default-not-allowed", subject, what, todo)]
+
+
+def _meant_by(key: str) -> str:
+    """The label or annotation that was probably meant by one with a similar prefix; empty: none was."""
+    prefix, slash, name = key.rpartition("/")
+    meant = f"{_PREFIX}{name}"
+    if not slash or prefix == names.DOMAIN or meant not in (*_LABELS, *_ANNOTATIONS):
+        return ""
+    is_similar = difflib.SequenceMatcher(None, prefix, names.DOMAIN).ratio() > _SIMILAR
+    return meant if is_similar or prefix.startswith(names.DOMAIN.partition(".")[0]) else ""
 
 
 def _label_problem(installation: Installation, namespace: str, key: str, value: str) -> tuple[str, str, str] | None:

@@ -15,12 +15,13 @@ from typing import Any, Final, get_args
 from webhook import names
 from webhook.cluster.access import is_allowed
 from webhook.cluster.reader import SECONDS
-from webhook.doctor.installation import NAME, Installation, Reference
+from webhook.doctor.installation import Installation, Reference
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, warning
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
 from webhook.install.plan import shipped
+from webhook.install.stored_settings import NAME
 from webhook.k8s.resources import NAMESPACES, Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.selectors import LabelSelector

@@ -16,13 +16,14 @@ import msgspec
 from webhook import names
 from webhook.cluster.reader import SECONDS, FileGap
 from webhook.cluster.scheduler_health import DEFAULT_LEASE_SECONDS, POLL_SECONDS, HealthEvidence, LeaseState, Waiting
-from webhook.doctor.installation import CONFIG_MAPS, DEPLOYMENTS, Deployment, Installation
+from webhook.doctor.installation import DEPLOYMENTS, Deployment, Installation
 from webhook.doctor.permissions import CLUSTER_ROLES, Role, find_lacking, service_account
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unknown, unreadable, warning
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, SchedulerHealth
 from webhook.install.schedulers.lint import DEFAULT_LEASE, LintTarget, is_configuration, lint, profiles_of
 from webhook.install.schedulers.render import NAME, UPSTREAM_ROLES, granted, needed
+from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, fetch
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.k8s.types.meta import unix_time

@@ -5,6 +5,8 @@ The API server calls mutating webhooks in the order of their configurations' nam
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -13,10 +15,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from webhook import names
-from webhook.doctor.installation import CONFIGURATIONS, NAME, Installation, InstalledWebhookConfiguration, WebhookEntry
+from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
-from webhook.install.registration import NOT_YET, Manifest
+from webhook.install.registration import NOT_YET, Manifest, deletion_command
+from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.types.meta import Namespace
 from webhook.k8s.types.selectors import LabelSelector
@@ -35,6 +38,7 @@ _KUBEVIRTS_MUTATOR: Final = "virt-api-mutator"
 # virt-api-mutator, virt-api-validator, virt-operator-validator and virt-launcher-pod-mutator: Fail and 10 s by design.
 _KUBEVIRTS: Final = ("virt-api-", "virt-operator-", "virt-launcher-")
 _LONG_SECONDS: Final = 10
+_CONNECT_SECONDS: Final = 3.0
 _POD_RESOURCES: Final = ("", ("pods", "*", "*/*"))
 _REVIEWED: Final = (
     _POD_RESOURCES,
@@ -59,7 +63,7 @@ async def _check_configurations(installation: Installation, kind: str) -> list[F
         if manifest["kind"] == kind:
             findings += _compare(manifest, by_name.pop(manifest["metadata"]["name"], None))
     for other in by_name.values():
-        if other.own_entries or other.meta.label("app.kubernetes.io/name") == NAME:
+        if other.is_own:
             what = 'has entries of kubevirt-webhook outside this installation, for example those of "serve --register"'
             todo = f"delete it if it is not in use: kubectl delete {kind.lower()} {other.meta.name}"
             findings.append(warning("leftover", f"{kind} {other.meta.name}", what, todo))
@@ -73,16 +77,40 @@ async def find_trial(installation: Installation) -> list[Finding]:
     own = (names.FIRST_CONFIGURATION, names.LAST_CONFIGURATION)
     if isinstance(live, Unavailable) or any(each.meta.name in own for _, each in live):
         return []
-    findings = []
+    findings: list[Finding] = []
+    trials: list[tuple[str, InstalledWebhookConfiguration, str]] = []
     for kind, each in live:
         urls = [entry.client_config.url or "" for entry in each.entries]
         if (each.meta.name or "").startswith(tuple(f"{name}-" for name in own)) and urls and all(urls):
-            url = urlsplit(urls[0])._replace(path="", query="").geturl()
-            what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
-            what += " a label with an invalid value; what only an installation has is not checked"
-            todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
-            findings.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
+            trials.append((kind, each, urlsplit(urls[0])._replace(path="", query="").geturl()))
+    # Of a cluster in files, nobody knows whether this machine could reach it.
+    is_in_files = isinstance(installation.reader.api, Unavailable)
+    problems = {} if is_in_files else {url: await _why_silent(url) for url in {url for _, _, url in trials}}
+    names_of = [(kind, each.meta.name or "") for kind, each, url in trials if problems.get(url)]
+    for kind, each, url in trials:
+        what = f"belongs to a trial (serve --register) at {url}: every failure policy is Ignore, and nothing denies"
+        what += " a label with an invalid value; what only an installation has is not checked"
+        todo = "end the server with Ctrl-C, which deletes it; to install: kubevirt-webhook install"
+        if problem := problems.get(url):
+            what = f"was left by a trial (serve --register) at {url}, where no server answers this machine: {problem}"
+            todo = f"if the server has ended: {deletion_command(names_of)}"
+        findings.append(warning("trial", f"{kind} {each.meta.name}", what, todo))
     return findings
+
+
+async def _why_silent(url: str) -> str:
+    """Why nothing takes a connection at a URL, as a clause; empty where something does."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443)
+    except TimeoutError:
+        return f"no connection within {_CONNECT_SECONDS:.0f}s"
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None) or 0
+        return os.strerror(number).lower() if number > 0 else "its host name cannot be resolved"
+    writer.close()
+    return ""
 
 
 def _compare(manifest: Manifest, configuration: InstalledWebhookConfiguration | None) -> list[Finding]:

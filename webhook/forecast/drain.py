@@ -35,7 +35,7 @@ from webhook.k8s.types.selectors import key_problem, value_problem
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.migrationpolicy import MigrationRules, match_policy, migration_rules
 from webhook.kubevirt.transfers import transfer_of
-from webhook.placement.eligibility import Eligibility, Failure, Group
+from webhook.placement.eligibility import Eligibility, Failure, Group, source_notes
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.migrations import (
     CANCEL_EVACUATION,
@@ -46,7 +46,15 @@ from webhook.placement.migrations import (
     stale_evacuation,
     target_pod_of,
 )
-from webhook.placement.nodes import HOSTNAME, MEMORY, Departure, bitset_positions, format_amount, is_of_lifecycle
+from webhook.placement.nodes import (
+    HOST_MODEL_CPU,
+    HOSTNAME,
+    MEMORY,
+    Departure,
+    bitset_positions,
+    format_amount,
+    is_of_lifecycle,
+)
 from webhook.placement.quota import PodUsage, QuotaReview, add_usages, review_quotas, usage_of
 from webhook.placement.requirements import Elsewhere, Origin, Reachable, Requirement, Uncordoned
 from webhook.policies.common import migration_targets
@@ -78,11 +86,13 @@ _OTHER_ORDER: Final = "if KubeVirt happens to move VMs in another order, it find
 _LATER: Final = "no node has room for it now; one has after other VMs have moved"
 # The answer of virt-api (pod-eviction-admitter.go).
 _TARGET_POD: Final = '"Eviction request for target Pod"'
+_ONCE_GONE: Final = "KubeVirt begins no other meanwhile; if it fails, or you delete it"
 _KUBELET: Final = "the kubelet of the node decides by NUMA node whether there is room"
 # The VMs that KubeVirt is to evacuate, and that stay where they are, or are handed over.
 _MARKED: Final = (
     *(*report.PENDING, report.QUOTA, *report.ENDLESS, report.MIGRATION_STUCK, report.STALE_EVACUATION),
     *(report.NAME_TOO_LONG, report.NO_MIGRATIONS, report.EXTERNAL_STRATEGY, report.NO_PRIORITY_CLASS),
+    report.HOST_CPU_UNKNOWN,
 )
 _CANCEL: Final = (
     "VMs that do not move keep status.evacuationNodeName after the drain, and KubeVirt tries to migrate them, until"
@@ -126,6 +136,8 @@ _BY_CODE: Final = {
     " taint it with node.kubernetes.io/out-of-service, so that its VMs start elsewhere",
     report.STALE_EVACUATION: "remove marks of evacuations that name another node than the VM's",
     report.NO_PRIORITY_CLASS: "create the PriorityClasses that VMs name",
+    report.HOST_CPU_UNKNOWN: f"have virt-handler label the nodes of these VMs with their CPU model"
+    f" ({HOST_MODEL_CPU}…), which the annotation node-labeller.kubevirt.io/skip-node on a node keeps it from",
     report.PODS_APART: "relax the rules between pods (affinity, anti-affinity, topology spread) of the VMs that they"
     " block",
 }
@@ -571,8 +583,10 @@ class Planner:
         move_plans = {}
         for mover, eligibility in review:
             place, nodes = mover.place, alone[mover.place].nodes
+            source = self._snapshot.index.get(plans[place].node)
             plan = replace(
                 plans[place],
+                notes=(*plans[place].notes, *(source_notes(mover.requirements, source) if source else ())),
                 memory=mover.memory,
                 eligible=eligibility.count,
                 with_room=nodes.bit_count(),
@@ -886,7 +900,7 @@ class Planner:
         """Note the PodDisruptionBudgets that do not allow all evictions of a step at once."""
         if not self._snapshot.objects.budgets:
             return
-        budgets_by_pod = map(self._snapshot.budgets_of, pods)
+        budgets_by_pod = map(self._snapshot.budgets_of_eviction, pods)
         counts = Counter((*place_of(each[0]), each[0].allowed) for each in budgets_by_pod if len(each) == 1)
         for key, number in counts.items():
             if 0 < key[2] < number:
@@ -1050,7 +1064,10 @@ def _evict(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     reason = f"it cannot be live-migrated{why}, and {origin} is {strategy}"
     if strategy == "LiveMigrateIfPossible":
         return _shut_down(vmi, snapshot, report.NOT_MIGRATABLE_IF_POSSIBLE, reason)
-    return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason)
+    # Of its volumes, or to another cluster, which virt-api and the workload updater allow all the same.
+    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    notes = tuple([_not_ended(each, "if it succeeds, the VM leaves the node") for each in unfinished])
+    return plan_of(vmi, report.BLOCKS, report.NOT_MIGRATABLE, reason, notes=notes)
 
 
 def plan_of(
@@ -1087,13 +1104,20 @@ def _hand_over(vmi: Vmi, origin: str) -> VmPlan:
 
 def _budget_problem(pod: LauncherPod, snapshot: ClusterSnapshot) -> str:
     """Why the PodDisruptionBudgets of its namespace do not allow a pod's eviction now, a clause; empty: they do."""
-    budgets = snapshot.budgets_of(pod)
+    budgets = snapshot.budgets_of_eviction(pod)
     names = few([each.meta.name or "" for each in budgets])
     if len(budgets) > 1:
         return f"{len(budgets)} PodDisruptionBudgets select its pod ({names}), which the API server does not support"
-    if budgets and budgets[0].allowed < 1:
+    if not budgets or budgets[0].allowed > 0:
+        return ""
+    why = budgets[0].sync_problem
+    if why is None:
         return f"PodDisruptionBudget {names} allows no disruption now"
-    return ""
+    # As of VMs, whose VirtualMachineInstance has no scale (kubevirt 18063).
+    return (
+        f"PodDisruptionBudget {names} allows no disruption, because kube-controller-manager cannot compute how many"
+        f" there may be ({why or 'SyncFailed'}); it needs no scale for a minAvailable that is a number"
+    )
 
 
 def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> VmPlan:
@@ -1108,41 +1132,57 @@ def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacua
 
     ``afterwards`` is what happens to it once a migration has ended that runs now, a clause.
     """
+    if obstacle := _obstacle(vmi, snapshot):
+        return plan_of(vmi, report.BLOCKS, *obstacle)
+    notes = []
+    if arrival := snapshot.arrivals.get(place_of(vmi)):
+        notes.append(
+            f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
+        )
+    unfinished = snapshot.unfinished.get(place_of(vmi), ())
+    notes += [_not_ended(each, f"{_ONCE_GONE}, {afterwards}" if each.sends else afterwards) for each in unfinished]
+    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, snapshot.objects.kubevirt):
+        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
+    return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+
+
+def _obstacle(vmi: Vmi, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
+    """Why no migration of a VM begins or ends, whatever nodes there are: the code and a clause; None: one could."""
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
-        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+        return report.NAME_TOO_LONG, problem
     kubevirt, rules = snapshot.objects.kubevirt, _rules_of(vmi, snapshot)
     if problem := migration_targets.state_problem(vmi, kubevirt.release):
-        return plan_of(vmi, report.BLOCKS, report.NAME_TOO_LONG, problem)
+        return report.NAME_TOO_LONG, problem
     for limit, field in (
         (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
         (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
     ):
         if limit < 1:
             reason = f"KubeVirt's {field} is {limit}, so no migration begins"
-            return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+            return report.NO_MIGRATIONS, reason
     if rules.timeout_seconds_per_gib < 0:
         owner = f"MigrationPolicy {rules.policy}'s" if rules.policy else "KubeVirt's"
         reason = f"{owner} completionTimeoutPerGiB is negative, so KubeVirt aborts every migration"
-        return plan_of(vmi, report.BLOCKS, report.NO_MIGRATIONS, reason)
+        return report.NO_MIGRATIONS, reason
     if reason := _handler_problem(vmi, snapshot):
-        return plan_of(vmi, report.BLOCKS, report.VIRT_HANDLER_GONE, reason)
+        return report.VIRT_HANDLER_GONE, reason
+    if why := migration_targets.cpu_problem(vmi, snapshot.pod_of(vmi), snapshot.index.get(vmi.node_name)):
+        return report.HOST_CPU_UNKNOWN, why
     if problem := snapshot.priorities.of_target_pod(vmi, snapshot.pod_of(vmi)).problem:
         reason = f"the target pod of its migration would be denied: {problem}"
-        return plan_of(vmi, report.BLOCKS, report.NO_PRIORITY_CLASS, reason)
-    unfinished = [each for each in snapshot.unfinished.get(place_of(vmi), ()) if not each.sends]
-    for each in unfinished:
-        if problem := _selector_problem(each.added_selector):
+        return report.NO_PRIORITY_CLASS, reason
+    for each in snapshot.unfinished.get(place_of(vmi), ()):
+        # The one that sends a VM ignores the selector, and creates no pod.
+        if not each.sends and (problem := _selector_problem(each.added_selector)):
             reason = f"migration {each.meta.name or ''} never ends ({problem}), and KubeVirt begins no other; delete it"
-            return plan_of(vmi, report.BLOCKS, report.MIGRATION_STUCK, reason)
-    notes = []
-    if arrival := snapshot.arrivals.get(place_of(vmi)):
-        notes.append(
-            f"migration {arrival.migration}, which is in flight, brings it here from {arrival.source}; {afterwards}"
-        )
-    notes += [f"migration {each.meta.name or ''} of it has not ended; {afterwards}" for each in unfinished]
-    if migration_targets.DURING_BACKUP in migration_targets.holding_back(vmi, kubevirt):
-        notes.append("its backup runs, which holds migrations back, or which the evacuation ends")
-    return plan_of(vmi, report.MOVES, report.MIGRATES, notes=tuple(notes))
+            return report.MIGRATION_STUCK, reason
+    return None
+
+
+def _not_ended(migration: Migration, afterwards: str) -> str:
+    """That a migration of a VM has not ended, and what follows then, a clause."""
+    whose = ", which sends it to another namespace or cluster," if migration.sends else " of it"
+    return f"migration {migration.meta.name or ''}{whose} has not ended; {afterwards}"
 
 
 def evacuation_notes(vmi: Vmi, snapshot: ClusterSnapshot) -> Iterator[str]:

@@ -75,13 +75,20 @@ class Sending(msgspec.Struct, frozen=True):
     Attributes:
         user: the sender; None for KubeVirt's controller (launcher pods, and what pools and replica sets make) or an
             admin (other objects).
-        namespace: of manifests that have none; None for ``default``.
+        namespace: of manifests, which must name no other one; None: they may.
         parameters: values of the parameters of VirtualMachineTemplates, by name.
+        default_namespace: of manifests that have none, if ``namespace`` is None.
     """
 
     user: str | None = None
     namespace: str | None = None
     parameters: Mapping[str, str] = {}
+    default_namespace: str = "default"
+
+    @property
+    def effective_namespace(self) -> str:
+        """The namespace of manifests that have none."""
+        return self.namespace or self.default_namespace
 
 
 async def to_review_request(
@@ -116,7 +123,7 @@ async def to_review_request(
     user = sending.user or _OWNER
     if not sending.user and ((template and template.by_controller) or (is_launcher and obj["kind"] == "Pod")):
         user = await _controller(cluster, deadline) or _OWNER
-    namespace = obj["metadata"].get("namespace") or own or sending.namespace or "default"
+    namespace = obj["metadata"].get("namespace") or own or sending.effective_namespace
     uid = str(uuid.uuid5(_UID_SPACE, msgspec.json.encode(obj, order="sorted").decode()))
     review = _review_of(_request_of(obj, namespace, user, uid, dry_run=False))
     if template is None:
@@ -131,6 +138,14 @@ def is_reviewed(value: Json) -> bool:
     if not isinstance(kind, str) or not isinstance(version, str):
         return False
     return (kind, version.rpartition("/")[0]) in _BY_KIND or kind == "AdmissionReview" or _template(value) is not None
+
+
+def path_of_reviewed(value: Json) -> tuple[str, ...]:
+    """Where the object that the API server reviews stands in an object: its template, itself, or that of a review."""
+    if value.get("kind") == "AdmissionReview":
+        return ("request", "object")
+    template = _template(value)
+    return template.path if template else ()
 
 
 def holds_reviewed(value: Json) -> bool:

@@ -14,7 +14,7 @@ from webhook.forecast.pods import PodSelector, expressions_of
 from webhook.forecast.priorities import Priorities, PriorityClass
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import NodeWithoutImages
-from webhook.k8s.types.meta import Namespace, Object, View
+from webhook.k8s.types.meta import Condition, Namespace, Object, View
 from webhook.k8s.types.selectors import LabelSelector
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig, KubeVirtInstall
 from webhook.kubevirt.migrationpolicy import MigrationPolicy, MigrationRules
@@ -34,10 +34,14 @@ Place: TypeAlias = tuple[str, str]  # namespace and name
 
 class _BudgetSpec(View, frozen=True):
     selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str | None = None
 
 
 class _BudgetStatus(View, frozen=True):
     disruptions_allowed: int | None = None
+    current_healthy: int | None = None
+    desired_healthy: int | None = None
+    conditions: list[Condition | None] | None = None
     disrupted_pods: dict[str, Any] | None = None
 
 
@@ -51,6 +55,22 @@ class PodDisruptionBudget(Object, frozen=True):
     def allowed(self) -> int:
         """How many of its pods may be evicted now; none until its controller has written a number."""
         return (self.status.disruptions_allowed if self.status else None) or 0
+
+    @property
+    def releases_unready(self) -> bool:
+        """Whether pods that are not ready may be evicted without being counted (kube-apiserver, EvictionREST)."""
+        if self.spec and self.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return True
+        status = self.status or _BudgetStatus()
+        desired = status.desired_healthy or 0
+        return 0 < desired <= (status.current_healthy or 0)
+
+    @property
+    def sync_problem(self) -> str | None:
+        """Why its controller cannot compute what it allows, in its words, so that it allows nothing; None: it can."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        failed = (each for each in conditions if each and each.type == "DisruptionAllowed" and each.status == "False")
+        return next((each.message or "" for each in failed if each.reason == "SyncFailed"), None)
 
     @property
     def selects_everything(self) -> bool:
@@ -183,6 +203,14 @@ class ClusterSnapshot:
             return pods[0] if pods[0].node_name == node else None
         matches = (pod for pod in pods if pod.node_name == node)
         return max(matches, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+    def budgets_of_eviction(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
+        """Those that count for an eviction of a pod; a preemption regards all that select it."""
+        if pod.ignores_budgets:
+            return []
+        budgets = self.budgets_of(pod)
+        is_released = len(budgets) == 1 and not pod.is_ready and budgets[0].releases_unready
+        return [] if is_released else budgets
 
     def budgets_of(self, pod: machines.LauncherPod) -> list[PodDisruptionBudget]:
         """Those of the PodDisruptionBudgets of its namespace that select a pod."""

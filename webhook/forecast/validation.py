@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -29,11 +30,13 @@ from webhook.k8s.paths import is_segment, object_path, version_path
 from webhook.k8s.types.meta import ApiStatus, decode_status
 from webhook.k8s.types.selectors import is_name, key_problem, value_problem
 from webhook.k8s.yaml_documents import format_path, plain
+from webhook.kubevirt.admitters import causes_of
 from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.releases import fields
 from webhook.kubevirt.releases.release import NEWEST, Release
 from webhook.kubevirt.releases.schemas import kinds_of
+from webhook.kubevirt.rules import Rules, rules_of
 from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
@@ -64,6 +67,8 @@ _NEAR: Final = 0.6
 API_SERVER: Final = "the API server"
 VIRT_API: Final = "virt-api"
 _NEAR_GROUP: Final = 0.8
+# How many levels below its place a field is looked for; VMs have their domain three levels below their spec.
+_DEEPEST_HINT: Final = 3
 
 
 class Finding(NamedTuple):
@@ -161,6 +166,9 @@ class Schemas:
         """Whether objects of this kind are in namespaces; None for a kind that is not KubeVirt's."""
         group, kind = str(obj.get("apiVersion")).rpartition("/")[0], str(obj.get("kind"))
         known = self._kinds.get(group, {}).get(kind)
+        if known is None and is_of_kubevirt(group):
+            # Its group is mistaken.
+            known = next((kinds[kind] for kinds in self._kinds.values() if kind in kinds), None)
         return known.namespaced if known else None
 
     def findings(self, obj: Json) -> list[Finding] | None:
@@ -188,9 +196,11 @@ class Schemas:
             return Checked(findings, f"{kind}: only version, kind and metadata were checked, its fields are not known")
         root = {**fields_schema, "properties": {**(fields_schema.get("properties") or {}), **_ROOT}}
         unchecked: dict[str, None] = {}
-        findings += check(root, obj, (), unchecked)
+        findings += islice(check(root, obj, (), unchecked), _MOST_FINDINGS)
         if not findings and (group, kind) in _CHECKED_BY_VIRT_API:
             findings += _denied_by_virt_api(kind, check_open_objects(fields_schema, obj))
+        if not findings:
+            findings += _denied_by_admitters(kind, obj, rules_of(self._release))
         findings = [self._with_release(kind, each) for each in findings[:_MOST_FINDINGS]]
         findings.sort(key=lambda each: [str(part) for part in each.path])
         return Checked(findings, schema.against, tuple(unchecked))
@@ -207,10 +217,14 @@ class Schemas:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{hint}")
         if group == names.KUBEVIRT_GROUP:
             return Finding(("kind",), f"kind {quote(kind)} does not exist in {group}{did_you_mean(kind, own or ())}")
-        for near in get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP):
-            if kind in self._kinds[near] and not is_of_kubevirt(group):
+        near = get_close_matches(group, self._kinds, n=1, cutoff=_NEAR_GROUP)
+        # No other operator has a kind of the same name in a group below kubevirt.io.
+        for other in self._kinds if is_of_kubevirt(group) else near:
+            if kind in self._kinds[other]:
+                versions = [*self._kinds[other][kind].versions]
+                meant = f"{other}/{version if version in versions else versions[-1]}"
                 what = f"{quote(f'{group}/{version}')} is not served for {kind}; did you mean"
-                return Finding(("apiVersion",), f"{what} {quote(f'{near}/{version}')}?")
+                return Finding(("apiVersion",), f"{what} {quote(meant)}?")
         return None
 
     def _with_release(self, kind: str, finding: Finding) -> Finding:
@@ -384,7 +398,8 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             below = additional
         if below is None:
             if not is_open:
-                text = f"unknown field {quote(format_path((*path, key)))}{did_you_mean(key, properties)}"
+                hint = _hint_below(key, properties) or did_you_mean(key, properties)
+                text = f"unknown field {quote(format_path((*path, key)))}{hint}"
                 yield Finding((*path, key), text, dropped=True)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
@@ -394,6 +409,23 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
+
+
+def _hint_below(key: str, properties: Json) -> str:
+    """A clause with the field of the same name that is deeper in the object; empty where there is none, or several."""
+    level: list[tuple[tuple[str, ...], Json]] = [((name,), schema) for name, schema in properties.items()]
+    for _ in range(_DEEPEST_HINT):
+        below = [((*path, name), each) for path, schema in level for name, each in _fields(schema)]
+        found = [path for path, _ in below if path[-1] == key]
+        if found:
+            return f"; did you mean {quote(format_path(found[0]))}?" if len(found) == 1 else ""
+        level = below
+    return ""
+
+
+def _fields(schema: Json) -> Iterable[tuple[str, Json]]:
+    properties: Json = schema.get("properties") or {}
+    return properties.items()
 
 
 def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -407,6 +439,17 @@ def _denied_by_virt_api(kind: str, findings: Iterable[Finding]) -> Iterator[Find
             # virt-api compares the pool's VMs, not the pool.
             text = f"its VMs are denied: {text.replace('spec.virtualMachineTemplate.', '', 1)}"
         yield finding._replace(text=text, by=VIRT_API, dropped=False)
+
+
+def _denied_by_admitters(kind: str, obj: Json, rules: Rules) -> Iterator[Finding]:
+    """What virt-api denies of an object that its schema allows."""
+    try:
+        causes = causes_of(kind, obj, rules)
+    except InputError:
+        # A schema of another release allows what cannot be read by this one.
+        return
+    for cause in causes:
+        yield Finding(tuple(cause.field.split(".")), cause.what.removesuffix("."), by=VIRT_API)
 
 
 def check_open_objects(schema: Json, value: Any, path: Path = ()) -> Iterator[Finding]:

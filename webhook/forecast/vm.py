@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid5
@@ -20,10 +20,11 @@ from webhook.admission.redaction import redact
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.reader import RESOURCES, read_once
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, Unavailable, quote
+from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.forecast.requests import RequestReport, create, eviction_of, migration_of, pod_of
 from webhook.forecast.snapshot import CREATED_BY
+from webhook.forecast.start import admission_keys, devices_of_networks, review_admission, waiting_for, with_frequency
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Namespace, Unstructured, View
 from webhook.k8s.yaml_documents import format_path
@@ -42,16 +43,15 @@ from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement.demand import target_pod_demand
 from webhook.placement.eligibility import Eligibility, eligibility_notes
 from webhook.placement.index import NodeIndex
-from webhook.placement.machines import LAUNCHER_PODS, Vmi
+from webhook.placement.machines import LAUNCHER_PODS, LauncherPod, Vmi
 from webhook.placement.machines import VMIS as PLACED_VMIS
-from webhook.placement.quota import QUOTAS
 from webhook.placement.requirements import Elsewhere, Requirements
 from webhook.placement.target_pods import NODE_SELECTOR_ANNOTATION, target_pod_requirements
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable, read, read_configuration
 from webhook.policies.common.volumes import NewClaim, review_volumes_of_starting
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
-from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, few, reasons_of
+from webhook.policies.migration.explanation import MigrationExplanation, Nodes, Question, ReasonReport, reasons_of
 from webhook.policies.migration.explanation import explain as explain_migration
 from webhook.policies.scheduling import spread
 from webhook.review import scope
@@ -65,6 +65,7 @@ _UID: Final = "00000000-0000-0000-0000-000000000000"
 # The namespace of generated UUIDs: KubeVirt's are random, these are the same in every run.
 _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
 
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 VM_SCHEMA: Final = "kubevirt-webhook.github.io/explain-vm/v1alpha1"
 T = TypeVar("T")
 ObjectId: TypeAlias = tuple[str, str, str]  # kind, namespace and name
@@ -115,9 +116,11 @@ class VmExplanation(View, frozen=True):
         denial: why KubeVirt itself would not create its VMI; empty: it would.
         nodes: the nodes on which it could start, as far as they do not depend on other pods; None: there is no VMI.
         migration: where it could migrate to; None: it does not run.
-        gaps: what could not be taken into account, clauses: it may be able to start on fewer nodes.
+        gaps: what could not be read or is not evaluated, clauses: it may be able to start on fewer nodes.
         reasons: why it could not start on the other nodes, the largest class first.
         notes: what else may keep it from starting on one of the nodes, clauses.
+        obstacles: why it starts on none of them, because its pod is not created, clauses.
+        waiting: why it has not started yet, though it exists, a clause; empty: it runs, or nothing says why.
     """
 
     schema: str
@@ -135,6 +138,8 @@ class VmExplanation(View, frozen=True):
     gaps: tuple[str, ...]
     reasons: tuple[ReasonReport, ...] = ()
     notes: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
+    waiting: str = ""
 
     @property
     def is_denied(self) -> bool:
@@ -401,6 +406,7 @@ class _VmExplainer:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
+        self._gaps: Final[list[str]] = []
         self._create: Final = partial(create, sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
@@ -413,7 +419,7 @@ class _VmExplainer:
         # What exists has been changed already, or was created before the policies were.
         base = present if (present["metadata"].get("uid") and vm) else patched
         reports, denial, created = [report], "", None
-        configuration, _ = await configuration_of({}, self._sources.once)
+        configuration = await self._configuration()
         uuids = StandInUuids(base)
         try:
             if base["kind"] == "VirtualMachineInstance":
@@ -432,26 +438,56 @@ class _VmExplainer:
                 reports.append(report)
             pod, report = await self._create(pod_of(vmi), vmi=vmi)
             reports.append(report)
-        if running and (running.get("status") or {}).get("nodeName"):
+        if running and _node_of(running):
             reports += await self._when_running(running)
-        start = await self._start(vmi, base) if vmi else None
+        exists = running is not None
+        start = (
+            await self._readable("the nodes on which it could start", self._start(vmi, base, exists=exists))
+            if vmi
+            else None
+        )
+        migration = None
+        if running and _node_of(running):
+            migration = await self._readable("where it could migrate to", self._migration())
+        waiting = await self._readable("why it waits", self._waiting(running)) if running else ""
         return VmExplanation(
             schema=VM_SCHEMA,
             namespace=self._place[0],
             name=self._place[1],
             kind="VirtualMachine" if vm else "VirtualMachineInstance",
-            running_on=((running or {}).get("status") or {}).get("nodeName") or "",
+            running_on=_node_of(running),
             scheduler=pod["spec"]["schedulerName"] if pod else "",
             requests=tuple(reports),
             denial=denial,
             named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_field_reports(created, vmi, base, uuids)) if created and vmi else (),
             nodes=Nodes.of(start.eligibility) if start else None,
-            migration=await self._migration() if running else None,
-            gaps=start.gaps if start else (),
+            migration=migration,
+            gaps=(*self._gaps, *(start.gaps if start else ())),
             reasons=reasons_of(start.eligibility) if start else (),
             notes=start.notes if start else (),
+            obstacles=start.obstacles if start else (),
+            waiting=waiting or "",
         )
+
+    async def _configuration(self) -> ClusterConfig:
+        """KubeVirt's configuration; its defaults where this user may not read it, which is a gap."""
+        try:
+            configuration, _ = await configuration_of({}, self._sources.once)
+        except InputError as error:
+            if error.where != KUBEVIRTS.kind:
+                raise
+            self._gaps.append(f"KubeVirt's configuration, so its defaults apply: it {error.what}")
+            return DEFAULTS
+        return configuration
+
+    async def _readable(self, what: str, answer: Awaitable[T]) -> T | None:
+        """A part of the answer; None where something of it cannot be read, which is a gap."""
+        try:
+            return await answer
+        except Unreadable as error:
+            self._gaps.append(f"{what}: {error.why}")
+            return None
 
     async def _read(self, kind: str) -> Json | None:
         resource = UNSTRUCTURED_VMS if kind == "VirtualMachine" else UNSTRUCTURED_VMIS
@@ -470,15 +506,23 @@ class _VmExplainer:
         namespace, name = self._place
         _, migration = await self._create(migration_of(namespace, name), by_owner=True)
         reports = [migration]
-        key = ListKey(LAUNCHER_PODS, namespace, f"{CREATED_BY}={running['metadata'].get('uid', '')}")
-        pods = await self._sources.once.read(key, self._deadline)
-        present = [] if isinstance(pods, Unavailable) else [each for each in pods or () if each.node_name]
+        present = [each for each in await self._pods(running) if each.node_name]
         requester = next(iter(self._settings.eviction.requesters), "")
         if present and requester:
             eviction = eviction_of(namespace, present[-1].meta.name or "", requester)
             _, report = await self._create(eviction, by_owner=True)
             reports.append(report)
         return reports
+
+    async def _pods(self, running: Json) -> tuple[LauncherPod, ...]:
+        key = ListKey(LAUNCHER_PODS, self._place[0], f"{CREATED_BY}={running['metadata'].get('uid', '')}")
+        pods = await self._sources.once.read(key, self._deadline)
+        return () if isinstance(pods, Unavailable) else pods or ()
+
+    async def _waiting(self, running: Json) -> str:
+        vmi = msgspec.convert(running, Vmi)
+        scheduler = running["spec"].get("schedulerName") or _DEFAULT_SCHEDULER
+        return waiting_for(vmi, await self._pods(running), scheduler)
 
     async def _migration(self) -> MigrationExplanation | None:
         once = self._sources.once
@@ -489,21 +533,18 @@ class _VmExplainer:
         except InputError:
             return None  # it has ended meanwhile
 
-    async def _start(self, vmi: Json, base: Json) -> _Start:
+    async def _start(self, vmi: Json, base: Json, *, exists: bool) -> _Start:
         """Where the VMI could start.
 
         Args:
             vmi: the VMI, as it will be created.
             base: the VM, or the VMI where no VM stands behind it.
+            exists: whether the VM has a VMI now.
         """
         once = self._sources.once
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        explain = partial(_start_of, view, self._place[0], _claims_made_by(base))
-        start = await replay(explain, once, Facts(time.time(), once.peek), self._deadline, "explain vm")
-        if priority := vmi["spec"].get("priorityClassName"):
-            gap = f"whether kube-scheduler deletes other pods for its PriorityClass {quote(str(priority))}"
-            return start._replace(gaps=(*start.gaps, gap))
-        return start
+        explain = partial(_start_of, view, self._place[0], _claims_made_by(base), exists)
+        return await replay(explain, once, Facts(time.time(), once.peek), self._deadline, "explain vm")
 
 
 class _Start(NamedTuple):
@@ -513,24 +554,30 @@ class _Start(NamedTuple):
         eligibility: which nodes it could start on.
         gaps: what is not known, clauses.
         notes: what may keep it from one of the nodes, clauses.
+        obstacles: why its pod is not created, clauses.
     """
 
     eligibility: Eligibility
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
+    obstacles: tuple[str, ...]
 
 
-def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], facts: Facts) -> _Start:
-    facts.need(NodesKey(), KubeVirtKey(), NamespaceKey(namespace), ListKey(QUOTAS, namespace))
+def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bool, facts: Facts) -> _Start:
+    facts.need(NodesKey(), KubeVirtKey(), NamespaceKey(namespace), *admission_keys(namespace))
     nodes = read(facts, NodesKey(), "the nodes") or NodeIndex()
     configuration = read_configuration(facts) or DEFAULTS
+    vmi, frequency = with_frequency(vmi, nodes, configuration)
     requested = target_pod_demand(vmi, None, None, configuration)
+    of_networks, unknown = devices_of_networks(vmi, namespace, facts)
+    requests = {name: requested.requests.get(name, 0) + count for name, count in of_networks.items()}
+    requests = {**requested.requests, **requests}
     labels, tolerations, gaps = migration_targets.runtime_class(configuration, facts)
-    by_drivers = migration_targets.provided_by_drivers(requested.requests, facts)
+    by_drivers = migration_targets.provided_by_drivers(requests, facts)
     required = target_pod_requirements(
         vmi,
         configuration=configuration,
-        requests={name: amount for name, amount in requested.requests.items() if name not in by_drivers},
+        requests={name: amount for name, amount in requests.items() if name not in by_drivers},
         admitted=labels,
         tolerations=tolerations,
     )
@@ -540,16 +587,23 @@ def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], facts: Fac
     by_kubelet = vmi.cpu.decided_by_kubelet
     notes = [f"the VM has {each}, so the kubelet decides by NUMA node whether it fits" for each in by_kubelet]
     eligible = (node for name in eligibility.names() if (node := nodes.get(name)))
-    notes += eligibility_notes(vmi, eligible, now=facts.now)
+    notes += [*frequency, *eligibility_notes(vmi, eligible, now=facts.now)]
     if strays := scheduled.count - eligibility.count:
         notes.append(
             f"kube-scheduler does not regard hotpluggable volumes: it may choose {pluralize(strays, 'more node')} that"
             " cannot attach them, and the VM then waits without end"
         )
-    gaps += [*requested.gaps, *by_drivers.values(), *volumes.gaps, *_unevaluated(namespace, facts)]
+    admission = review_admission(vmi, namespace, requests, configuration, facts, exists=exists)
+    gaps += [*requested.gaps, *by_drivers.values(), *unknown, *volumes.gaps, *_unevaluated(namespace, facts)]
+    gaps += admission.gaps
     if vmi.domain.devices and vmi.domain.devices.claims_devices:
         gaps.append("devices that the VM claims by ResourceClaims")
-    return _Start(eligibility, tuple(gaps), tuple(notes))
+    return _Start(eligibility, tuple(gaps), tuple(notes), admission.obstacles)
+
+
+def _node_of(running: Json | None) -> str:
+    """The node that a VMI runs on; empty: none."""
+    return ((running or {}).get("status") or {}).get("nodeName") or ""
 
 
 def _unevaluated(namespace: str, facts: Facts) -> Iterator[str]:
@@ -557,12 +611,6 @@ def _unevaluated(namespace: str, facts: Facts) -> Iterator[str]:
     place = facts.get(NamespaceKey(namespace))
     if isinstance(place, Namespace) and place.meta.annotation(NODE_SELECTOR_ANNOTATION):
         yield f"the namespace's {NODE_SELECTOR_ANNOTATION}, which counts where the API server has PodNodeSelector"
-    quotas = facts.get(ListKey(QUOTAS, namespace))
-    if isinstance(quotas, Unavailable):
-        yield f"whether ResourceQuotas allow its pod is not known: {quotas.why}"
-    elif quotas:
-        listed = few(each.meta.name or "" for each in quotas)
-        yield f"whether the namespace's ResourceQuotas ({listed}) allow its pod"
 
 
 def _claims_made_by(vm: Json) -> dict[str, NewClaim]:

@@ -162,6 +162,8 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
 
+        self.report(f"waiting until they are gone, at most {self.seconds:.0f}s for each")
+
         async def remnant(manifest: Manifest) -> Shortage | None:
             return shortage.deletion_shortage(manifest, await self.get(manifest))
 

@@ -4,11 +4,14 @@ schedulerName is removed only if an annotation names it, or the admin declares t
 manifest of the owner declares it. Topology spread constraints are removed only if an annotation names them, and the
 owner's are kept. Instancetypes and preferences are kept: a VM without them is a different VM. VMIs and pods are not
 changed; their annotations end with them.
+
+A change that was accepted need not last: a webhook may put the fields back in the same request, and a controller later.
+So the answer to each change is compared with what was asked for, and at the end the VMs are read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -17,13 +20,14 @@ import msgspec
 from webhook import names
 from webhook.admission.patch import pointer
 from webhook.cluster.reader import all_of
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, explain
-from webhook.k8s.json_tree import member
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests, Transport, decode, explain
+from webhook.k8s.json_tree import ABSENT, MAX_LEVELS, flatten, member
 from webhook.k8s.resources import POD_METADATA, Resource
 from webhook.k8s.types.meta import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
 from webhook.kubevirt.types.views import UnstructuredVm
-from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS as DEFAULTS_ANNOTATIONS
 from webhook.policies.scheduling.spread import without_injected
 
@@ -38,6 +42,7 @@ _VMS: Final = STORED_VMS.decoded_as(UnstructuredVm)
 _ANNOTATED_VMIS: Final = VMIS.decoded_as(Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _SECONDS: Final = 60.0
+_FIND_WEBHOOK: Final = "find it with kubectl get mutatingwebhookconfigurations, and run the command again without it"
 Operation = dict[str, Any]
 
 
@@ -185,8 +190,50 @@ async def clean(api: Requests, one: Task) -> str:
         status, body = await api.request("PATCH", path, query, list(one.operations), kind, seconds=_SECONDS)
     except ApiConnectionError as error:
         return error.why
-    if status in (200, 404):
+    if status == 404:
         return ""
+    if status == 200:
+        vm = decode(flatten(body, MAX_LEVELS + 1), UnstructuredVm, _VMS.kind)
+        if isinstance(vm, Unavailable):
+            return f"whether the change has lasted is not known: {vm.why}"
+        fields = _present_fields(vm, one)
+        return f"{' and '.join(fields)} put back by a webhook in the same request; {_FIND_WEBHOOK}" if fields else ""
     if status in (409, 422):
         return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
     return explain("patch", STORED_VMS, one.namespace, status, body).why
+
+
+async def put_back(api: Transport, namespace: str, cleaned: Iterable[Task]) -> dict[str, str]:
+    """What has been put back into VMs that were cleaned, of a namespace or of all, as clauses by the VMs' titles.
+
+    Raises:
+        InputError: the VMs cannot be listed.
+    """
+    by_name, result = {(one.namespace, one.name): one for one in cleaned}, {}
+    async with aclosing(all_of(api, _VMS, namespace)) as vms:
+        async for vm in vms:
+            one = by_name.get((vm.meta.namespace or "", vm.meta.name or ""))
+            fields = _present_fields(vm, one) if one else {}
+            if not one or not fields:
+                continue
+            who = sorted({writer for path in fields.values() for writer in writers(vm, path)} - {FIELD_MANAGER})
+            by = f" by {' and '.join(who)}" if who else ", by whom is not known"
+            result[one.title] = f"{' and '.join(fields)} put back after the change{by}"
+    return result
+
+
+def _present_fields(vm: UnstructuredVm, one: Task) -> dict[str, tuple[str, ...]]:
+    """The paths of the fields that a task removed and that a VM has, by their names in messages.
+
+    An annotation is this server's whatever its value; of a field that owners set too, only the value that was removed.
+    """
+    obj, result = {"metadata": {"annotations": vm.meta.annotations or {}}, "spec": vm.spec}, {}
+    for test in one.operations[::2]:
+        path = tuple(segment.replace("~1", "/").replace("~0", "~") for segment in test["path"].split("/")[1:])
+        value: Any = obj
+        for segment in path:
+            value = value.get(segment, ABSENT) if isinstance(value, dict) else ABSENT
+        is_annotation = path[-2] == "annotations"
+        if value is not ABSENT and (is_annotation or value == test["value"]):
+            result[f"annotation {path[-1]}" if is_annotation else path[-1]] = path
+    return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -261,6 +261,11 @@ def uncallable(desired: Manifest, live: Manifest | None) -> list[str]:
     return [entry["name"] for entry in desired.get("webhooks", ()) if not bundles.get(entry["name"])]
 
 
+def deletion_command(configurations: Iterable[tuple[str, str]]) -> str:
+    """The command that deletes configurations, each given by its kind and its name."""
+    return " ".join(["kubectl delete", *(f"{kind.lower()}/{name}" for kind, name in configurations)])
+
+
 Manifest = dict[str, Any]
 # The time limit of each call that deletes a configuration, which delays the end of the process.
 _DELETE_SECONDS: Final = 5.0
@@ -379,14 +384,19 @@ def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]
 class Registration:
     """Configurations that exist as long as this process: for a server outside the cluster.
 
-    It creates and deletes, and never overwrites the configurations of others.
+    It creates and deletes, and never overwrites the configurations of others. Those that call this server's own URL
+    are what it left behind when it was killed, and are replaced.
 
     Args:
         api: the connection to the API server.
+
+    Attributes:
+        replaced: the configurations that a former process left behind, as ``KIND/NAME``.
     """
 
     def __init__(self, api: Requests) -> None:
         self._api: Final = api
+        self.replaced: Final[list[str]] = []
         # Path, and uid; where a POST had no answer or an error, and may have been executed, what was sent.
         self._created: list[tuple[str, str | Manifest]] = []
 
@@ -396,9 +406,10 @@ class Registration:
         Raises:
             InputError: one exists already, or the API server denies it or does not answer.
         """
+        all_of_them = list(manifests)
         try:
-            for manifest in manifests:
-                await self._create(manifest)
+            for manifest in all_of_them:
+                await self._create(manifest, all_of_them)
         except InputError as error:
             left = await self.unregister()
             raise InputError("; ".join([error.what, *left]), error.where, error.fix) from None
@@ -428,7 +439,7 @@ class Registration:
             return ""
         return f"{path} was not deleted: status {status}: {decode_status(body).text}; delete it manually"
 
-    async def _create(self, manifest: Manifest) -> None:
+    async def _create(self, manifest: Manifest, all_of_them: Sequence[Manifest]) -> None:
         name, where = manifest["metadata"]["name"], f"{manifest['kind']} {manifest['metadata']['name']}"
         plural = f"{manifest['kind'].lower()}s"
         collection, path = object_path(API_VERSION, plural), object_path(API_VERSION, plural, name=name)
@@ -438,6 +449,9 @@ class Registration:
                 if status == 409 and attempt and (uid := await self._uid(path, manifest)):
                     self._created.append((path, uid))
                     return
+                if status == 409 and await self._delete_remnant(path, manifest):
+                    self.replaced.append(f"{manifest['kind']}/{name}")
+                    status, body = await self._api.request("POST", collection, body=manifest)
             except ApiConnectionError as error:
                 self._created.append((path, manifest))
                 fix = "start the server again once the API server answers"
@@ -446,14 +460,27 @@ class Registration:
                 break
             await asyncio.sleep(seconds)
         if status == 409:
-            fix = "stop the server that registered it, delete it, or use another name with --register-as"
-            raise InputError("already exists", where, fix)
+            every = deletion_command((one["kind"], one["metadata"]["name"]) for one in all_of_them)
+            fix = "stop the server that registered it, use another name with --register-as, or, if that server was "
+            raise InputError("already exists", where, f"{fix}killed, delete what it left: {every} --ignore-not-found")
         if status != 201:
             self._created += [(path, manifest)] if status >= 500 else []
             answer = decode_status(body)
             fix = advise(status, answer, "create webhook configurations")
             raise InputError(f"the API server answered status {status}: {answer.text}", where, fix)
         self._created.append((path, msgspec.json.decode(body)["metadata"]["uid"]))
+
+    async def _delete_remnant(self, path: str, manifest: Manifest) -> bool:
+        """Delete a configuration all of whose entries call the URL of this server: who registered it was killed."""
+        status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
+        live = object_in(body, path) if status == 200 else {}
+        called, own = (
+            {urlsplit(str(entry["clientConfig"].get("url") or ""))[:2] for entry in each.get("webhooks") or ()}
+            for each in (live, manifest)
+        )
+        if not own or called != own or ("", "") in own:
+            return False
+        return not await self._delete(path, str(live["metadata"]["uid"]))
 
     async def _uid(self, path: str, manifest: Manifest) -> str:
         """The uid of a configuration with the content of a manifest; empty: there is none."""

@@ -54,6 +54,7 @@ _CONFIGURATION: Final = Struct(
         bandwidthPerMigration=QUANTITY,
         completionTimeoutPerGiB=INT64_POINTER,
         **members(BOOL_POINTER, "allowPostCopy allowWorkloadDisruption"),
+        nodeDrainTaintKey=STRING_POINTER,
     ),
     hypervisors=List(Struct(name=STRING)),
     developerConfiguration=Struct(
@@ -109,12 +110,15 @@ class ClusterConfig:
         migration_bandwidth: the bytes per second that a migration may copy; None or 0: as many as it can.
         migration_timeout_seconds_per_gib: after so many seconds for each GiB of a VM's memory KubeVirt aborts its
             migration, or pauses the VM.
+        drain_taint: the key of the taint (NoSchedule) by which KubeVirt evacuates all VMs of a node.
         allow_post_copy: a migration past its time is switched to post-copy.
         allow_workload_disruption: the guest of a migration past its time is paused; None: as ``allow_post_copy``.
         detects_stalls: the experimental stall detection is configured.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
+        minimum_tsc_frequency: the TSC frequency in Hz of VMs that need a fixed one; None: the lowest of the nodes.
+        permitted_devices: the resources of devices that VMs may have from their hosts; None: all.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
@@ -146,12 +150,15 @@ class ClusterConfig:
     outbound_migrations: Annotated[int, "migrations.parallelOutboundMigrationsPerNode"] = 2
     migration_bandwidth: Annotated[Quantity | None, "migrations.bandwidthPerMigration"] = None
     migration_timeout_seconds_per_gib: Annotated[int, "migrations.completionTimeoutPerGiB"] = 150
+    drain_taint: Annotated[str, "migrations.nodeDrainTaintKey"] = "kubevirt.io/drain"
     allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
     allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
+    minimum_tsc_frequency: int | None = None
+    permitted_devices: frozenset[str] | None = None
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
@@ -180,6 +187,8 @@ class ClusterConfig:
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
             "detects_stalls": member(read, stall_detector) is not None or None,
+            "minimum_tsc_frequency": _positive(member(read, "minimumClusterTSCFrequency")),
+            "permitted_devices": _permitted(member(read, "permittedHostDevices")),
             "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
             "disabled_gates": frozenset(member(settings, "developerConfiguration.disabledFeatureGates") or ()),
         }
@@ -262,6 +271,19 @@ _MEMBERS: Final = {
     for name, hint in get_type_hints(ClusterConfig, include_extras=True).items()
     if get_origin(hint) is Annotated
 }
+
+
+def _positive(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _permitted(devices: object) -> frozenset[str] | None:
+    """The resource names of ``permittedHostDevices``; None where nothing is set."""
+    if not isinstance(devices, dict):
+        return None
+    lists = (devices.get(kind) for kind in ("pciHostDevices", "mediatedDevices", "usb"))
+    listed = [each for some in lists if isinstance(some, list) for each in some if isinstance(each, dict)]
+    return frozenset(name for each in listed if isinstance(name := each.get("resourceName"), str))
 
 
 def _is_valid(settings: Json, *, is_newer: bool) -> bool:

@@ -185,8 +185,10 @@ def _render_requests(
     explicit = read_resource_list(own.requests or {})
     rendered = {} if pod else {**(domain.devices.requests() if domain.devices else {}), **explicit}
     rendered |= _of_release(domain, configuration)
-    is_dedicated = domain.cpu is not None and domain.cpu.dedicated_cpu_placement
-    if not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
+    is_dedicated = domain.cpu is not None and bool(domain.cpu.dedicated_cpu_placement)
+    if is_dedicated and pod is None:
+        rendered |= _pinned(vmi.cpu)
+    elif not is_dedicated and CPU not in explicit and CPU not in (own.limits or {}):
         rendered |= _cpu(domain, compute.get(CPU), configuration.cpu_allocation_ratio)
     memory = domain.memory or machines.Memory()
     overcommit = configuration.memory_overcommit
@@ -197,16 +199,18 @@ def _render_requests(
         base = to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
     if not base:
         return rendered
+    overhead = 0 if pod else _least_overhead(vmi, explicit.get(MEMORY, 0), configuration)
     if memory.hugepages:
         rendered.pop(MEMORY, None)
+        if overhead:
+            rendered[MEMORY] = overhead + max(0, base - (guest or base))
         return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(base, guest or base)}
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: base}
+    if pod is None:
+        return {**rendered, MEMORY: base + overhead}
     with_overhead = _memory(base, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
-    # The overhead that the VM's owner has reserved.
-    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
-    reserved = nanos(added) if added is not None and configuration.release.has(REQUESTS_RESERVED_OVERHEAD) else None
-    return {**rendered, MEMORY: max(base + (reserved or 0), with_overhead)}
+    return {**rendered, MEMORY: max(base + _reserved_overhead(vmi, configuration), with_overhead)}
 
 
 def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:
@@ -237,14 +241,63 @@ def _cpu(domain: machines.Domain, present: int | None, ratio: int) -> Nanos:
     return {CPU: amount} if amount else {}
 
 
-def _memory(base: int, present: int, overcommitted: int | None, pod: machines.LauncherPod | None) -> int:
+def _pinned(cpu: machines.Cpu) -> Nanos:
+    """The CPUs of a guest with dedicated ones, and at least one for the emulator where it has its own."""
+    vcpus = cpu.vcpus
+    return {CPU: (vcpus + bool(cpu.isolate_emulator_thread)) * _NANOS} if vcpus else {}
+
+
+def _reserved_overhead(vmi: machines.Vmi, configuration: ClusterConfig) -> int:
+    """The overhead that the VM's owner has reserved, in billionths."""
+    reserved = vmi.domain.memory.reserved_overhead if vmi.domain.memory else None
+    added = reserved.added_overhead if reserved else None
+    if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
+        return 0
+    return nanos(added) or 0
+
+
+_MEBI: Final = 2**20
+# virt-launcher-monitor, virt-launcher, virtlogd, virtqemud and QEMU, the same from 1.6 on.
+_PROCESSES: Final = (25 + 100 + 25 + 40 + 30) * _MEBI
+_OF_IO_THREAD: Final = 8 * _MEBI
+_OF_VCPU: Final = 8 * _MEBI
+_OF_GRAPHICS: Final = 32 * _MEBI
+_OF_HOST_DEVICES: Final = 1024 * _MEBI
+_OF_DEDICATED_CPUS: Final = 100 * _MEBI
+_PER_PAGETABLE_BYTE: Final = 512
+
+
+def _least_overhead(vmi: machines.Vmi, requested: int, configuration: ClusterConfig) -> int:
+    """The memory beside the guest's that KubeVirt requests at least, in billionths (pkg/hypervisor, GetMemoryOverhead).
+
+    What only some guests have (probes, TPM, SEV, downward metrics, network plugins) is left out. ``requested`` is the
+    memory that the VM itself requests, in billionths.
+    """
+    cpu, devices = vmi.cpu, vmi.domain.devices or machines.Devices()
+    overhead = _PROCESSES + _OF_IO_THREAD + max(cpu.vcpus, 1) * _OF_VCPU + requested // _NANOS // _PER_PAGETABLE_BYTE
+    if devices.autoattach_graphics_device is not False:
+        overhead += _OF_GRAPHICS
+    if devices.gpus or devices.host_devices:
+        overhead += _OF_HOST_DEVICES
+    if cpu.dedicated_cpu_placement:
+        overhead += _OF_DEDICATED_CPUS
+    overhead += _reserved_overhead(vmi, configuration) // _NANOS
+    try:
+        ratio = float(configuration.overhead_ratio or 1)
+        # KubeVirt multiplies thousands of bytes.
+        return max(0, int(overhead * ratio) - 1000 * (ratio != 1)) * _NANOS
+    except (ValueError, OverflowError):
+        return overhead * _NANOS
+
+
+def _memory(base: int, present: int, overcommitted: int | None, pod: machines.LauncherPod) -> int:
     """The memory that KubeVirt requests for the guest, with its overhead, which the present pod's request has too.
 
     The VM requests ``base`` now, without overhead. Where the settings request less than the guest's memory, that is
     ``overcommitted``. They may have been stricter when the present pod was created, so the overhead is then known only
     where an annotation states it.
     """
-    annotation = pod.meta.annotation(MEMORY_OVERHEAD) if pod else None
+    annotation = pod.meta.annotation(MEMORY_OVERHEAD)
     overhead = nanos(annotation) if annotation else None
     if overhead:
         return base + overhead

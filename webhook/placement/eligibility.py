@@ -14,8 +14,9 @@ import msgspec
 from webhook.admission.step_budget import spend
 from webhook.k8s.types.scheduling import Taint
 from webhook.placement.machines import PlacedVmiSpec, Vmi
-from webhook.placement.nodes import Node, bitset_items, bitset_positions, bitset_union
-from webhook.placement.requirements import Requirement, Requirements, UnmetRequirement
+from webhook.placement.nodes import HOSTNAME, Node, bitset_items, bitset_positions, bitset_union
+from webhook.placement.requirements import Elsewhere, Label, Origin, Requirement, Requirements, UnmetRequirement
+from webhook.placement.target_pods import host_model_labels
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
 _FEW: Final = 32
@@ -42,7 +43,11 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     @property
     def lacking(self) -> str:
         """What these nodes are, to stand behind their number."""
-        return f"with the taint {self.taint}" if self.taint else self.requirement.lacking
+        if self.taint:
+            return f"with the taint {self.taint}"
+        # Only one of several is the VM's own node.
+        has_twins = isinstance(self.requirement, Elsewhere) and self.count > 1
+        return f"{self.requirement.lacking}, or with the same {HOSTNAME}" if has_twins else self.requirement.lacking
 
     def __str__(self) -> str:
         return f"{self.count} node(s) {self.lacking}"
@@ -152,6 +157,7 @@ def unmet_requirements(requirements: Requirements, node: Node) -> tuple[UnmetReq
 
 
 _MOST_DEPARTURES: Final = 3
+_MOST_LOST: Final = 3
 
 
 def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> tuple[str, ...]:
@@ -168,12 +174,39 @@ def eligibility_notes(vmi: Vmi, eligible: Iterable[Node], *, now: float = 0) -> 
     return (*_unevaluated_rules(vmi.spec or PlacedVmiSpec()), *departing[:_MOST_DEPARTURES], *rest)
 
 
+def source_notes(requirements: Requirements, source: Node) -> Iterator[str]:
+    """Notes about the node that a VM leaves, clauses.
+
+    Args:
+        requirements: those of its target pod.
+        source: the node that it runs on.
+    """
+    carried = (each for each in requirements if isinstance(each, Label) and each.origin == Origin.HOST_MODEL)
+    # After a restart its CPU would be that of such a node again.
+    own = host_model_labels(source.labels)
+    if lost := [
+        str(each.expression) for each in carried if any(each.reasons(source)) and each.expression.key not in own
+    ]:
+        more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
+        yield (
+            f"{source.name}, where the VM runs, lacks {', '.join(lost[:_MOST_LOST])}{more} itself by now: only a"
+            " restart ends that, by which the VM takes over the CPU of the node that it then starts on"
+        )
+    if HOSTNAME not in source.labels and all(
+        isinstance(each.requirement, Elsewhere) for each in unmet_requirements(requirements, source)
+    ):
+        yield (
+            f"{source.name}, where the VM runs, has no label {HOSTNAME}, by which KubeVirt keeps the target pod away"
+            " from it: kube-scheduler may choose it, and the migration then fails after 5 minutes"
+        )
+
+
 def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "the VM's pod affinity is not evaluated here"
+        yield "of the VM's pod affinity, only the nodes' labels are evaluated here"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
         yield "the VM's pod anti-affinity is not evaluated here"
     spread = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
     if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spread):
-        yield "the VM's topology spread constraints are not evaluated here"
+        yield "of the VM's topology spread constraints, only the nodes' labels are evaluated here"

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from webhook import names
 from webhook.k8s.quantity import ResourceList
 from webhook.k8s.resources import PODS, Resource
@@ -186,6 +188,7 @@ class LauncherPodSpec(Placed, frozen=True):
 class _LauncherPodStatus(View, frozen=True):
     phase: str | None = None
     start_time: str | None = None
+    conditions: list[Condition | None] | None = None
 
 
 class LauncherPod(Object, frozen=True):
@@ -203,6 +206,17 @@ class LauncherPod(Object, frozen=True):
     def phase(self) -> str:
         """The pod's phase, for example ``Running``; empty: the kubelet has not written any."""
         return (self.status.phase if self.status else None) or ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet says that the pod is ready; lists of launcher pods do not keep that."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return any(each.status == "True" for each in conditions if each and each.type == "Ready")
+
+    @property
+    def ignores_budgets(self) -> bool:
+        """Whether the API server evicts it whatever PodDisruptionBudgets say (``canIgnorePDB``)."""
+        return self.is_over or self.phase == "Pending" or self.meta.deletion_timestamp is not None
 
     @property
     def started_at(self) -> float | None:
@@ -247,7 +261,7 @@ def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,
     )
-    return LauncherPod(kept, pod.spec, pod.status)
+    return LauncherPod(kept, pod.spec, pod.status and replace(pod.status, conditions=None))
 
 
 LAUNCHER_PODS: Final = PODS.decoded_as(LauncherPod, _reduce_pod)
@@ -448,6 +462,7 @@ class _Tpm(View, frozen=True):
 class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
+    autoattach_graphics_device: bool | None = None
     disks: list[_Disk | None] | None = None
     tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
@@ -488,6 +503,7 @@ class Cpu(View, frozen=True):
     threads: int | None = None
     model: str | None = None
     dedicated_cpu_placement: bool | None = None
+    isolate_emulator_thread: bool | None = None
     features: list[_CpuFeature] | None = None
     realtime: dict[str, Any] | None = None
     numa: dict[str, Any] | None = None
@@ -645,7 +661,9 @@ class PlacedVmiSpec(Placed, frozen=True):
     utility_volumes: list[Any] | None = None
 
 
-class _TopologyHints(View, frozen=True):
+class TopologyHints(View, frozen=True):
+    """``status.topologyHints`` of a VMI, which virt-controller writes before it makes a pod."""
+
     tsc_frequency: int | None = None
 
 
@@ -698,13 +716,15 @@ class VolumeStatus(View, frozen=True):
         return not {"ReadOnlyMany", "ReadWriteMany"}.isdisjoint((claim.access_modes if claim else None) or ())
 
 
-class _VmiStatus(View, frozen=True):
+class VmiStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it decides over nodes."""
+
     changed_block_tracking: _BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     node_name: str | None = None
     machine: _Machine | None = None
-    topology_hints: _TopologyHints | None = None
+    topology_hints: TopologyHints | None = None
     migration_state: MigrationState | None = None
     evacuation_node_name: str | None = None
     migration_method: str | None = None
@@ -716,7 +736,7 @@ class Vmi(Object, frozen=True):
     """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
 
     spec: PlacedVmiSpec | None = None
-    status: _VmiStatus | None = None
+    status: VmiStatus | None = None
 
     @property
     def cpu(self) -> Cpu:

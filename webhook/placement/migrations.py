@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from webhook.k8s.types.scheduling import Taint
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.releases.capabilities import CANCELS_EVACUATIONS
 from webhook.kubevirt.releases.release import Release
 from webhook.placement.machines import JOB_UID, LauncherPod, Migration, Vmi
-from webhook.placement.nodes import Node
+from webhook.placement.nodes import CORDON, NO_SCHEDULE, Node
 
 # virt-api removes the mark of an evacuation for whom names the node that is marked.
 CANCEL_EVACUATION: Final = (
@@ -90,8 +91,12 @@ def cancel_evacuation(vmi: Vmi, release: Release) -> str:
     return "restart the VM to end that, or make a node eligible for it"
 
 
-# By which KubeVirt evacuates all VMs of a node, as it did before evictions; the key can be configured.
-_DRAIN: Final = "kubevirt.io/drain"
+def evacuating_taint(node: Node, configuration: ClusterConfig) -> Taint | None:
+    """The taint by which KubeVirt evacuates all VMs of a node, as it did before evictions; None: it has none."""
+    if node.unschedulable and configuration.drain_taint == CORDON.key:
+        return CORDON
+    taints = (each for each in node.taints if each.effect == NO_SCHEDULE)
+    return next((each for each in taints if each.key == configuration.drain_taint), None)
 
 
 def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | None) -> str:
@@ -109,9 +114,18 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
             f" KubeVirt migrates it for none; {cancel}"
         )
     marked = evacuated_node(vmi)
-    if not marked:
+    taint = evacuating_taint(node, configuration) if node else None
+    if not marked and not taint:
         return ""
     strategy = (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
+    ends = ("uncordon it" if taint == CORDON else f"remove the taint {taint}") if taint else ""
+    if not marked:
+        if strategy not in _MIGRATING or not vmi.migratable:
+            return ""
+        return (
+            f"KubeVirt evacuates all VMs of {vmi.node_name} for its taint {taint} (nodeDrainTaintKey), without any"
+            f" eviction: it creates migrations of this one until one succeeds; to end that, {ends}"
+        )
     if strategy == "External":
         return f"It is marked for the evacuation of {marked}: another controller has to move or end it; {cancel}"
     if strategy not in _MIGRATING or not vmi.migratable:
@@ -120,11 +134,8 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     text = (
         f"KubeVirt still evacuates it from {marked}: it creates migrations until one succeeds, after an uncordon, too"
     )
-    taint = next((each for each in node.taints if each.key == _DRAIN), None) if node else None
     if taint:
-        return (
-            f"{text}; remove the taint {taint} from {marked} first, for which KubeVirt evacuates all VMs, then {cancel}"
-        )
+        return f"{text}; KubeVirt evacuates all VMs of {marked} for its taint {taint}: {ends} first, then {cancel}"
     return f"{text}; {cancel}"
 
 

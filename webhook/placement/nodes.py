@@ -84,6 +84,11 @@ def format_amount(resource: str, amount: int, *, is_offer: bool = False) -> str:
     return str(Quantity.of(amount, Format.BINARY_SI if in_bytes(resource) else Format.DECIMAL_SI))
 
 
+def to_nanos(resource: str, amount: int) -> int:
+    """An amount in kube-scheduler's unit in billionths."""
+    return amount * (_NANOS_PER_MILLI if resource == CPU else _NANOS)
+
+
 def in_bytes(resource: str) -> bool:
     """Whether amounts of a resource are bytes: memory, huge pages, ephemeral storage."""
     return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith(HUGEPAGES)
@@ -208,6 +213,7 @@ HOST_MODEL_FEATURES: Final = "host-model-required-features.node.kubevirt.io/"
 HYPERV: Final = "hyperv.node.kubevirt.io/"
 MACHINE_TYPE: Final = "machine-type.node.kubevirt.io/"
 TSC_FREQUENCY: Final = "scheduling.node.kubevirt.io/tsc-frequency-"
+TSC_FREQUENCY_OF_NODE: Final = "cpu-timer.node.kubevirt.io/tsc-frequency"
 OBSOLETE_HOST_MODEL: Final = "node-labeller.kubevirt.io/obsolete-host-model"
 CPU_MANAGER: Final = "kubevirt.io/cpumanager"
 CPU_MANAGER_BEFORE: Final = "cpumanager"  # until KubeVirt 1.7

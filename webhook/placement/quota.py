@@ -8,7 +8,7 @@ bound (`webhook.placement.demand`), so a quota that is called exceeded is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -23,7 +23,16 @@ from webhook.k8s.types.scheduling import Affinity
 from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN
 from webhook.placement.demand import is_sidecar, sum_requests
 from webhook.placement.machines import LIMIT_RANGER, LauncherPod, LauncherPodSpec
-from webhook.placement.nodes import CPU, EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, in_bytes, is_extended_resource
+from webhook.placement.nodes import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES,
+    MEMORY,
+    format_amount,
+    in_bytes,
+    is_extended_resource,
+    to_nanos,
+)
 
 
 class _ScopeRequirement(View, frozen=True):
@@ -59,6 +68,7 @@ class _LimitRangeItem(View, frozen=True):
     type: str | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
+    maximum: ResourceList | None = msgspec.field(default=None, name="max")
 
 
 class _LimitRangeSpec(View, frozen=True):
@@ -77,7 +87,6 @@ LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange", True, Limi
 # Counted for every pod that exists; the pods that VMs have left count too, until KubeVirt deletes them.
 PODS_THAT_EXIST: Final = "count/pods"
 _NANOS: Final = 10**9
-_NANOS_PER_MILLI: Final = 10**6
 # Each container must set these where a quota limits them (enforcePodContainerConstraints).
 _TO_BE_SET: Final = {
     **{name: (False, name.removeprefix("requests.")) for name in (CPU, MEMORY, "requests.cpu", "requests.memory")},
@@ -150,7 +159,7 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
     before = _totals(spec, _written)
     values = _defaulted(pod, everyone, ranges)
     after = _totals(spec, lambda container: values[id(container)])
-    requested = {name: amount * (_NANOS_PER_MILLI if name == CPU else _NANOS) for name, amount in requests.items()}
+    requested = {name: to_nanos(name, amount) for name, amount in requests.items()}
     for name in before[0].keys() | after[0].keys():
         requested[name] = requested.get(name, 0) + after[0].get(name, 0) - before[0].get(name, 0)
     unset: dict[str, tuple[str, ...]] = {}
@@ -160,6 +169,50 @@ def usage_of(pod: LauncherPod | None, requests: Mapping[str, int], ranges: Itera
             names = (each.name or "" for each in everyone if resource not in values[id(each)][is_limit])
             unset[quota_name] = tuple(sorted(names))
     return PodUsage(dict(_named(requested, after[1])), unset, spec.priority_class_name or "", _crosses_namespaces(spec))
+
+
+def exceeded_limits(
+    ranges: Iterable[LimitRange], requests: Mapping[str, int], limits: Nanos, limited: Container[str]
+) -> list[str]:
+    """Why LimitRanges keep a new pod from being created, clauses (admission plugin LimitRanger, validation of pods).
+
+    Args:
+        ranges: those of the namespace.
+        requests: what the pod's one container requests at least, in kube-scheduler's unit.
+        limits: the limits that the VM sets, in billionths.
+        limited: resources that get a limit elsewhere.
+    """
+    problems: dict[str, None] = {}
+    defaults: dict[str, tuple[int, str]] = {}
+    for each in ranges:
+        name = each.meta.name or ""
+        for item in (each.spec.limits if each.spec else None) or ():
+            if item.type not in ("Container", "Pod"):
+                continue
+            for resource, most in read_resource_list(item.maximum or {}).items():
+                requested = requests.get(resource, 0)
+                if max(to_nanos(resource, requested), limits.get(resource, 0)) > most:
+                    asks = f"requests {format_amount(resource, requested)}"
+                    if limits.get(resource, 0) > most:
+                        asks = f"has a limit of {Quantity(limits[resource], Format.BINARY_SI)}"
+                    problems[
+                        f"LimitRange {name} allows {_written_in(item.maximum, resource)} {resource}, and it {asks}"
+                    ] = None
+            if item.type == "Container":
+                for resource, most in read_resource_list(item.default or {}).items():
+                    # Which of several defaults wins is not known.
+                    defaults[resource] = max(defaults.get(resource, (-1, "")), (most, name))
+    for resource, (most, name) in defaults.items():
+        requested = requests.get(resource, 0)
+        if resource not in limits and resource not in limited and to_nanos(resource, requested) > most:
+            limit = format_amount(resource, most // to_nanos(resource, 1))
+            asks = format_amount(resource, requested)
+            problems[f"LimitRange {name} limits it to {limit} {resource}, and it requests {asks}"] = None
+    return list(problems)
+
+
+def _written_in(amounts: ResourceList | None, resource: str) -> str:
+    return str((amounts or {}).get(resource))
 
 
 def review_quotas(

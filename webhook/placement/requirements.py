@@ -51,6 +51,8 @@ class Origin:
     NAMESPACE: Final = "namespace"
     VOLUMES: Final = "volumes"
     RESERVATION: Final = "reservation"
+    SPREAD: Final = "spread"
+    POD_AFFINITY: Final = "pod affinity"
 
 
 _SOURCES: Final = {
@@ -61,6 +63,8 @@ _SOURCES: Final = {
     Origin.VENDOR: "the CPU that the VM runs on now",
     Origin.RUNTIME_CLASS: "the RuntimeClass of the VM's pod",
     Origin.NAMESPACE: "the namespace's node selector",
+    Origin.SPREAD: "a hard topology spread constraint of the VM",
+    Origin.POD_AFFINITY: "the VM's pod affinity",
 }
 # What requires a label, a clause, and why nodes are without it; of node affinities `OneOf.lacking` says that instead.
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -21,7 +21,7 @@ from webhook.admission.step_budget import spend
 from webhook.k8s.resources import Resource
 from webhook.k8s.types.meta import Object, View
 from webhook.k8s.types.scheduling import Affinity, Placed, PodAffinity, Toleration
-from webhook.k8s.types.selectors import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
+from webhook.k8s.types.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Expression, Term
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.heartbeat import SCHEDULABLE
 from webhook.kubevirt.releases.capabilities import REQUIRES_CPU_VENDOR, SELECTS_SNP_AND_TDX_NODES
@@ -104,6 +104,17 @@ def host_model_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return models | labels_starting_with(labels, nodes.HOST_MODEL_FEATURES, nodes.CPU_FEATURE) if models else {}
 
 
+def lacks_host_model(vmi: machines.Vmi, source_pod: machines.LauncherPod | None, source_node: Node | None) -> bool:
+    """Whether nothing says which CPU a host-model VM has; virt-controller then creates no target pod.
+
+    It looks at the present pod, and for one that no migration has created at the labels of its node
+    (``prepareNodeSelectorForHostCpuModel``). Where either is not known, neither is this.
+    """
+    if source_pod is None or source_node is None or vmi.cpu.model != machines.HOST_MODEL:
+        return False
+    return not _inherited_cpu(vmi, source_pod.node_selector, source_node.labels)
+
+
 def is_sticky_label(key: str) -> bool:
     """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
     return nodes.CPU_FEATURE in key or nodes.CPU_MODEL_MIGRATION in key
@@ -125,9 +136,19 @@ def _hyperv(features: Mapping[str, machines.FeatureState | None]) -> Iterator[st
 
 def _tsc_frequency(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None], frequency: int | None) -> int:
     """In Hz; 0: no node must have a certain one."""
+    return max(frequency or 0, 0) if _is_timed(cpu, hyperv) else 0
+
+
+def needs_tsc_frequency(vmi: machines.Vmi) -> bool:
+    """Whether KubeVirt chooses a TSC frequency for the VM, which all its nodes must then have."""
+    features = vmi.domain.features
+    return _is_timed(vmi.cpu, (features.hyperv if features else None) or {})
+
+
+def _is_timed(cpu: machines.Cpu, hyperv: Mapping[str, machines.FeatureState | None]) -> bool:
     reenlightenment = hyperv.get("reenlightenment")
-    needed = "invtsc" in cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
-    return max(frequency or 0, 0) if needed else 0
+    required = "invtsc" in cpu.features_with("require", "force")
+    return required or bool(reenlightenment and reenlightenment.enabled)
 
 
 def _launch_security(security: machines.LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
@@ -382,6 +403,7 @@ def target_pod_requirements(  # noqa: PLR0913 - what a target pod is made from, 
     if made:
         required += _mirrored_labels(selector, made)
     required += _affinity_requirements(spec, absent)
+    required += _topology_labels(spec)
     required += _exclude_source(vmi, source_node, labels, receives=receives)
     # The present pod's tolerations are the VM's and those that admission plugins add: a RuntimeClass's, a namespace's.
     shown = _read_tolerations(source_pod.spec.tolerations) if source_pod and source_pod.spec else ()
@@ -445,6 +467,22 @@ def _affinity_requirements(placed: Placed, absent: tuple[Expression, ...] = ()) 
     terms = (term if term.expressions or term.fields else empty for term in required.terms())
     # Equal alternatives are one; malformed ones differ by their place, which messages name.
     yield OneOf(Origin.AFFINITY, tuple(dict.fromkeys(terms)))
+
+
+def _topology_labels(spec: machines.PlacedVmiSpec) -> Iterator[Label]:
+    """The labels without which a node is in no topology domain, so that kube-scheduler takes it for no such pod.
+
+    Which domain fits depends on other pods (plugins PodTopologySpread and InterPodAffinity), but not that there has to
+    be one. Pod anti-affinity is met where there is none.
+    """
+    constraints = (each for each in spec.topology_spread_constraints or () if isinstance(each, dict))
+    hard = (each.get("topologyKey") for each in constraints if each.get("whenUnsatisfiable") == "DoNotSchedule")
+    together = _required(spec.affinity.pod_affinity if spec.affinity else None)
+    affine = (each.get("topologyKey") for each in together if isinstance(each, dict))
+    for origin, keys in ((Origin.SPREAD, [*hard]), (Origin.POD_AFFINITY, [*affine])):
+        spend(len(keys), "topology keys")
+        for key in dict.fromkeys(key for key in keys if isinstance(key, str) and key):
+            yield Label(origin, Expression(key, EXISTS))
 
 
 def _resource_requirements(requests: Mapping[str, int], configuration: ClusterConfig) -> list[Requirement]:

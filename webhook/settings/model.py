@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
@@ -461,7 +461,8 @@ class InstancetypeSettings(PolicySettings, frozen=True):
             all. For namespaces without the annotation kubevirt-webhook.github.io/default-preference-scope.
         allowed: Instancetypes that VMs and VMIs may name, for namespaces without the annotation
             kubevirt-webhook.github.io/allowed-instancetypes: NAME (cluster-wide) or KIND/NAME, with * for any
-            characters. Absent: all.
+            characters. Absent: all. A VM that sets CPU and memory itself names none, so the list does not limit it:
+            docs/instancetypes.md has an admission policy that denies such sizes.
         missing: Action for a VM that names an instancetype or preference that does not exist. KubeVirt accepts the VM,
             and does not start it until they exist.
         expand: Write the values of instancetype and preference into new VMs and remove both, for namespaces without
@@ -826,10 +827,15 @@ def _check_scheduler(scheduling: Any, earlier: Mapping[str, Any]) -> Any:
         return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
     # Topology spread constraints do not require a declared scheduler.
     if declared is not None and (declared or is_named) and scheduling.scheduler_name not in declared:
-        fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
-        what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
-        raise SettingError("undeclared", what, fix, "schedulerName")
+        raise undeclared(scheduling.scheduler_name, declared)
     return None
+
+
+def undeclared(scheduler: str, declared: Iterable[str]) -> SettingError:
+    """The error about a scheduler that ``scheduling`` names and ``schedulers`` does not declare."""
+    names_of_declared = " or ".join(sorted(declared))
+    fix = f"declare it, or use {names_of_declared}" if names_of_declared else "declare it"
+    return SettingError("undeclared", f"{quote(scheduler)} is not declared under schedulers", fix, "schedulerName")
 
 
 def _check_listener(section: Any, earlier: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
-from webhook.settings.model import DERIVED, AsText, Check, Range, Setting, SettingError, Settings
+from webhook.settings.model import DERIVED, AsText, Check, Range, Setting, SettingError, Settings, undeclared
 from webhook.text import pluralize
 
 # The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
@@ -209,11 +209,30 @@ def validate(data: bytes, where: str) -> Section:
         return model_of(Settings).model_validate(document.value)
     except ValidationError as error:
         listed = error.errors(include_url=False)
-        ordered = sorted((_mistake(details, document) for details in listed[:MAX_MISTAKES]), key=lambda each: each[0])
+        found = [_mistake(details, document) for details in listed[:MAX_MISTAKES]]
+        found += _undeclared_scheduler(document, listed)
+        ordered = sorted(found, key=lambda each: each[0])
         mistakes = [mistake for _, mistake in ordered]
-        if more := len(listed) - len(mistakes):
+        if (more := len(listed) - MAX_MISTAKES) > 0:
             mistakes.append(InputError(f"{pluralize(more, 'more mistake')}", where, "correct these first"))
         raise InputErrors(mistakes) from error
+
+
+def _undeclared_scheduler(document: Document, listed: Iterable[ErrorDetails]) -> list[tuple[int, InputError]]:
+    """An undeclared scheduler, which validation does not look for where a section that it depends on has a mistake."""
+    if any((details.get("ctx") or {}).get("code") == "undeclared" for details in listed):
+        return []
+    value: Any = document.value
+    schedulers, scheduling = (
+        value.get(key) if isinstance(value, dict) else None for key in ("schedulers", "scheduling")
+    )
+    scheduler = scheduling.get("schedulerName") if isinstance(scheduling, dict) else None
+    if not isinstance(scheduler, str) or not isinstance(schedulers, dict) or scheduler in schedulers:
+        return []
+    path = ("scheduling", "schedulerName")
+    error, line = undeclared(scheduler, [name for name in schedulers if isinstance(name, str)]), document.line_of(path)
+    what = f"{format_path(path)}: {error.context['what']}"
+    return [(line, InputError(what, f"{document.file}:{line}", error.context["fix"]))]
 
 
 def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:

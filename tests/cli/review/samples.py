@@ -47,7 +47,7 @@ POOL = {
     "spec": {
         "replicas": 3,
         "selector": {"matchLabels": {"app": "web"}},
-        "virtualMachineTemplate": {"spec": builders.vm()["spec"]},
+        "virtualMachineTemplate": {"metadata": {"labels": {"app": "web"}}, "spec": builders.vm()["spec"]},
     },
 }
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]

@@ -21,7 +21,8 @@ import pytest
 from tests.e2e.support.kube import Json, KubeError, eventually
 from tests.e2e.support.objects import has_condition, is_unschedulable, obj, owner_reference
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS, VMS
-from webhook.cli.explain import from_cluster, read_answer
+from webhook.cli.explain import answer_of, from_cluster
+from webhook.cluster.selection import open_cluster
 from webhook.forecast import report
 from webhook.forecast.drain import plan
 from webhook.forecast.report import DrainPlan, VmPlan
@@ -230,7 +231,8 @@ def _predict(place: Place, fleet: Fleet) -> tuple[DrainPlan, dict[str, Migration
         answers = {}
         for name in names:
             explainer = partial(explain, Question(place.namespace, name, {}))
-            answers[name] = await read_answer(explainer, "explain migration", None, kubeconfig)
+            async with open_cluster(None, kubeconfig) as cluster:
+                answers[name] = await answer_of(explainer, "explain migration", cluster)
         return found, answers
 
     return asyncio.run(read())

@@ -17,7 +17,7 @@ from tests.builders import CONTROLLER, Json, config_of, installed
 from tests.golden_files import Golden
 from tests.policies.eviction import world as evictions
 from tests.policies.eviction.world import CAPTURE, MINE, NOW, decide, facts, migration, pod, read, review, stamp, vmi
-from tests.policies.migration.world import NODES, OWNED, VMI, node
+from tests.policies.migration.world import NODES, OWNED, PODS, VMI, launcher, node
 from webhook.admission.decision import Decision, Reason
 from webhook.admission.reasons import common
 from webhook.admission.reasons import eviction as reasons
@@ -32,6 +32,7 @@ from webhook.policies.eviction.pods import blackout, cool_down, too_many
 from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
 ALWAYS = (Blackout(),)
+MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"
 THE_POD = ObjectKey(LAUNCHER_PODS, "demo", evictions.POD)
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
 # Everything that could lead to a denial does.
@@ -542,3 +543,23 @@ def test_a_vm_whose_migrations_kubevirt_holds_back(version: str, spec: Json, sta
     assert decide(known).code == (common.ELIGIBLE if version == "1.7" else reasons.HELD_BACK)
     completed = {"backupStatus": {"backupName": "nightly", "completed": True}}
     assert decide(facts(vmi(changedBlockTracking=completed))).code == common.ELIGIBLE
+
+
+@pytest.mark.parametrize(
+    ("labels", "selector", "code"),
+    [
+        ({}, {}, "host-cpu-unknown"),
+        ({"host-model-cpu.node.kubevirt.io/Skylake": "true", MODEL: "true"}, {}, "nodes-eligible"),
+        # It has migrated before, and its pod requires what it took over then.
+        ({MODEL: "true"}, {MODEL: "true"}, "nodes-eligible"),
+    ],
+)
+def test_a_vm_with_the_cpu_of_a_host_that_no_label_names(
+    labels: dict[str, Any], selector: dict[str, str], code: str
+) -> None:
+    """virt-api would mark it, and its migration would stay Pending for ever, in one of the descheduler's places."""
+    found = vmi()
+    found["spec"]["domain"]["cpu"]["model"] = "host-model"
+    nodes = [node(name, "a", **labels) for name in ("node-a1", "node-a2")]
+    known = facts(found, nodes=nodes) | {PODS: (launcher(nodeSelector=selector),)}
+    assert decide(known).code == code

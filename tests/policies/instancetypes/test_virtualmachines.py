@@ -308,8 +308,9 @@ def refused(obj: Json, world: dict[Any, object] | None = None, old: Json | None 
         (vm(**MATCHERS), facts(WORLD), {}, reasons.VALID),
         (vm(), {}, {}, reasons.NO_MATCHER),
         (vm(instancetype=None), {}, {}, reasons.NO_MATCHER),
-        # What is to be inferred is not missing.
-        (vm(instancetype=INFERRED), facts(), {"missing": "deny"}, reasons.VALID),
+        # What is to be inferred is not missing, nor is it known to fit.
+        (vm(instancetype=INFERRED), facts(), {"missing": "deny"}, reasons.NOT_INFERRED),
+        (vm(**MATCHERS | {"preference": INFERRED}), facts(WORLD), {}, reasons.NOT_INFERRED),
         (vm({"cpu": 1}, instancetype=SMALL), facts(WORLD), {}, common.INVALID_OBJECT),
         (vm(instancetype=SMALL), {}, {"virtual_machines": False}, common.DISABLED),
         (DYING, {}, {}, common.BEING_DELETED),

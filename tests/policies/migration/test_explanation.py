@@ -491,6 +491,7 @@ def silent_source() -> list[Json]:
         ({"more": {QUOTAS_OF: (msgspec.convert(DENYING, ResourceQuota),), ListKey(LIMIT_RANGES, "demo"): ()}}, 1),
         ({"nodes": silent_source()}, 1),
         ({"nodes": migrations.NODES[1:]}, 1),
+        ({"found": vmi(domain={"cpu": {"model": "host-model"}})}, 1),
         ({"added": {"zone": "b"}, "more": {MIGRATIONS_OF_VM: in_flight("")}}, 1),
     ],
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import builders
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.page.conftest import record
-from webhook.admission.audit import Record
+from webhook.admission.audit import AuditedObject, Record
 from webhook.admission.decision import Change, Reason
 from webhook.facts import Key, SchedulerHealth, SchedulerKey
 from webhook.server.page import health
@@ -87,6 +87,43 @@ def test_decisions_are_counted_by_what_was_decided() -> None:
     assert found.of("demo", "migration") == found.of("other", "scheduling") == {}
     assert found.total == {"patched": 2, "denied": 1, "skipped": 1}
     assert list(counted(record(decision="skipped")).namespaces()) == [], "not worth a row"
+
+
+REVIEWED_VM = AuditedObject("VirtualMachine", "demo", "web01")
+DEFAULTS_PATH, SIZES_PATH, SCHEDULER_PATH = (
+    "/mutate/instancetypes/virtualmachines/enforce",
+    "/validate/instancetypes/virtualmachines/enforce",
+    "/mutate/scheduling/virtualmachines/enforce",
+)
+
+
+def of_vm(endpoint: str, decision: str, second: int = 0) -> Record:
+    return record(
+        object=REVIEWED_VM, endpoint=endpoint, decision=decision, time=f"2026-02-01T00:00:{second:02}.000000Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("decisions", "total"),
+    [
+        # An object counts once, whatever the number of webhooks.
+        ([(DEFAULTS_PATH, "patched"), (SCHEDULER_PATH, "patched"), (SIZES_PATH, "allowed")], {"patched": 1}),
+        ([(DEFAULTS_PATH, "patched"), (SCHEDULER_PATH, "patched"), (SIZES_PATH, "denied")], {"denied": 1}),
+        ([(DEFAULTS_PATH, "skipped"), (SCHEDULER_PATH, "allowed")], {"allowed": 1}),
+        # The same webhook again is the next request.
+        ([(SIZES_PATH, "denied"), (SIZES_PATH, "denied"), (SIZES_PATH, "allowed")], {"denied": 2, "allowed": 1}),
+        ([(SIZES_PATH, "denied"), (DEFAULTS_PATH, "patched", 30)], {"denied": 1, "patched": 1}),
+    ],
+)
+def test_a_request_counts_once_and_as_denied_if_one_policy_denied_it(decisions: Any, total: dict[str, int]) -> None:
+    found = counted(*(of_vm(*each) for each in decisions))
+    assert {label: number for label, number in found.total.items() if number} == total
+
+
+def test_what_is_remembered_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "_MAX_REQUESTS", 3)
+    found = counted(*(record(name=f"vm{number}") for number in range(10)), record(name="x" * 2_000_000))
+    assert (found.total["patched"], len(found._requests)) == (11, 3)
 
 
 def test_a_new_day_begins_at_zero() -> None:

@@ -91,14 +91,14 @@ async def test_modes_are_those_that_reviews_have() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(), DayCounts())
     modes = {name: {cell.policy: cell.mode for cell in cells} for name, cells in rows.items()}
     assert modes["shop"] == {"scheduling": "enforce", "migration": "warn", "instancetypes": "off", "eviction": "off"}
-    assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "off")
+    assert (modes["lab"]["scheduling"], modes["odd"]["scheduling"]) == ("audit", "invalid label")
     assert "plain" not in modes
 
 
 async def test_where_a_policy_counts_everywhere_all_namespaces_are_shown() -> None:
     rows, _ = await namespace_table(cluster(), builders.settings(cluster_wide=True), DayCounts())
     modes = {name: cells[POLICIES.index("scheduling")].mode for name, cells in rows.items()}
-    assert modes == {"lab": "audit", "odd": "off", "plain": "enforce", "shop": "enforce"}
+    assert modes == {"lab": "audit", "odd": "invalid label", "plain": "enforce", "shop": "enforce"}
 
 
 async def test_what_was_done_today_is_beside_the_mode() -> None:

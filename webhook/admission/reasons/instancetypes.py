@@ -247,11 +247,15 @@ default_conflicts: Final = about_two(DEFAULT_CONFLICTS, "default %s not applied:
 NOT_INFERRED: Final = _skipped(
     "not-inferred",
     "The VM infers its instancetype, preference or architecture from a volume. kubevirt-webhook cannot read volumes, so"
-    " the VM is not expanded.",
+    " the VM is not expanded, and nothing is said of how an object that is still to be inferred fits the VM.",
 )
 not_expanded_inferred: Final = Reason(
     NOT_INFERRED,
     "the VM is not expanded: its instancetype or preference is inferred from a volume, which is not known yet",
+)
+not_validated_inferred: Final = Reason(
+    NOT_INFERRED,
+    "the VM's instancetype or preference is inferred from a volume, which is not known here, so its fit is not known",
 )
 not_expanded_architecture: Final = Reason(
     NOT_INFERRED, "the VM is not expanded: its architecture comes from the source of a volume, which is not known here"

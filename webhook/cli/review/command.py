@@ -14,12 +14,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
-from webhook.cli import write
+from webhook.cli import defaults, namespaces, write
 from webhook.cli.inputs import (
     Part,
     batches,
@@ -32,13 +32,23 @@ from webhook.cli.inputs import (
     say_skipped,
     standard_input,
 )
-from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, config_option, output_option, source_option
+from webhook.cli.options import (
+    CONTEXT,
+    SHOW_SECRETS,
+    VALIDATION,
+    InputPath,
+    Source,
+    config_option,
+    output_option,
+    source_option,
+)
 from webhook.cli.review.evaluation import Evaluator
 from webhook.cli.review.formats import Github, Json, Junit, OutputFormat, Patch, Sarif, Text, Yaml
 from webhook.cli.review.result import Result, Summary
 from webhook.cli.schemas import fetch_definitions, find_schemas, release_in
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.selection import open_cluster
+from webhook.cluster.reader import FileReader
+from webhook.cluster.selection import gaps_of
 from webhook.cluster.source import Cluster
 from webhook.cluster.together import AppliedTogether
 from webhook.errors import InputError, quote
@@ -46,7 +56,7 @@ from webhook.forecast.requests import Sending
 from webhook.forecast.validation import DryRun, Schemas
 from webhook.k8s.yaml_documents import Document, mistakes_of
 from webhook.kubevirt.definitions import DEFINITIONS
-from webhook.settings.file import load
+from webhook.settings.file import default_settings
 from webhook.settings.model import Settings
 
 _MOST_MISTAKES: Final = 100
@@ -63,16 +73,14 @@ _LEAST_BYTES: Final = 1024 * 1024
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=InputPath(allow_dash=True))
-@click.option(
-    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
-)
+@click.option("-n", "--namespace", metavar="NAMESPACE", help=f"Namespace of manifests that name none.  {CONTEXT}")
 @click.option(
     "--user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help=_PARAM)
 @source_option()
 @kubevirt_version
-@config_option("the built-in defaults")
+@config_option("those in the cluster")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
 @click.option("-q", "--quiet", is_flag=True, help="With -o text, leave out objects that are allowed without a warning.")
 @click.option("--fail-on", type=click.Choice(["deny", "warn"]), default="deny", show_default=True, help=_FAIL_ON)
@@ -127,17 +135,16 @@ def _run(options: _ReviewOptions) -> None:
     written = Written()
     summary, mistakes = written.summary, written.mistakes
     parts = list(find(options.files, standard_input() if "-" in options.files else None, mistakes))
-    settings = load(options.config_file)
-    if release := parse_release(options.kubevirt_version):
-        settings = settings.with_kubevirt_version(str(release))
+    parse_release(options.kubevirt_version)
     output = _FORMATS[options.output](options)
+    namespace = options.namespace or namespaces.namespace_of(options.source)
     with progress(sum(part.size for part in parts)) as advance:
 
         def take(group: Written) -> None:
             written.join(group)
             advance(group.size)
 
-        _evaluate_parts(parts, options, settings, output, take, mistakes)
+        used = _evaluate_parts(parts, options, namespace, output, take, mistakes)
     summary.mistakes = len(mistakes)
     if not mistakes and not summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
@@ -146,6 +153,10 @@ def _run(options: _ReviewOptions) -> None:
         write.data(document)
     for line in summary.checks():
         write.line(line, err=True)
+    if summary.total:
+        for gap in used.gaps:
+            write.line(f"not evaluated: {gap}", err=True)
+        defaults.say_what_applies(used.origin, namespace, of=defaults.OF_UNNAMED)
     _finish(written, options.fail_on)
 
 
@@ -177,28 +188,49 @@ _FORMATS: Final[dict[str, Callable[[_ReviewOptions], OutputFormat]]] = {
 }
 
 
+class _Used(NamedTuple):
+    """What a review was made by.
+
+    Attributes:
+        origin: where the settings come from, a clause.
+        gaps: what is not evaluated because its user may not read it, clauses.
+    """
+
+    origin: str
+    gaps: tuple[str, ...] = ()
+
+
 def _evaluate_parts(
     parts: Sequence[Part],
     options: _ReviewOptions,
-    settings: Settings,
+    namespace: str,
     output: OutputFormat,
     take: Callable[[Written], None],
     mistakes: list[InputError],
-) -> None:
-    """Pass on the results of groups of parts in their order, each as soon as it is there."""
+) -> _Used:
+    """Pass on the results of groups of parts in their order, each as soon as it is there.
+
+    ``namespace`` is that of manifests that have none.
+    """
     for each in options.parameters:
         if not each.partition("=")[0] or "=" not in each:
             raise InputError(f"{quote(each)} is not a parameter", "--param", "use NAME=VALUE")
-    sending = Sending(options.user, options.namespace, dict(each.split("=", 1) for each in options.parameters))
+    parameters = dict(each.split("=", 1) for each in options.parameters)
+    sending = Sending(options.user, options.namespace, parameters, namespace)
+    release = parse_release(options.kubevirt_version)
 
     def job(
-        cluster: Cluster, definitions: Sequence[dict[str, Any]], origin: str, dry_run: DryRun | None = None
+        cluster: Cluster,
+        settings: Settings,
+        definitions: Sequence[dict[str, Any]],
+        origin: str,
+        dry_run: DryRun | None = None,
     ) -> BatchJob:
         def schemas() -> Schemas | None:
             release = release_in(cluster, settings)
             return None if options.no_validate else find_schemas(release, options.crds, definitions, origin)
 
-        counted = counted_objects(parts, schemas(), options.namespace or "default", mistakes)
+        counted = counted_objects(parts, schemas(), namespace, mistakes)
         if counted:
             cluster = AppliedTogether(FilesCluster.of(counted, settings), cluster)
         evaluator = Evaluator(cluster, settings, sending, schemas(), dry_run=dry_run, objects="object" in output.parts)
@@ -206,24 +238,30 @@ def _evaluate_parts(
 
     cluster_from, kubeconfig = options.source
     if cluster_from and not kubeconfig:
-        cluster = FilesCluster.load(cluster_from, settings)
+        cluster = FilesCluster.load(cluster_from, default_settings())
         say_skipped(cluster.skipped)
+        applied = asyncio.run(defaults.settings_from(options.config_file, FileReader(cluster)))
+        settings = applied.settings.with_kubevirt_version(str(release)) if release else applied.settings
+        cluster.use(settings)
         origin = f"the CustomResourceDefinitions in {cluster_from}"
-        over_files = job(cluster, cluster.objects(DEFINITIONS.kind), origin)
+        over_files = job(cluster, settings, cluster.objects(DEFINITIONS.kind), origin)
         for group in evaluate_in_processes(parts, over_files, options.jobs or default_jobs()):
             take(group)
-        return
+        return _Used(applied.origin)
 
-    async def over_a_cluster() -> None:
-        async with open_cluster(*options.source, settings) as cluster, connected(kubeconfig) as transport:
+    async def over_a_cluster() -> _Used:
+        opened = defaults.open_with_settings(options.source, options.config_file, str(release or ""))
+        async with opened as (cluster, applied), connected(kubeconfig) as transport:
             is_read = not options.no_validate and not options.crds
             definitions = await fetch_definitions(transport) if is_read else ()
             dry_run = DryRun(transport) if options.server_dry_run else None
-            over_it = job(cluster, definitions, "the cluster's CustomResourceDefinitions", dry_run)
+            origin = "the cluster's CustomResourceDefinitions"
+            over_it = job(cluster, applied.settings, definitions, origin, dry_run)
             for group in batches(parts):
                 take(await evaluate(group, over_it))
+            return _Used(applied.origin, gaps_of(cluster))
 
-    asyncio.run(over_a_cluster())
+    return asyncio.run(over_a_cluster())
 
 
 class BatchJob(msgspec.Struct, frozen=True):

@@ -15,16 +15,21 @@ from webhook.admission.reasons import common
 from webhook.admission.reasons.instancetypes import MISSING
 from webhook.cli import near
 from webhook.cli.review.result import WEIGHT, Result
+from webhook.cli.schemas import release_in
 from webhook.cluster.directory import KINDS
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import NamespaceKey
 from webhook.forecast import requests
-from webhook.forecast.validation import DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
+from webhook.forecast.matchers import Inferred, infer_matchers
+from webhook.forecast.validation import VIRT_API, DryRun, Finding, Schemas, is_of_kubevirt, merge_patch, schemas_of
 from webhook.k8s.yaml_documents import Document, format_path
+from webhook.kubevirt.releases.fields import VIRTUAL_MACHINE
 from webhook.kubevirt.releases.release import NEWEST
-from webhook.kubevirt.templates import MissingParametersError
-from webhook.review.reviewer import Reviewer
+from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.templates import KIND, MissingParametersError
+from webhook.review.endpoints import Endpoint
+from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.model import Settings
 
 _SECONDS: Final = 10.0
@@ -74,13 +79,13 @@ class Evaluator:
         against = checked.against if checked else ""
         if not findings and self.dry_run and is_of_kubevirt(str(value.get("apiVersion") or "").rpartition("/")[0]):
             try:
-                findings, existing = await self.dry_run.ask(value, self.sending.namespace or "default")
+                findings, existing = await self.dry_run.ask(value, self.sending.effective_namespace)
             except InputError as error:
                 raise InputError(error.what, document.where(), error.fix) from None
             against = f"{DRY_RUN_DONE} after it was {against}" if against else DRY_RUN_DONE
         result = self._invalid(document, findings) if findings else await self._evaluate_valid(document, existing)
-        result.checked = against
-        result.unchecked = list(checked.unchecked) if checked else []
+        result.checked = result.checked or against
+        result.unchecked = [*(checked.unchecked if checked else ()), *result.unchecked]
         return result
 
     async def _evaluate_valid(self, document: Document, existing: dict[str, Any] | None) -> Result:
@@ -98,9 +103,17 @@ class Evaluator:
             return self._unsent(document, decision="error", message=f"not evaluated: {error}", manifest=shown)
         if missing := await self._missing_namespace(review, document, deadline):
             return self._invalid(document, [missing])
+        # Of what pools and replica sets make, their own schemas tell.
+        made = self.schemas.check(review.request["object"]) if self.schemas and value["kind"] == KIND else None
+        if made and made.findings:
+            result = self._invalid(document, self._of_reviewed(document, made.findings))
+            result.checked, result.unchecked = made.against, list(made.unchecked)
+            return result
         if existing and not review.origin:
             review.request.update(operation="UPDATE", oldObject=existing, object=merge_patch(existing, value))
-        result = await self._send(review, deadline)
+        result = await self._send(review, deadline, document)
+        if made:
+            result.checked, result.unchecked = made.against, [*made.unchecked, *result.unchecked]
         if isinstance(result.object, dict) and existing:
             metadata = {key: each for key, each in result.object["metadata"].items() if key not in _SET_BY_SERVER}
             result.object = {**result.object, "metadata": metadata}
@@ -123,30 +136,31 @@ class Evaluator:
         text = f"namespace {namespace} does not exist, so nothing is known of its policies; {fix}{other}"
         return Finding(("request" if is_review else "metadata", "namespace"), text, common.NAMESPACE_UNREADABLE)
 
-    async def _send(self, review: requests.ReviewRequest, deadline: float) -> Result:
+    async def _send(self, review: requests.ReviewRequest, deadline: float, document: Document) -> Result:
         request = review.request
         result = Result(file=review.file, line=review.line, origin=review.origin, **_described(request))
         endpoints = await requests.endpoints(request, self.cluster, self.settings, deadline)
+        inferred: Inferred | None = None
         for position, endpoint in enumerate(endpoints):
-            try:
-                verdict = await self._reviewer.evaluate(endpoint, review.body, deadline)
-            except InputError as error:
-                raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
-            evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
-            evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
-            result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
-            result.warnings.extend(verdict.outcome.warnings)
-            result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
-            if verdict.outcome.denial:
-                result.message = verdict.outcome.denial.message
+            if endpoint.verb == "validate":
+                # KubeVirt's own webhook comes in between. What it infers is no change of kubevirt-webhook's.
+                inferred = inferred or await self._infer(request)
+                if inferred.denial:
+                    break
+            verdict = await self._call(endpoint, review, inferred.vm if inferred else request.get("object"), deadline)
+            is_read = self.objects or position + 1 < len(endpoints)
+            self._take(endpoint, verdict, request, result, is_read=is_read)
+            if result.message is not None:
                 break
-            operations = msgspec.json.decode(verdict.patch) if verdict.patch else []
-            result.patch.extend(operations)
-            # What is not read is not made: applying costs more than the evaluation.
-            if operations and (self.objects or position + 1 < len(endpoints)):
-                # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
-                copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
-                request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+        # KubeVirt's webhook looks at VMs wherever they are; one that kubevirt-webhook denies doesn't get there.
+        if inferred is None and result.message is None:
+            inferred = await self._infer(request)
+        if inferred and inferred.denial:
+            field = tuple(inferred.field.split(".")) if inferred.field else ("spec",)
+            finding = Finding(field, inferred.denial, by=VIRT_API)
+            return self._invalid(document, self._of_reviewed(document, [finding]))
+        if inferred and inferred.unknown:
+            result.unchecked.append(f"not checked: {inferred.unknown}")
         if MISSING in {reason["code"] for each in result.judgements for reason in each["reasons"]}:
             namespace = str(request.get("namespace") or "")
             result.near = await near.question(request["object"], namespace, self.cluster, deadline)
@@ -156,6 +170,53 @@ class Evaluator:
         if self.objects:
             result.object = request.get("object")
         return result
+
+    async def _call(self, endpoint: Endpoint, review: requests.ReviewRequest, obj: Any, deadline: float) -> Evaluation:
+        """What an endpoint says of a request with this object."""
+        request = review.request
+        changed = obj is not request.get("object")
+        body = msgspec.json.encode({**review.review, "request": {**request, "object": obj}}) if changed else review.body
+        try:
+            return await self._reviewer.evaluate(endpoint, body, deadline)
+        except InputError as error:
+            raise InputError(error.what, f"{review.source}: {error.where}", error.fix) from None
+
+    def _take(
+        self, endpoint: Endpoint, verdict: Evaluation, request: dict[str, Any], result: Result, *, is_read: bool
+    ) -> None:
+        """Add what an endpoint says to the result, and make its changes in the request's object if that is read."""
+        evaluation = {"policy": endpoint.policy, "endpoint": endpoint.path, "mode": verdict.mode}
+        evaluation |= {"decision": verdict.label, "reasons": msgspec.to_builtins(verdict.decision.reasons)}
+        result.judgements.append(evaluation | {"changes": msgspec.to_builtins(verdict.decision.changes)})
+        # Like kubectl, which prints a warning once.
+        result.warnings.extend(each for each in verdict.outcome.warnings if each not in result.warnings)
+        result.decision = max(result.decision, verdict.label, key=WEIGHT.index)
+        if verdict.outcome.denial:
+            result.message = verdict.outcome.denial.message
+            return
+        operations = msgspec.json.decode(verdict.patch) if verdict.patch else []
+        result.patch.extend(operations)
+        # What is not read is not made: applying costs more than the evaluation.
+        if operations and is_read:
+            # A copy through the encoding takes a fifth of what `copy.deepcopy` does.
+            copy = msgspec.json.decode(msgspec.json.encode(request["object"]))
+            request["object"] = jsonpatch.apply_patch(copy, operations, in_place=True)
+
+    async def _infer(self, request: dict[str, Any]) -> Inferred:
+        """The object of a request as it is when it is validated: the matchers of VMs are inferred by then."""
+        vm, release = request.get("object"), release_in(self.cluster, self.settings)
+        is_vm = _described(request)["kind"] == VIRTUAL_MACHINE and not request.get("subResource")
+        if not is_vm or not isinstance(vm, dict) or not release.is_supported:
+            return Inferred(vm)
+        namespace = str(request.get("namespace") or "")
+        return await infer_matchers(vm, request.get("oldObject"), self.cluster, namespace, rules_of(release))
+
+    def _of_reviewed(self, document: Document, findings: Sequence[Finding]) -> list[Finding]:
+        """Findings in the object that is reviewed, as findings in the document, which may only make it."""
+        value, path = document.value, requests.path_of_reviewed(document.value)
+        makes = path and value["kind"] != "AdmissionReview"
+        prefix = "its VMs are denied: " if makes else ""
+        return [each._replace(path=(*path, *each.path), text=f"{prefix}{each.text}") for each in findings]
 
     def _invalid(self, document: Document, findings: Sequence[Finding]) -> Result:
         """The result for an object that is not evaluated because of what stands in it, whatever the policies say."""
@@ -172,7 +233,7 @@ class Evaluator:
     def _unsent(self, document: Document, **fields: Any) -> Result:
         """The result for an object that is not sent."""
         value = document.value
-        namespace = str(_metadata(value).get("namespace") or self.sending.namespace or "default")
+        namespace = str(_metadata(value).get("namespace") or self.sending.effective_namespace)
         if not self._is_namespaced(value):
             namespace = ""
         created = {"operation": "CREATE", "kind": {"kind": str(value["kind"])}, "namespace": namespace, "object": value}

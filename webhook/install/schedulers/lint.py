@@ -149,8 +149,11 @@ _SHAPE: Final = _objects(utilization=_INT, score=_INT)
 _EXPRESSIONS: Final = _objects(key=_TEXT, operator=_TEXT, values=_TEXTS)
 _TERM: Final = _object(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
 _SELECTOR: Final = _object(matchLabels=_schema("object", additionalProperties=_TEXT), matchExpressions=_EXPRESSIONS)
-# The arguments that kube-scheduler decodes; it looks at no others.
+# The arguments that kube-scheduler decodes; it looks at no others, but one that is built with scheduler-plugins does.
 _ARGUMENTS: Final[Mapping[str, Schema]] = {
+    "Coscheduling": _object(
+        **_TYPE, **_each(_INT, "permitWaitingTimeSeconds podGroupBackoffSeconds podGroupRejectPercentage")
+    ),
     "DefaultPreemption": _object(**_TYPE, minCandidateNodesPercentage=_INT, minCandidateNodesAbsolute=_INT),
     "DynamicResources": _object(**_TYPE, filterTimeout=_TEXT, bindingTimeout=_TEXT),
     "InterPodAffinity": _object(**_TYPE, hardPodAffinityWeight=_INT, ignorePreferredTermsOfExistingPods=_FLAG),

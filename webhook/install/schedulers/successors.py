@@ -114,6 +114,9 @@ FIELDS: Final[Mapping[tuple[str, ...], str]] = {
     ("metricsBindAddress",): _NO_ADDRESS,
     ("pluginConfig",): "write it into a profile: profiles[].pluginConfig",
     ("plugins",): "write it into a profile: profiles[].plugins",
+    ("profiles", "pluginConfig", "args", "deniedPGExpirationTimeSeconds"): (
+        "remove it; Coscheduling has podGroupBackoffSeconds, after which it tries a group of pods again"
+    ),
     ("profiles", "plugins", "unreserve"): "remove it: the plugins under reserve undo what they reserved",
     ("schedulerName",): "write it into a profile: profiles[].schedulerName",
 }

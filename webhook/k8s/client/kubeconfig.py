@@ -28,6 +28,11 @@ MAX_CREDENTIAL_BYTES: Final = 1024 * 1024
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
+def namespace_of(path: str) -> str:
+    """The namespace of the current context of a kubeconfig, or of several; empty where it names none."""
+    return read(path).namespace
+
+
 class Context(NamedTuple):
     """The current context: its cluster and user, with absolute paths, and the kubeconfigs that the two are in."""
 
@@ -36,6 +41,7 @@ class Context(NamedTuple):
     cluster_file: str
     user: dict[str, Any]
     file: str
+    namespace: str = ""
 
     def impersonation(self) -> Impersonation:
         """The user as whom requests are evaluated, by the kubeconfig."""
@@ -100,7 +106,9 @@ def read(path: str) -> Context:
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
     cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)
     user = _with_absolute_paths(user, ("client-certificate", "client-key", "tokenFile"), user_file)
-    return Context(name, cluster | {"server": f"{scheme.lower()}://{rest}"}, cluster_file, user, user_file)
+    address = f"{scheme.lower()}://{rest}"
+    namespace = text_of(context, "namespace", file)
+    return Context(name, cluster | {"server": address}, cluster_file, user, user_file, namespace)
 
 
 def _document(file: str) -> dict[str, Any]:

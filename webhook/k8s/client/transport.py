@@ -27,6 +27,7 @@ from webhook.k8s.client.api import (
     Transport,
 )
 from webhook.k8s.client.identity import Kubeconfig
+from webhook.k8s.client.kubeconfig import namespace_of
 
 if TYPE_CHECKING:
     from webhook.k8s.client.adapter import Connection, Sent
@@ -44,6 +45,8 @@ _READERS: Final = 8
 # A path is made by `webhook.k8s.paths`; another one could lose its query, and with it ``dryRun=All``.
 _UNESCAPED: Final = re.compile(r"^(?!/)|[?#\s]|/\.{1,2}(/|$)")
 
+# Of the service account that a pod has.
+_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _NO_SUCH_HOST: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
 _CONNECTION_PROBLEMS: Final = {
     errno.ECONNREFUSED: "connection refused",
@@ -221,8 +224,27 @@ async def connect(kubeconfig: Kubeconfig | str | None = None) -> KubernetesTrans
     options = kubeconfig if isinstance(kubeconfig, Kubeconfig) else Kubeconfig(kubeconfig or "")
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return KubernetesTransport(ServiceAccount(options.impersonation))
-    path = options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return KubernetesTransport(await load(path, options.impersonation))
+    return KubernetesTransport(await load(_path(options), options.impersonation))
+
+
+def default_namespace(kubeconfig: Kubeconfig | None = None) -> str:
+    """The namespace of what names none, as for kubectl: that of the context or of the pod, else ``default``.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+    """
+    options = kubeconfig or Kubeconfig()
+    if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        try:
+            return _POD_NAMESPACE.read_text().strip() or "default"
+        except (OSError, UnicodeDecodeError):
+            return "default"
+    return namespace_of(_path(options)) or "default"
+
+
+def _path(options: Kubeconfig) -> str:
+    """The kubeconfigs of a command, as kubectl finds them."""
+    return options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
 
 def _end(response: aiohttp.ClientResponse) -> None:

@@ -37,7 +37,7 @@ from webhook.placement.machines import (
     Migration,
     Vmi,
 )
-from webhook.placement.nodes import HOSTNAME, Node, is_extended_resource
+from webhook.placement.nodes import HOST_MODEL_CPU, HOSTNAME, Node, is_extended_resource
 from webhook.placement.quota import LIMIT_RANGES, QUOTAS, PodUsage, QuotaReview, review_quotas, usage_of
 from webhook.placement.requirements import Label, Origin, Requirements
 from webhook.placement.target_pods import (
@@ -45,6 +45,7 @@ from webhook.placement.target_pods import (
     NODE_SELECTOR_ANNOTATION,
     RUNTIME_CLASSES,
     RuntimeClass,
+    lacks_host_model,
     namespace_labels,
     requirement_gaps,
     target_pod_requirements,
@@ -110,6 +111,19 @@ def state_problem(vmi: Vmi, release: Release) -> str | None:
     return (
         f"KubeVirt {release} cannot migrate this VM: it does not find the persistent state (TPM, EFI) of a VM whose"
         " name has more than 37 characters"
+    )
+
+
+def cpu_problem(vmi: Vmi, pod: LauncherPod | None, node: Node | None) -> str | None:
+    """Why KubeVirt creates no target pod for a VM with the CPU of its host, a clause; None: it does, or is not known.
+
+    Its migration stays Pending, counts against no limit, and keeps all others of the VM from beginning.
+    """
+    if node is None or not lacks_host_model(vmi, pod, node):
+        return None
+    return (
+        f"KubeVirt creates no target pod, because the VM has the CPU model host-model, and its node {node.name} has no"
+        f" label {HOST_MODEL_CPU}…, by which virt-handler names that model"
     )
 
 

@@ -270,7 +270,9 @@ def _evaluate(
     if missing:
         reasons = tuple(instancetypes.missing(each.what, each.reason == "FieldValueNotFound") for each in missing)
         return Decision(reasons, warnings=reasons)
-    return Decision((instancetypes.valid,))
+    # KubeVirt has inferred both by the time that it asks: only who reviews a manifest has something left to infer.
+    infers = any("inferFromVolume" in decoded["spec"].get(matcher.field, {}) for matcher in MATCHERS)
+    return Decision((instancetypes.not_validated_inferred if infers else instancetypes.valid,))
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:

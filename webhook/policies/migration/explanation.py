@@ -18,7 +18,14 @@ from webhook.k8s.types.meta import Unstructured, View
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.hyperconverged import HyperConverged
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.placement.eligibility import Eligibility, Failure, Group, eligibility_notes, unmet_requirements
+from webhook.placement.eligibility import (
+    Eligibility,
+    Failure,
+    Group,
+    eligibility_notes,
+    source_notes,
+    unmet_requirements,
+)
 from webhook.placement.index import SuggestedSelector
 from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
 from webhook.placement.migrations import conflict, describe_evacuation, in_flight
@@ -52,7 +59,7 @@ class Why(View, frozen=True):
     Attributes:
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
             ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
-            ``runtime class``, ``namespace``, ``reservation`` or ``volumes``.
+            ``runtime class``, ``namespace``, ``reservation``, ``spread``, ``pod affinity`` or ``volumes``.
         text: the requirement with its origin, a clause.
     """
 
@@ -332,6 +339,8 @@ def _notes(subject: _Subject) -> Iterator[str]:
         yield f"the VM has {each}, so the kubelet decides by NUMA node whether it fits"
     if eligible := [node for name in subject.eligibility.names() if (node := subject.target.nodes.get(name))]:
         yield from eligibility_notes(vmi, eligible, now=subject.facts.now)
+    if subject.source:
+        yield from source_notes(subject.target.requirements, subject.source)
     if attached := sorted(filter(None, vmi.attached_volumes)):
         yield (
             f"on its target node, the VM needs a slot for a second pod, which attaches its hotplugged volumes"
@@ -392,6 +401,8 @@ def _obstacles(subject: _Subject, quota: QuotaReview) -> Iterator[str]:
         yield why
     configuration = read_configuration(subject.facts) or DEFAULTS
     if why := migration_targets.state_problem(vmi, configuration.release):
+        yield why
+    if why := migration_targets.cpu_problem(vmi, subject.target.pod, subject.source):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
@@ -516,6 +527,8 @@ def change_of(failure: Failure, owner: HyperConverged | None) -> str | None:
         Origin.RUNTIME_CLASS: f"remove {label} from the RuntimeClass",
         Origin.NAMESPACE: f"remove {label} from the namespace's node selector",
         Origin.KVM: "get KubeVirt's device plugin working",
+        Origin.SPREAD: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
+        Origin.POD_AFFINITY: f"give nodes the label {required.expression.key}" if isinstance(required, Label) else None,
     }.get(required.origin)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.admission.audit import AuditedObject, Label, Record, Sink
 from webhook.admission.decision import Change, Reason
+from webhook.k8s.types.meta import unix_time
 from webhook.names import Policy
 from webhook.review.endpoints import BY_PATH
 from webhook.text import shorten
@@ -133,6 +134,19 @@ MAX_NAMESPACES: Final = 5000
 OTHERS: Final = "(other namespaces)"
 
 _NONE: Final[Counter[Label]] = Counter()
+# Within so many seconds the API server calls the webhooks of one request, each of which has a uid of its own.
+_REQUEST_SECONDS: Final = 10.0
+_MAX_REQUESTS: Final = 2000
+# What an object is counted as by whose webhooks decided differently: the first of these.
+_WEIGHT: Final[tuple[Label, ...]] = ("denied", "error", "would-deny", "patched", "would-patch", "allowed", "skipped")
+
+
+class _CountedRequest(msgspec.Struct):
+    """A request as it counts so far."""
+
+    time: float
+    decision: Label
+    endpoints: set[str]
 
 
 class DayCounts:
@@ -140,12 +154,13 @@ class DayCounts:
 
     Attributes:
         day: the day, as ``YYYY-MM-DD`` in UTC; empty: nothing was counted yet.
-        total: decisions by what was decided.
+        total: requests by what was decided; one that several policies evaluate counts once, as denied if one denied it.
     """
 
     def __init__(self) -> None:
         self.day = ""
         self.total: Counter[Label] = Counter()
+        self._requests: Final[OrderedDict[tuple[str, ...], _CountedRequest]] = OrderedDict()
         self._counts: dict[str, dict[Policy, Counter[Label]]] = {}
 
     def add(self, record: Record) -> None:
@@ -153,6 +168,7 @@ class DayCounts:
         day = record.time[:10]
         if day != self.day:
             self.day, self.total, self._counts = day, Counter(), {}
+            self._requests.clear()
         if record.dry_run:
             return
         namespace = shorten(record.object.namespace, MAX_NAME)
@@ -160,7 +176,28 @@ class DayCounts:
             namespace = OTHERS
         policies = self._counts.setdefault(namespace, {})
         policies.setdefault(BY_PATH[record.endpoint].policy, Counter())[record.decision] += 1
-        self.total[record.decision] += 1
+        self._count_request(record)
+
+    def _count_request(self, record: Record) -> None:
+        about, now = record.object, unix_time(record.time) or 0.0
+        key = (record.operation, about.kind, about.namespace, about.name)
+        counted = self._requests.get(key) if about.name else None
+        # The same endpoint is called once for a request, so this is the next one for the object.
+        is_next = counted is None or now - counted.time > _REQUEST_SECONDS or record.endpoint in counted.endpoints
+        if counted is None or is_next:
+            self.total[record.decision] += 1
+            if about.name and len(key[2]) <= MAX_NAME and len(key[3]) <= MAX_NAME:
+                self._requests[key] = _CountedRequest(now, record.decision, {record.endpoint})
+                self._requests.move_to_end(key)
+                if len(self._requests) > _MAX_REQUESTS:
+                    self._requests.popitem(last=False)
+            return
+        counted.endpoints.add(record.endpoint)
+        decision = min(counted.decision, record.decision, key=_WEIGHT.index)
+        if decision != counted.decision:
+            self.total[counted.decision] -= 1
+            self.total[decision] += 1
+            counted.decision = decision
 
     def of(self, namespace: str, policy: Policy) -> Counter[Label]:
         """The decisions of a policy in a namespace by what was decided."""

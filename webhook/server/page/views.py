@@ -15,7 +15,7 @@ import msgspec
 from webhook import names
 from webhook.admission.audit import Label
 from webhook.admission.decision import MAX_MESSAGE, compose
-from webhook.admission.reasons import MEANINGS
+from webhook.admission.reasons import MEANINGS, common
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
@@ -107,6 +107,8 @@ POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, na
 # Looking at so many namespaces' labels takes a fraction of a millisecond.
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"
+# The label has a value that is no mode, so that the policy is off.
+INVALID: Final = "invalid label"
 
 _LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 
@@ -115,7 +117,7 @@ class PolicyCell(msgspec.Struct, frozen=True):
     """One policy in one namespace.
 
     Attributes:
-        mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
+        mode: ``enforce``, ``warn``, ``audit``, ``off``, ``unknown`` or ``invalid label``.
         counts: what it did today, without requests that it skipped.
     """
 
@@ -160,9 +162,10 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
 
     wide = settings.policy(policy).cluster_wide
     try:
-        return of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces).mode
+        scope = of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces)
     except NotRead:
         return UNKNOWN
+    return INVALID if scope.reason and scope.reason.code == common.UNKNOWN_MODE else scope.mode
 
 
 PATH: Final = "/page"
@@ -187,6 +190,7 @@ _EFFECTS: Final[Mapping[Label, str]] = {
 }
 _DECISION_PARAMETERS: Final = ("policy", "decision", "namespace", "name", "code", "first", "refresh")
 _PLACE_PARAMETERS: Final = ("namespace", "name", "to", "node", "first")
+_VM_KINDS: Final = ("VirtualMachine", "VirtualMachineInstance")
 _BAD: Final = ("denied", "error", "would-deny")
 
 # Checks that the sender may ask; raises what the listener answers.
@@ -251,9 +255,9 @@ class PageViews(msgspec.Struct, frozen=True):
         fields = {name: query.text(name) for name in ("namespace", "name", "node")}
         fields["to"] = ", ".join(query.texts("to"))
         path, template = f"{PATH}/placement", "placement.html"
-        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few}
+        values: dict[str, Any] = {"fields": fields, "problem": "", "it": None, "few": few, "vms": ()}
         if not any(fields.values()):
-            return PageAnswer(template, values)
+            return PageAnswer(template, values | {"vms": self._recent_vms()})
         try:
             fix, first = "name a running VM and its namespace", query.number("first")
             question = question_of(fields, query.texts("to"), fix)
@@ -272,6 +276,16 @@ class PageViews(msgspec.Struct, frozen=True):
         without = query.link(path, to="", first="") if added else ""
         links_to_rows = pager(query, path, it.first, len(it.rows), it.explanation.total)
         return PageAnswer(template, values | {"it": it, "selectors": links, "without": without, "pager": links_to_rows})
+
+    def _recent_vms(self) -> list[tuple[str, str]]:
+        """The VMs that the latest decisions are about, by name and with a link; nothing else is looked up."""
+        links, found = PageQuery("", ()), dict[tuple[str, str], None]()
+        for each in self.recorder.log.latest(lambda each: each.record.object.kind in _VM_KINDS):
+            about = each.record.object
+            if about.name and each.record.decision != "denied":
+                found[about.namespace, about.name] = None
+        path, shown = f"{PATH}/placement", islice(found, ROWS)
+        return [(f"{place}/{name}", links.link(path, namespace=place, name=name)) for place, name in shown]
 
     async def _overview(self, query: PageQuery) -> PageAnswer:
         first, prefix = query.number("first"), query.text("prefix")
@@ -333,7 +347,7 @@ class PageViews(msgspec.Struct, frozen=True):
         message, where = record.message, {"namespace": about.namespace, "name": about.name}
         if message and record.mode == names.ENFORCE:
             message = compose(it.policy, message, record.reasons[0].code, most=MAX_MESSAGE)
-        is_vm = about.kind in ("VirtualMachine", "VirtualMachineInstance")
+        is_vm = about.kind in _VM_KINDS
         values = {
             "it": it,
             "effect": _EFFECTS[record.decision],

@@ -236,6 +236,9 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
 
     await registration.register(manifests)
     ends.push_async_callback(unregister)
+    if registration.replaced:
+        what = "webhook configurations replaced that an earlier server at this URL left behind"
+        log.warning(what, configurations=registration.replaced)
     log.info(
         "this trial differs from an installation: every failure policy is Ignore, and no admission policy denies"
         " labels of namespaces with invalid values"
@@ -304,9 +307,6 @@ async def cluster_source(
         level = log.info if new.state == "available" else log.warning
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
-    if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        what = "no cluster to read from: this process does not run in a pod"
-        raise InputError(what, "serve", "use --kubeconfig FILE or --cluster-from DIR")
     transport = await connect(options.kubeconfig)
     log.info("cluster objects read from the API server", server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)

@@ -1,0 +1,232 @@
+"""What keeps a VM from starting, beside the nodes: why its pod is not created, or waits, and what KubeVirt asks of it.
+
+The rules are those of virt-controller (pkg/virt-controller, ``services`` and ``watch/topology``) and of the API
+server's admission plugins LimitRanger, Priority and ResourceQuota. What the pod requests is a lower bound
+(`webhook.placement.demand`), so an obstacle that is named is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from webhook.errors import Unavailable, quote
+from webhook.facts import Facts, ListKey, ObjectKey
+from webhook.forecast.priorities import PRIORITY_CLASSES, Priorities
+from webhook.k8s.quantity import Nanos, read_resource_list
+from webhook.k8s.resources import Resource
+from webhook.k8s.types.meta import Condition, Object
+from webhook.kubevirt.config import AMD64, ClusterConfig
+from webhook.kubevirt.heartbeat import SCHEDULABLE
+from webhook.placement.machines import LauncherPod, PlacedVmiSpec, TopologyHints, Vmi, VmiStatus
+from webhook.placement.nodes import CPU, MEMORY, TRUE, TSC_FREQUENCY_OF_NODE, Node, to_nanos
+from webhook.placement.quota import (
+    LIMIT_RANGES,
+    QUOTAS,
+    QuotaReview,
+    ResourceQuota,
+    exceeded_limits,
+    review_quotas,
+    usage_of,
+)
+from webhook.placement.target_pods import needs_tsc_frequency
+from webhook.text import pluralize
+
+_RESOURCE_NAME: Final = "k8s.v1.cni.cncf.io/resourceName"
+NETWORKS: Final = Resource(
+    "k8s.cni.cncf.io", "v1", "network-attachment-definitions", "NetworkAttachmentDefinition", True, Object
+)
+# Of one VM, whose owner writes the list.
+_MAX_NETWORKS: Final = 64
+# A frequency in Hz has ten digits.
+_LONGEST_NUMBER: Final = 18
+
+
+class Admission(NamedTuple):
+    """What the API server and virt-controller say to the pod of a VM that starts.
+
+    Attributes:
+        obstacles: why there is no pod, clauses.
+        gaps: what is not known, clauses.
+    """
+
+    obstacles: tuple[str, ...]
+    gaps: tuple[str, ...]
+
+
+def with_frequency(vmi: Vmi, nodes: Iterable[Node], configuration: ClusterConfig) -> tuple[Vmi, tuple[str, ...]]:
+    """The VMI with the TSC frequency that virt-controller chooses for it before it makes the pod, and a note of it.
+
+    It takes the lowest of all nodes where virt-handler works, whether or not the VM can start there.
+    """
+    spec = vmi.spec or PlacedVmiSpec()
+    if spec.architecture != AMD64 or not needs_tsc_frequency(vmi):
+        return vmi, ()
+    chosen, where = configuration.minimum_tsc_frequency or 0, "KubeVirt's configuration"
+    if not chosen:
+        offers = [(hz, node.name) for node in nodes if node.labels.get(SCHEDULABLE) == TRUE and (hz := _hertz(node))]
+        chosen, name = min(offers, default=(0, ""))
+        where = f"node {name}, the lowest of all nodes where virt-handler works"
+    if not chosen:
+        return vmi, ()
+    hints = VmiStatus(topology_hints=TopologyHints(chosen))
+    note = f"the VM needs a fixed TSC frequency, for which KubeVirt takes {chosen} Hz of {where}"
+    return msgspec.structs.replace(vmi, status=hints), (note,)
+
+
+def _hertz(node: Node) -> int:
+    """The TSC frequency that virt-handler has found; 0: none."""
+    text = node.labels.get(TSC_FREQUENCY_OF_NODE) or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER else 0
+
+
+def devices_of_networks(vmi: Vmi, namespace: str, facts: Facts) -> tuple[dict[str, int], list[str]]:
+    """How many devices of each resource the networks of a VM request, and what is not known of that, clauses.
+
+    KubeVirt requests one for each network whose NetworkAttachmentDefinition names a resource (pkg/network/multus).
+    """
+    named = [(each.multus or {}).get("networkName") for each in (vmi.spec or PlacedVmiSpec()).networks or () if each]
+    places = [name.rpartition("/") for name in named if isinstance(name, str) and name]
+    keys = [ObjectKey(NETWORKS, place or namespace, name) for place, _, name in islice(places, _MAX_NETWORKS)]
+    facts.need(*keys)
+    requested: dict[str, int] = {}
+    gaps: dict[str, None] = {}
+    for key in keys:
+        found = facts.get(key)
+        place = f"NetworkAttachmentDefinition {key.namespace}/{key.name}"
+        if isinstance(found, Unavailable):
+            gaps[f"whether a network requests devices is not known: {place} cannot be read: {found.why}"] = None
+        elif found is None:
+            gaps[f"whether a network requests devices is not known: there is no {place}"] = None
+        elif resource := found.meta.annotation(_RESOURCE_NAME):
+            requested[resource] = requested.get(resource, 0) + 1
+    if more := len(places) - len(keys):
+        gaps[f"whether {pluralize(more, 'more network')} request devices was not looked up"] = None
+    return requested, list(gaps)
+
+
+def admission_keys(namespace: str) -> tuple[ListKey[Any], ...]:
+    """What `review_admission` reads."""
+    return ListKey(QUOTAS, namespace), ListKey(LIMIT_RANGES, namespace), ListKey(PRIORITY_CLASSES, "")
+
+
+def review_admission(
+    vmi: Vmi,
+    namespace: str,
+    requests: Mapping[str, int],
+    configuration: ClusterConfig,
+    facts: Facts,
+    *,
+    exists: bool = False,
+) -> Admission:
+    """Whether the pod of a VM is created.
+
+    Args:
+        vmi: the VMI, as it will be created.
+        namespace: its namespace.
+        requests: what its pod requests at least, in kube-scheduler's unit.
+        configuration: KubeVirt's.
+        facts: what is known of quotas, LimitRanges and PriorityClasses.
+        exists: whether the VM has a pod now, which quotas count until it is gone.
+
+    Raises:
+        NotRead: a fact has not been read yet; for the Reviewer.
+    """
+    gaps: list[str] = []
+    read = {}
+    for key, what in zip(
+        admission_keys(namespace), ("ResourceQuotas", "LimitRanges", "its PriorityClass"), strict=True
+    ):
+        found = facts.get(key)
+        if isinstance(found, Unavailable):
+            gaps.append(f"whether {what} allow its pod is not known: {found.why}")
+        read[what] = () if isinstance(found, Unavailable) else found or ()
+    quotas, ranges = read["ResourceQuotas"], read["LimitRanges"]
+    obstacles = [f"virt-controller creates no pod: {each}" for each in _forbidden_devices(vmi, configuration)]
+    priority = Priorities(read["its PriorityClass"]).of_target_pod(vmi, None)
+    problems = [priority.problem] if priority.problem else []
+    own = vmi.domain.resources
+    limits = read_resource_list((own.limits if own else None) or {})
+    found_limits = exceeded_limits(ranges, requests, limits, _limited_by_kubevirt(vmi, quotas))
+    problems += found_limits
+    usage = usage_of(None, requests, ranges)
+    # Whatever limits the pod gets, they are no less than what it requests.
+    least = {
+        f"limits.{name}": max(to_nanos(name, requests.get(name, 0)), limits.get(name, 0)) for name in (CPU, MEMORY)
+    }
+    usage = msgspec.structs.replace(usage, amounts={**usage.amounts, **least}, priority_class=priority.class_name)
+    quota = QuotaReview() if exists else review_quotas(quotas, usage)
+    problems += [quota.problem] if quota.problem else []
+    obstacles += [f"the API server denies its pod: {each}" for each in problems]
+    named = (vmi.spec.priority_class_name if vmi.spec else None) or ""
+    if named and not priority.problem:
+        unknown = "there is such a PriorityClass, without which the pod is denied, and whether " if priority.gap else ""
+        gaps.append(f"whether {unknown}kube-scheduler deletes other pods for its PriorityClass {quote(named)}")
+    if quotas and not quota.problem:
+        gaps.append(f"whether the namespace's ResourceQuotas ({_names(quotas)}) allow its pod")
+    if ranges and not found_limits:
+        gaps.append(f"whether the namespace's LimitRanges ({_names(ranges)}) allow its pod")
+    return Admission(tuple(obstacles), tuple(gaps))
+
+
+_FEW: Final = 5
+
+
+def _names(objects: Iterable[Object]) -> str:
+    names = sorted(each.meta.name or "" for each in objects)
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(names[:_FEW])}{more}"
+
+
+def _limited_by_kubevirt(vmi: Vmi, quotas: Iterable[ResourceQuota]) -> frozenset[str]:
+    """The resources that KubeVirt limits by itself: no default of a LimitRange counts for them.
+
+    It does where a quota wants it, and where CPUs are dedicated; CPUs too where the namespace has a certain label.
+    """
+    if vmi.cpu.dedicated_cpu_placement:
+        return frozenset((CPU, MEMORY))
+    wanted: Nanos = {}
+    for each in quotas:
+        wanted |= read_resource_list((each.status.hard if each.status else None) or {})
+    return frozenset((CPU, *(name for name in (MEMORY,) if f"limits.{name}" in wanted)))
+
+
+def _forbidden_devices(vmi: Vmi, configuration: ClusterConfig) -> Iterator[str]:
+    """Devices that KubeVirt's configuration does not permit; without a list there it permits all."""
+    permitted, devices = configuration.permitted_devices, vmi.domain.devices
+    if permitted is None or devices is None:
+        return
+    for kind, listed in (("GPU", devices.gpus), ("HostDevice", devices.host_devices)):
+        for name in dict.fromkeys((each.device_name or "") for each in listed or () if each and not each.claim_name):
+            if name not in permitted:
+                yield f"{kind} {name} is not permitted in permittedHostDevices configuration"
+
+
+def waiting_for(vmi: Vmi, pods: Iterable[LauncherPod], scheduler: str) -> str:
+    """Why a VMI that exists does not run yet, a clause; empty: it runs, or nothing says why.
+
+    Args:
+        vmi: the VMI; KubeVirt copies into it what kube-scheduler writes into the pod.
+        pods: its pods, as far as they can be read.
+        scheduler: the scheduler that its pod names.
+    """
+    if vmi.node_name or vmi.has_ended or vmi.waits_for_source:
+        return ""
+    unscheduled, synchronized = _false(vmi.condition("PodScheduled")), _false(vmi.condition("Synchronized"))
+    if unscheduled:
+        return f"its pod is not scheduled: {unscheduled}"
+    if synchronized:
+        return f"virt-controller reports: {synchronized}"
+    unbound = [each.meta.name or "" for each in pods if not each.node_name and not each.is_over]
+    if unbound:
+        return f"no scheduler has looked at its pod {unbound[-1]} yet; the VMI names scheduler {quote(scheduler)}"
+    return ""
+
+
+def _false(condition: Condition | None) -> str:
+    if condition is None or condition.status != "False":
+        return ""
+    return condition.message or condition.reason or ""
