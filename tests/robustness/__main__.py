@@ -1,0 +1,64 @@
+"""``python -m tests.robustness``: see README.md beside this file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hack.controlplane.build import location
+
+from .history import History
+from .mutations import MUTATIONS
+from .run import KINDS, Plan, judge, record
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.robustness", description="Checks histories of a real cluster."
+    )
+    parser.add_argument("--seconds", type=float, help="of traffic and faults (default: 300, with a mutation 150)")
+    parser.add_argument("--seed", type=int, help="of all that is chosen at random (default: another one each time)")
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument(
+        "--mutation", default="", choices=["", *MUTATIONS], help="a fix to take back, which must be found"
+    )
+    parser.add_argument("--fault", action="append", default=[], choices=sorted(KINDS), help="faults that come first")
+    parser.add_argument("--only", action="store_true", help="inject no other faults than these")
+    parser.add_argument("--current-seconds", type=float, help="the age up to which replicas let a store decide")
+    parser.add_argument("--directory", type=Path, help="where logs and history.jsonl are kept (default: a new one)")
+    parser.add_argument("--check", type=Path, metavar="FILE", help="check a history.jsonl again, without a cluster")
+    given = parser.parse_args()
+    if given.check:
+        return judge(History.load(given.check), given.mutation)[1]
+    # With a fault that must be found, a run is as short as it can be: a store is old sooner.
+    seconds = given.seconds or (150 if given.mutation else 300)
+    current = given.current_seconds or (30 if given.mutation else None)
+    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    directory = given.directory or Path(tempfile.mkdtemp(prefix="robustness-"))
+    plan = Plan(
+        seed,
+        seconds,
+        given.replicas,
+        given.clients,
+        mutation=given.mutation,
+        current_seconds=current,
+        faults=tuple(given.fault),
+        only=given.only,
+    )
+    print(f"seed {seed}, {seconds:.0f} s; everything lies in {directory}", flush=True)
+    subprocess.run([sys.executable, "-m", "hack.controlplane.build"], check=True, stdout=subprocess.DEVNULL)
+    began = time.time()
+    history = record(plan, directory, location(os.environ))
+    print(f"  recorded in {time.time() - began:.0f} s", flush=True)
+    return judge(history, given.mutation)[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
