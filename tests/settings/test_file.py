@@ -10,12 +10,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import jsonschema
-import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import changed
 from tests.golden_files import Golden
 from webhook.errors import InputError, InputErrors
 from webhook.settings import file, validation
@@ -43,7 +43,7 @@ def test_a_file_that_sets_nothing_means_the_defaults(tmp_path: Path) -> None:
     for text in (b"{}", b"server:\n"):
         path.write_bytes(text)
         digest = hashlib.sha256(text).hexdigest()
-        assert load(path) == parse(text, "s.yaml") == msgspec.structs.replace(defaults, digest=digest)
+        assert load(path) == parse(text, "s.yaml") == changed(defaults, digest=digest)
 
 
 KEYS = [*effective(), "listen", "healthCheck", "x"]
@@ -224,26 +224,6 @@ def test_the_import_is_light() -> None:
     code = "import sys, webhook.settings.file; print({'aiohttp', 'kubernetes_asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-def test_keys_of_before_the_first_release_are_read() -> None:
-    previous = b"""
-server: {drainSeconds: 7}
-schedulers: {kubevirt: {guard: pods}}
-instancetypes: {parity: {sample: 3}}
-unenforced: {everyMinutes: 5}
-"""
-    now = previous
-    for before, after in (("drainSeconds", "shutdownSeconds"), ("guard", "healthCheck"), ("parity", "fidelityCheck")):
-        now = now.replace(before.encode(), after.encode())
-    now = now.replace(b"unenforced", b"driftScan")
-    old, new = (msgspec.structs.replace(parse(text, "s.yaml"), digest="") for text in (previous, now))
-    assert old == new != msgspec.structs.replace(default_settings(), digest="")
-
-
-def test_a_key_is_not_there_under_both_its_names() -> None:
-    with pytest.raises(InputErrors, match="guard"):
-        parse(b"schedulers: {kubevirt: {guard: pods, healthCheck: pods}}", "s.yaml")
 
 
 class RunningFileWatcher:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-
-import msgspec
 
 from webhook import apart
 from webhook.errors import InputError, InputErrors
 from webhook.k8s.yaml_documents import read_file
 from webhook.settings.model import Settings
+from webhook.settings.validation import validate
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
@@ -47,11 +45,7 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    from webhook.settings.validation import read, validate  # noqa: PLC0415 - a server does without it
-
-    settings = read(validate(data, where))
-    assert isinstance(settings, Settings)
-    return settings.completed(hashlib.sha256(data).hexdigest())
+    return validate(data, where).completed(hashlib.sha256(data).hexdigest())
 
 
 def parse_apart(data: bytes, where: str) -> Settings:
@@ -73,15 +67,13 @@ def parse_apart(data: bytes, where: str) -> Settings:
 
 def default_settings(parse: Callable[[bytes, str], Settings] = parse) -> Settings:
     """The settings without a file."""
-    return msgspec.structs.replace(parse(b"{}", "the defaults"), digest="default")
+    return parse(b"{}", "the defaults").model_copy(update={"digest": "default"})
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """All settings of a file with defaults, as plain JSON; `InputErrors`: its mistakes, or that it cannot be read."""
-    from webhook.settings.validation import validate  # noqa: PLC0415 - a server does without it
-
-    model = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
-    return model.model_dump(mode="json", by_alias=True)
+    settings = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
+    return settings.model_dump(mode="json", by_alias=True)
 
 
 class ValidationFailed(Exception):  # noqa: N818 - an event
@@ -172,7 +164,7 @@ class SettingsFile:
         old, start = self.current, self._at_start
         changed = list(_changes_at_start(start, new))
         kept = {name: getattr(start, name) for name in (*_AT_START, *_WHOLE_AT_START)}
-        self.current = msgspec.structs.replace(new, **kept)
+        self.current = new.model_copy(update=kept)
         self._on_reloaded(old, self.current)
         if changed and changed != self._restart_needed:
             self._on_restart_needed(changed)
@@ -183,9 +175,9 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
     """The keys of the file whose changes take effect at the next start."""
     for section in _AT_START:
         before, after = getattr(old, section), getattr(new, section)
-        for field in before.__struct_fields__:
-            if getattr(before, field) != getattr(after, field):
-                yield f"{section}.{re.sub('_(.)', lambda match: match[1].upper(), field)}"
+        for name, field in type(before).model_fields.items():
+            if getattr(before, name) != getattr(after, name):
+                yield f"{section}.{field.alias}"
     yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -25,6 +24,7 @@ from certs.pem import Pair
 from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation, WebhookConfiguration
 from certs.source import self_signed
 from tests import builders
+from tests.builders import changed
 from tests.certs.memory import TERMS, CertsClock, KeptObject
 from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
@@ -51,7 +51,7 @@ def write(directory: Path, pair: Pair) -> None:
 def settings(tmp_path: Path, **tls: Any) -> Settings:
     files = {"mode": "mounted", "cert_file": str(tmp_path / "crt"), "key_file": str(tmp_path / "key")}
     whole = builders.settings()
-    return msgspec.structs.replace(whole, tls=msgspec.structs.replace(whole.tls, **{**files, **tls}))
+    return changed(whole, tls=changed(whole.tls, **{**files, **tls}))
 
 
 async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +198,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
 
     assert recycled == [1]
     assert await accepted() == [False, True]
-    none = msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none"))
+    none = changed(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(none, "localhost", KeptObject())
 

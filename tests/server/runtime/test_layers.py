@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector
 from prometheus_client import generate_latest
 
 from certs.source import pair_of
+from tests.builders import changed
 from tests.certs.memory import KeptObject
 from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
@@ -76,7 +76,7 @@ def scraped(scores: LayerScores) -> str:
 
 async def test_pull_secrets_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     count = "kubevirt_webhook_layers_pull_secret_failures_total"
-    reading = msgspec.structs.replace(LOOPBACK, pull_secrets=True)
+    reading = changed(LOOPBACK, pull_secrets=True)
     async with running(FakeApiServer()) as server:
         kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
         async with open_layer_scores(kubeconfig, reading) as scores:

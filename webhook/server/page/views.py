@@ -160,7 +160,9 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
 
     wide = settings.policy(policy).cluster_wide
     try:
-        return of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces).mode
+        return of_namespace(
+            policy, "enforce", namespace, Facts(peek=peek), wide, settings.every_excluded_namespace
+        ).mode
     except NotRead:
         return UNKNOWN
 

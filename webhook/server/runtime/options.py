@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from webhook import apart
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.settings.file import SettingsFile, default_settings, parse_apart
-from webhook.settings.model import PageSettings, Settings, TlsMode, is_address, is_loopback
+from webhook.settings.model import Settings, TlsMode, is_address, is_loopback
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,16 @@ class Options:
             if self.cluster_from and address and not is_loopback(address):
                 why = "is not a loopback address, and --cluster-from has no API server to check tokens"
                 raise InputError(f"{quote(address)} {why}", key, "listen on 127.0.0.1, or use --kubeconfig")
-        tls = msgspec.structs.replace(
-            tls,
-            mode=mode,
-            cert_file=str(files[0]),
-            key_file=str(files[1]),
-            client_ca_file=str(self.client_ca or tls.client_ca_file),
-            client_names=self.client_names or tls.client_names,
+        changes = {
+            "mode": mode,
+            "cert_file": str(files[0]),
+            "key_file": str(files[1]),
+            "client_ca_file": str(self.client_ca or tls.client_ca_file),
+            "client_names": self.client_names or tls.client_names,
+        }
+        return settings.model_copy(
+            update={"tls": tls.model_copy(update=changes), "page": settings.page.model_copy(update={"listen": page})}
         )
-        return msgspec.structs.replace(settings, tls=tls, page=PageSettings(page))
 
 
 class SettingsFollower:
