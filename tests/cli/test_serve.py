@@ -26,11 +26,10 @@ from certs.pem import Pair
 from certs.source import self_signed
 from tests import builders
 from tests.admission.audit_schema import STRICT
-from tests.cli.runner import EXAMPLES, call_here
+from tests.cli.runner import EXAMPLES
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.golden_files import Golden
 from tests.waiting import PATIENCE
-from webhook import apart
 from webhook.cli.main import main
 from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
@@ -172,7 +171,6 @@ Rejection = Callable[..., str]
 @pytest.fixture
 def rejection(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rejection:
     """What `serve` says in this process, which needs no second to import all of it, nor one for each file."""
-    monkeypatch.setattr(apart, "_run", call_here)
 
     def rejection_here(*arguments: str) -> str:
         handlers = logging.getLogger().handlers[:]

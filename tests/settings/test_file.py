@@ -19,7 +19,7 @@ from tests.builders import changed
 from tests.golden_files import Golden
 from webhook.errors import InputError, InputErrors
 from webhook.settings import file, validation
-from webhook.settings.file import SettingsFile, default_settings, effective, load, parse, parse_apart
+from webhook.settings.file import SettingsFile, default_settings, effective, load, parse
 from webhook.settings.model import Settings
 from webhook.settings.validation import MAX_MISTAKES, schema
 
@@ -396,26 +396,3 @@ class TestFollowing:
         (tmp_path / "s.yaml").write_text(BAD)
         with pytest.raises(InputErrors):
             SettingsFile(tmp_path / "s.yaml")
-
-
-class TestApart:
-    """Validation in a process of its own, as the server has it."""
-
-    def test_the_settings_are_those_of_this_process(self) -> None:
-        data = (Path(__file__).parents[1] / "fuzz" / "corpus" / "settings" / "full.yaml").read_bytes()
-        assert parse_apart(data, "full.yaml") == parse(data, "full.yaml")
-
-    async def test_a_process_that_ends_without_an_answer_is_tried_again(
-        self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        watcher.file._parse = parse_apart
-        broken = tmp_path / "python"
-        broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
-        broken.chmod(0o755)
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "executable", str(broken))
-            with pytest.raises(file.ValidationFailed, match="exit status 3; no memory"):
-                await watcher.settle(GOOD)
-        assert not watcher.reloaded
-        await watcher.settle()
-        assert watcher.file.current.scheduling.cluster_wide

@@ -40,13 +40,6 @@ def serve(**options: Any) -> None:
     Without --tls and --tls-cert, the server uses a self-signed certificate, for local tests. Audit lines go to standard
     output, logs to standard error.
     """
-    from webhook import apart
-
-    # While it runs, so do the imports. Another process would not find what a descriptor of this one is.
-    path, settings = options["config_file"], None
-    if path is None or not str(path).startswith(("/dev/", "/proc/")):
-        settings = apart.begin("webhook.settings.file:load", path)
-
     import asyncio
 
     import uvloop
@@ -57,7 +50,7 @@ def serve(**options: Any) -> None:
         from webhook.server.runtime.serve import run
 
     with logs.configured(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Options(**options), settings))
+        runner.run(run(Options(**options)))
 
 
 @contextmanager

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from webhook import apart
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.settings.file import SettingsFile, default_settings, parse_apart
+from webhook.settings.file import SettingsFile, default_settings
 from webhook.settings.model import Settings, TlsMode, is_address, is_loopback
 
 
@@ -97,7 +96,6 @@ class SettingsFollower:
     Args:
         path: the settings file; None: the default settings, which do not change.
         log: the logger for events.
-        first: returns the settings of the file, or the default settings; None: they are read now.
 
     Attributes:
         file: the file as it is followed; None without a file.
@@ -105,21 +103,15 @@ class SettingsFollower:
         subscribers: functions that get each new snapshot.
     """
 
-    def __init__(self, path: Path | None, log: Any, first: Callable[[], Settings] | None = None) -> None:
+    def __init__(self, path: Path | None, log: Any) -> None:
         self._log: Final = log
-        try:
-            at_start = first() if first else None
-        except apart.ProcessFailed as error:
-            raise InputError(f"the settings were not validated: {error}", str(path or "")) from error
-        self._fixed: Final = None if path else at_start or default_settings(parse_apart)
+        self._fixed: Final = None if path else default_settings()
         self.file: Final = (
             SettingsFile(
                 path,
                 on_rejected=self._log_rejection,
                 on_reloaded=self._log_reload,
                 on_restart_needed=lambda keys: log.warning("changed settings take effect after a restart", keys=keys),
-                parse=parse_apart,
-                first=at_start,
             )
             if path
             else None

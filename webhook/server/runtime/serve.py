@@ -74,22 +74,19 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 
-async def run(options: Options, settings: Callable[[], Settings] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used.
-
-    ``settings`` returns those of the file, or the default settings; None: they are read now.
-    """
+async def run(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used."""
     options.check()
     log = logs.follow_loop()
     _many_connections()
     _return_large_blocks()
     stop = Stop()
-    await stop.run(_serve(options, stop, log, settings))
+    await stop.run(_serve(options, stop, log))
 
 
-async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Settings] | None) -> None:
+async def _serve(options: Options, stop: Stop, log: Any) -> None:
     async with AsyncExitStack() as ends:
-        settings = SettingsFollower(options.config_file, log, first)
+        settings = SettingsFollower(options.config_file, log)
         at_start = options.apply_to(settings.current())
         server, enter = at_start.server, ends.enter_async_context
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
