@@ -131,6 +131,12 @@ webhooks:
         assert any(line.startswith(f"s.yaml:1: {key}: ") for line in told)
         golden("\n".join(told))
 
+    @pytest.mark.parametrize("section", ["explain", "metrics", "page"])
+    def test_settings_of_former_listeners_name_the_one_of_now(self, section: str, golden: Golden) -> None:
+        (told,) = rejection(f"{section}: {{listen: '127.0.0.1:8090'}}")
+        assert "admin: {listen: HOST:PORT" in told
+        golden(told)
+
     @pytest.mark.parametrize(
         ("text", "line"),
         [("[]", 1), ("\nhello", 2), ("{}\n---\nserver: {}", 3), ("server: {}\nserver: {}", 2), ("server:\n\t- x", 2)],

@@ -61,9 +61,7 @@ migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reserved
   viaVirtctl: deny, maxUnfinished: 3, failurePolicy: Ignore}
 eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
   maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5, protectTransfersSeconds: 3600}
-explain: {listen: "127.0.0.1:8090"}
-metrics: {listen: "127.0.0.1:8091"}
-page: {listen: "127.0.0.1:8092"}
+admin: {listen: "127.0.0.1:8090", explain: false, page: false, metrics: true}
 layers: {listen: "0.0.0.0:8446", clientCaFile: /ca.crt, clientNames: ["system:kube-scheduler"],
   schedulers: [kubevirt, batch], cacheDirectory: /cache, cacheBytes: 2000000}
 webhooks: {service: {namespace: ops, name: hook, port: 8443}, timeoutSeconds: 1}
@@ -247,7 +245,7 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
                 ("eviction.coolDownSeconds", -1, "greater_than_equal"),
                 ("webhooks.service.name", "1a", "syntax"),
                 ("server.listen", "", "syntax"),
-                ("explain.listen", "nonsense", "syntax"),
+                ("admin.listen", "nonsense", "syntax"),
                 ("tls.secretName", "A", "syntax"),
                 ("tls.caExpirationSeconds", 604_800, "too-short"),
                 ("tls.keyFile", "x", "counterpart-missing"),
@@ -265,8 +263,16 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
         ({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}, "too-short", "eviction.maxCoolDownSeconds"),
         ({"eviction": {"coolDownSeconds": 7200}}, "too-short", "eviction.max_cool_down_seconds"),
         # Listeners differ.
-        *((nested("explain.listen", f"0.0.0.0:{port}"), "address-in-use", "explain") for port in (8443, 8080)),
+        *((nested("admin.listen", f"0.0.0.0:{port}"), "address-in-use", "admin") for port in (8443, 8080)),
         ({"server": {"listen": "a:1", "opsListen": "a:1"}}, "address-in-use", "server.opsListen"),
+        (
+            {"admin": {"listen": "127.0.0.1:8446"}, "layers": {"listen": "127.0.0.1:8446"}},
+            *("address-in-use", "layers"),
+        ),
+        (
+            {"admin": {"listen": "a:1", "explain": False, "page": False}},
+            *("nothing-to-serve", "admin.metrics"),
+        ),
         ({"tls": {"certFile": "x"}}, "counterpart-missing", "tls.key_file"),
         ({"tls": {"clientCaFile": "x"}}, "counterpart-missing", "tls.client_names"),
         *(({"tls": {**FILES, "mode": mode}}, "mode-and-files", "tls.mode") for mode in ("managed", "self-signed")),
@@ -283,8 +289,8 @@ def test_mistakes(value: Any, said: str, where: str) -> None:
 
 
 def test_listeners_on_any_free_port_do_not_clash() -> None:
-    made = snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}, "explain": {"listen": "a:0"}})
-    assert (made.server.ops_listen, made.explain.listen) == ("a:0", "a:0")
+    made = snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}, "admin": {"listen": "a:0"}})
+    assert (made.server.ops_listen, made.admin.listen) == ("a:0", "a:0")
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])

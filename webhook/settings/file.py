@@ -21,7 +21,7 @@ MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
 
 # The sections whose changes take effect at the next start: those of several keys are reported by key.
-_AT_START: Final = ("server", "tls", "explain", "metrics", "page")
+_AT_START: Final = ("server", "tls", "admin")
 _WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 

@@ -802,45 +802,57 @@ class EvictionSettings(PolicySettings):
         return longest
 
 
-class ExplainSettings(Section):
-    """Explanations of migrations over HTTP, for tools. Changes take effect at the next start."""
+class AdminSettings(Section):
+    """The admin listener: explanations, the page and metrics. Changes take effect at the next start."""
 
     listen: OptionalAddress = Field(
         default="",
         examples=["127.0.0.1:8090"],
         description=(
-            "HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; on other"
-            " addresses with TLS, to users whose bearer token permits them to get the VMI and list nodes."
-        ),
-    )
-
-
-class MetricsSettings(Section):
-    """Metrics. Changes take effect at the next start."""
-
-    listen: OptionalAddress = Field(
-        default="",
-        examples=["0.0.0.0:8444"],
-        description=(
-            "HOST:PORT of a separate listener for metrics, which server.opsListen then does not serve. Empty: off. On"
-            " 127.0.0.1, [::1] and localhost served without TLS and authentication; on other addresses with TLS, to"
-            " users whose bearer token permits them to get the path /metrics."
-        ),
-    )
-
-
-class PageSettings(Section):
-    """The page for admins: decisions, health and placement. Changes take effect at the next start."""
-
-    listen: OptionalAddress = Field(
-        default="",
-        examples=["127.0.0.1:8091"],
-        description=(
             "HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication, for"
-            " kubectl port-forward; on other addresses with TLS, to users whose bearer token permits them to get the"
-            " path /page."
+            " kubectl port-forward; on other addresses with TLS, to users whose bearer token permits them what they ask"
+            " for."
         ),
     )
+    explain: bool = Field(
+        default=True,
+        description=(
+            "Explain migrations to tools, at /v1/explain/migration. A token's user must be permitted to get the VMI and"
+            " list nodes."
+        ),
+    )
+    page: bool = Field(
+        default=True,
+        description=(
+            "The page for admins, at /page: decisions, health and placement. A token's user must be permitted to get"
+            " the path /page."
+        ),
+    )
+    metrics: bool = Field(
+        default=False,
+        description=(
+            "Metrics, at /metrics, which server.opsListen then does not serve. A token's user must be permitted to get"
+            " the path /metrics."
+        ),
+    )
+
+    @field_validator("metrics")
+    @classmethod
+    def _check_parts(cls, metrics: bool, info: ValidationInfo) -> bool:
+        if info.data.get("listen") and not (metrics or info.data.get("explain", True) or info.data.get("page", True)):
+            what = "admin.listen requires admin.explain, admin.page or admin.metrics"
+            raise mistake("nothing-to-serve", what, "set one of them, or remove admin.listen")
+        return metrics
+
+    @property
+    def serves_page(self) -> bool:
+        """Whether there is a page."""
+        return bool(self.listen) and self.page
+
+    @property
+    def serves_metrics(self) -> bool:
+        """Whether metrics are here, and not at ``server.opsListen``."""
+        return bool(self.listen) and self.metrics
 
 
 class RegistrySettings(Section):
@@ -1037,7 +1049,7 @@ def undeclared(scheduler: str, declared: Collection[str]) -> PydanticCustomError
     return mistake("undeclared", f"{quote(scheduler)} is not declared under schedulers", fix, "schedulerName")
 
 
-_Listening = TypeVar("_Listening", ExplainSettings, MetricsSettings, PageSettings, LayersSettings)
+_Listening = TypeVar("_Listening", AdminSettings, LayersSettings)
 
 
 class Settings(Section):
@@ -1061,9 +1073,7 @@ class Settings(Section):
     instancetypes: InstancetypeSettings = InstancetypeSettings()
     migration: MigrationSettings = MigrationSettings()
     eviction: EvictionSettings = EvictionSettings()
-    explain: ExplainSettings = ExplainSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    page: PageSettings = PageSettings()
+    admin: AdminSettings = AdminSettings()
     layers: LayersSettings = LayersSettings()
     webhooks: WebhookSettings = WebhookSettings()
     audit: AuditSettings = AuditSettings()
@@ -1099,15 +1109,15 @@ class Settings(Section):
             raise undeclared(scheduling.scheduler_name, declared)
         return scheduling
 
-    @field_validator("explain", "metrics", "page", "layers")
+    @field_validator("admin", "layers")
     @classmethod
     def _check_listener(cls, section: _Listening, info: ValidationInfo) -> _Listening:
         """A section listens where no earlier one does."""
         server = info.data.get("server")
         if server and section.listen and not section.listen.endswith(":0"):
             places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
-            others = ((name, info.data.get(name)) for name in ("explain", "metrics", "page"))
-            places |= {f"{name}.listen": other.listen for name, other in others if other is not None}
+            if admin := info.data.get("admin"):
+                places["admin.listen"] = admin.listen
             for name, taken in places.items():
                 if section.listen == taken:
                     raise mistake("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")

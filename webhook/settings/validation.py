@@ -32,6 +32,13 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("false", "no", "off", "n"), "false"),
 }
 
+# Listeners of before there was one for all of them.
+_MOVED: Final[Mapping[KeyPath, str]] = {
+    ("explain",): "use admin: {listen: HOST:PORT}, with page: false for explanations alone",
+    ("page",): "use admin: {listen: HOST:PORT}, with explain: false for the page alone",
+    ("metrics",): "use admin: {listen: HOST:PORT, metrics: true}, with explain and page: false for metrics alone",
+}
+
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file, with descriptions and defaults."""
@@ -111,6 +118,8 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
     kind, value, node = details["type"], details["input"], _node(path)
     if kind == OWN_ERROR:
         return context["what"], context["fix"]
+    if kind == "extra_forbidden" and path in _MOVED:
+        return "these are settings of the admin listener now", _MOVED[path]
     if kind == "extra_forbidden":
         return "unknown setting", _suggest(path)
     if kind == "missing":

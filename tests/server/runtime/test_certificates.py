@@ -225,13 +225,13 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
         (Options(), "self-signed"),
         (Options(tls_cert=Path("c"), tls_key=Path("k")), "mounted"),
         (Options(tls_mode="managed"), "managed"),
-        (Options(cluster_from=Path("x"), page_listen="127.0.0.1:8091"), "self-signed"),
+        (Options(cluster_from=Path("x"), admin_listen="127.0.0.1:8091"), "self-signed"),
     ],
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
     made = options.apply_to(builders.settings())
-    expected = mode, mode == "mounted", options.page_listen or ""
-    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == expected
+    expected = mode, mode == "mounted", options.admin_listen or ""
+    assert (made.tls.mode, bool(made.tls.cert_file), made.admin.listen) == expected
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:

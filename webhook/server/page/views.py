@@ -23,6 +23,7 @@ from webhook.names import Policy
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
+from webhook.server.admin import PAGE_PATH
 from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explain import parameters, question_of
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
@@ -167,7 +168,7 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
         return UNKNOWN
 
 
-PATH: Final = "/page"
+PATH: Final = PAGE_PATH
 _FEW_ROWS: Final = 8
 
 _TILES: Final[Mapping[Label, str]] = {

@@ -25,7 +25,7 @@ class Options:
     config_file: Path | None = None
     listen: str | None = None
     ops_listen: str | None = None
-    page_listen: str | None = None
+    admin_listen: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_mode: TlsMode | None = None
@@ -38,7 +38,7 @@ class Options:
     def check(self) -> None:
         """Check the combination of options; an `InputError` where they exclude each other, or one is not valid."""
         require_single_source(self.cluster_from, self.kubeconfig)
-        listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--page-listen": self.page_listen}
+        listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--admin-listen": self.admin_listen}
         for option, address in listeners.items():
             if address and not is_address(address):
                 raise InputError(f"{quote(address)} is not a valid HOST:PORT", option, "use for example 127.0.0.1:8443")
@@ -71,13 +71,11 @@ class Options:
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
             raise InputError(f"managed excludes {with_}", "--tls", fix)
-        page = self.page_listen or settings.page.listen
-        listeners = {"explain.listen": settings.explain.listen, "metrics.listen": settings.metrics.listen}
-        listeners["--page-listen" if self.page_listen else "page.listen"] = page
-        for key, address in listeners.items():
-            if self.cluster_from and address and not is_loopback(address):
-                why = "is not a loopback address, and --cluster-from has no API server to check tokens"
-                raise InputError(f"{quote(address)} {why}", key, "listen on 127.0.0.1, or use --kubeconfig")
+        listen = self.admin_listen or settings.admin.listen
+        if self.cluster_from and listen and not is_loopback(listen):
+            why = "is not a loopback address, and --cluster-from has no API server to check tokens"
+            where = "--admin-listen" if self.admin_listen else "admin.listen"
+            raise InputError(f"{quote(listen)} {why}", where, "listen on 127.0.0.1, or use --kubeconfig")
         changes = {
             "mode": mode,
             "cert_file": str(files[0]),
@@ -86,7 +84,10 @@ class Options:
             "client_names": self.client_names or tls.client_names,
         }
         return settings.model_copy(
-            update={"tls": tls.model_copy(update=changes), "page": settings.page.model_copy(update={"listen": page})}
+            update={
+                "tls": tls.model_copy(update=changes),
+                "admin": settings.admin.model_copy(update={"listen": listen}),
+            }
         )
 
 
