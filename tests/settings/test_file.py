@@ -402,3 +402,17 @@ class TestFollowing:
         (tmp_path / "s.yaml").write_text(BAD)
         with pytest.raises(InputErrors):
             SettingsFile(tmp_path / "s.yaml")
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["schedulers: {a: {healthCheck: leese x/y}}", "schedulers: {a: {healthCheck: pods}}\nmigration: {x: 1}"],
+    ids=["declarations", "elsewhere"],
+)
+@pytest.mark.parametrize("beside", ["", ", spread: nonsense"])
+def test_an_undeclared_scheduler_is_told_together_with_the_rest(other: str, beside: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        parse(f"{other}\nscheduling: {{schedulerName: b{beside}}}\n".encode(), "file")
+    told = [each.what for each in caught.value.mistakes]
+    assert sum("is not declared under schedulers" in each for each in told) == 1
+    assert len(told) == (3 if beside else 2)
