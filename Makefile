@@ -54,7 +54,7 @@ run: $(RUNS) ## Start the real server with an example cluster, ask it, show the 
 .PHONY: serve
 serve: $(RUNS) ## Keep the server running with the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
-	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
+	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --admin-listen 127.0.0.1:8090
 
 # The control plane and Helm first, alone: their builds would take the time that the tests beside them are allowed.
 .PHONY: binaries

@@ -1,7 +1,4 @@
-"""Certificates and keys in PEM: read from files, followed while they change, and handed over as a pair.
-
-Without cryptography, which takes 11 MB of a process: a server imports this, and has the rest of `certs` done elsewhere.
-"""
+"""Certificates and keys in PEM: read from files, followed while they change, and handed over as a pair."""
 
 from __future__ import annotations
 
@@ -87,10 +84,6 @@ class FileWatcher:
             return False
         self._evaluated = now
         return True
-
-    def retry(self) -> None:
-        """Report the change again: it could not be taken up, for no fault of the files."""
-        self._evaluated = ()
 
     def _digests(self) -> tuple[str, ...]:
         return tuple(map(_digest, self._paths))

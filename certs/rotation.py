@@ -4,8 +4,8 @@ Every replica does the same: it reads all caBundles, then the Secret, and takes 
 it has read, so that a replica that was asleep cannot undo what others did meanwhile: the write to a caBundle that has
 changed since is rejected, and one that has not changed is as old as the Secret that was read after it.
 
-Which step is next, `certs.state.plan` says, in a process of its own. A plan stands until something else is read, or its
-time is over, so that replicas without anything to do need no such process.
+Which step is next, `certs.state.plan` says. A plan stands until something else is read, or its time is over, so that
+replicas without anything to do examine no certificates, and a write that is not permitted makes no keys.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Plan:
     rotated: datetime | None = None
 
 
-# `certs.state.plan`, wherever it runs; it may raise `NotNow`.
+# `certs.state.plan`, in a thread where it would hold up a server.
 Planner = Callable[[Situation, datetime, datetime], Awaitable[Plan]]
 
 

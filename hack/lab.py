@@ -37,7 +37,7 @@ A control plane of Kubernetes {version} with {kinds} runs until Ctrl-C.
 In a second terminal, the webhook server, which registers itself at the API server:
 
   {python} -m webhook serve --kubeconfig {kubeconfig} \\
-    --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091 \\
+    --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --admin-listen 127.0.0.1:8090 \\
     --url https://localhost:8443 --register
 
 In a third one:

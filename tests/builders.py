@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,34 +27,37 @@ UNAVAILABLE = SchedulerHealth("unavailable", "its Lease expired")
 UNKNOWN = SchedulerHealth("unknown", "no answer yet")
 
 Json = dict[str, Any]
+Section = TypeVar("Section", bound=model.Section)
+
+
+def changed(section: Section, **changes: Any) -> Section:
+    """A section with other values, which are not validated."""
+    return section.model_copy(update=changes)
+
+
+def scheduler(name: str, health_check: str = "off") -> model.SchedulerSettings:
+    """A declared scheduler."""
+    return changed(model.SchedulerSettings(health_check=health_check), name=name)
 
 
 def scheduling(**changes: Any) -> model.SchedulingSettings:
     """The policy's settings with `kubevirt` and `batch` declared."""
     declared = {
-        "kubevirt": model.SchedulerSettings(
-            "kubevirt", model.SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
-        ),
-        "batch": model.SchedulerSettings("batch", model.SchedulerHealthSettings("pods")),
+        "kubevirt": scheduler("kubevirt", "lease kubevirt-scheduler/kubevirt-scheduler"),
+        "batch": scheduler("batch", "pods"),
     }
-    base = model.SchedulingSettings(
-        cluster_wide=False,
-        scheduler_name="kubevirt",
-        virtual_machines=True,
-        virtual_machine_instances=False,
-        schedulers=declared,
-        kubevirt_namespace="",
-    )
-    return msgspec.structs.replace(base, **changes)
+    return changed(model.SchedulingSettings(), **{"schedulers": declared, **changes})
 
 
 def settings(**changes: Any) -> model.Settings:
     """A whole snapshot; keywords go to the scheduling section."""
-    return model.Settings(
-        server=model.ServerSettings("127.0.0.1:0", "127.0.0.1:0", shutdown_seconds=0),
+    return changed(
+        model.Settings(),
+        server=model.ServerSettings(listen="127.0.0.1:0", ops_listen="127.0.0.1:0", shutdown_seconds=0),
         tls=model.TlsSettings(secret_name="ca"),
         scheduling=scheduling(**changes),
-        excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
+        excluded_namespaces=(),
+        schedulers={},
         digest="test",
     )
 

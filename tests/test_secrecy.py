@@ -25,7 +25,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, vmi
+from tests.builders import UNAVAILABLE, VMI_UID, Json, changed, known, launcher_pod, vmi
 from tests.looks import CANARY, LOOKS, TRACES
 from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
@@ -73,7 +73,7 @@ def settings(expand: bool) -> Settings:
         missing="deny",
         expand=expand,
     )
-    return msgspec.structs.replace(made, instancetypes=chosen)
+    return changed(made, instancetypes=chosen)
 
 
 def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> bytes:

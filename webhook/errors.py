@@ -66,9 +66,6 @@ class InputErrors(InputError):  # noqa: N818 - several of them
     def __str__(self) -> str:
         return "\n".join(str(mistake) for mistake in self.mistakes)
 
-    def __reduce__(self) -> tuple[type[InputErrors], tuple[tuple[InputError, ...]]]:
-        return type(self), (self.mistakes,)
-
 
 class Unavailable(msgspec.Struct, frozen=True):
     """A fact that could not be read: a value, so that types force a policy to handle it.

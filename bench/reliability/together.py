@@ -33,7 +33,7 @@ from tests.e2e.support.processes import free_port
 from tests.e2e.support.tenant import Tenant
 from tests.e2e.support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
 from tests.e2e.support.workloads import MIGRATIONS, VMS, vm
-from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, connected, flood, trickle
+from tests.server.hostile_bytes import ADMIN_PARTS, FLOODS, LISTENERS, PATHS, connected, flood, trickle
 from tests.server.raw_requests import head
 from webhook.server.app import MAX_BODY
 
@@ -44,7 +44,7 @@ LIMIT_BYTES: Final = 512 * 1024 * 1024
 _NICE: Final = 10
 _VALIDATE: Final = "/validate/instancetypes/virtualmachines/enforce"
 # Listeners that serve TLS: those that other pods can reach.
-_TLS: Final = ("webhooks", "metrics", "explain", "page")
+_TLS: Final = ("webhooks", *ADMIN_PARTS)
 # Every attack has an address of its own, since connections are limited by address; that of the API server is 127.0.0.1.
 _SOURCES: Final = {listener: f"127.0.1.{number}" for number, listener in enumerate(LISTENERS, 1)}
 _TRICKLING: Final = 8
@@ -81,10 +81,8 @@ class Replica(WebhookServer):
     """The program with every listener open, in a cgroup."""
 
     def __init__(self, access: Access, directory: Path, cgroup: Path | None) -> None:
-        self.ports = {name: free_port() for name in ("metrics", "explain", "page", "extender")}
-        settings: dict[str, Json] = {
-            name: {"listen": f"0.0.0.0:{self.ports[name]}"} for name in ("metrics", "explain", "page")
-        }
+        self.ports = {"extender": free_port(), **dict.fromkeys(ADMIN_PARTS, free_port())}
+        settings: dict[str, Json] = {"admin": {"listen": f"0.0.0.0:{self.ports['page']}", "metrics": True}}
         settings["layers"] = {"listen": f"127.0.0.1:{self.ports['extender']}"}
         settings["schedulers"] = {"kubevirt": {"healthCheck": "off"}}
         super().__init__(access, directory, "together", settings)

@@ -27,12 +27,12 @@ NAME: Final = "kubevirt-webhook"
 # The knobs of objects, beside those of the webhook configurations.
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
-    *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "explain", "metrics"),
-    *("page", "layers", "kubevirtPlugin"),
+    *("podDisruptionBudget", "fidelity", "events", "drift", "policyReports", "admin", "metrics"),
+    *("layers", "kubevirtPlugin"),
 )
 # The component of each knob that adds permissions.
 _PERMISSIONS: Final = {
-    **{name: name for name in ("fidelity", "events", "drift", "explain", "metrics", "page")},
+    **{name: name for name in ("fidelity", "events", "drift", "admin")},
     "policyReports": "policyreports",
 }
 # Of kinds that a knob adds or removes.
@@ -42,8 +42,8 @@ _KINDS: Final = {
     "podDisruptionBudget": ("PodDisruptionBudget",),
 }
 _BLOCK: Final = "192.0.2.0/32"
-_PORTS: Final = {"explain": 64001, "metrics": 64002, "page": 64004, "layers": 64003}
-_LAYERS: Final = LayersSettings(listen="0.0.0.0:64003")
+_PORTS: Final = {"admin": 64001, "layers": 64003}
+_LAYERS: Final = LayersSettings(listen="0.0.0.0:64003", client_ca_file="/ca.crt", client_names=("x",))
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

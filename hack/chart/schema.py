@@ -37,7 +37,7 @@ _FIXED: Final[dict[str, dict[str, Any]]] = {
         "port": {"const": 443},
     },
     "TlsSettings": {"secretName": {"const": "kubevirt-webhook-ca"}},
-    **dict.fromkeys(("ExplainSettings", "MetricsSettings", "PageSettings", "LayersSettings"), _LISTEN),
+    **dict.fromkeys(("AdminSettings", "LayersSettings"), _LISTEN),
     "ServerSettings": {"listen": {"pattern": ":8443$"}, "opsListen": {"pattern": ":8080$"}},
 }
 

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import VMI_UID, Json, known, launcher_pod, read_node
+from tests.builders import VMI_UID, Json, changed, known, launcher_pod, read_node
 from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
@@ -77,7 +77,7 @@ class Shown(msgspec.Struct):
 
 
 def settings(**sections: Any) -> Settings:
-    return msgspec.structs.replace(builders.settings(), **sections)
+    return changed(builders.settings(), **sections)
 
 
 def show(
@@ -260,7 +260,7 @@ def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> No
     """
     section = InstancetypeSettings(default_instancetype="u1.small", virtual_machine_instances=True, expand=True)
     if code == instancetypes.DEFAULTS_INJECTED:
-        section = msgspec.structs.replace(section, expand=False)
+        section = changed(section, expand=False)
     shown = show(path, review(obj), sized_facts(), settings(instancetypes=section))
     assert shown.verdict.decision.code == code
     silent(shown, shown.audit, shown.patch)

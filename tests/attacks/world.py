@@ -11,7 +11,7 @@ import msgspec
 from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
-from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, read_node
+from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json, changed, read_node
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
@@ -146,8 +146,8 @@ class AttackWorld:
     def _settings(self) -> Settings:
         settings = builders.settings()
         section: Any = settings.policy(self.endpoint.policy)
-        policy = msgspec.structs.replace(section, **self.settings)
-        return msgspec.structs.replace(settings, **{self.endpoint.policy: policy})
+        policy = changed(section, **self.settings)
+        return changed(settings, **{self.endpoint.policy: policy})
 
 
 class AuditLines:

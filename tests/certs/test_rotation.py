@@ -56,7 +56,7 @@ async def test_nothing_is_written_while_nothing_changes() -> None:
 
 
 async def test_what_fails_is_tried_again_by_the_same_plan() -> None:
-    """A permission that is missing costs no process every two seconds."""
+    """A permission that is missing makes no keys every two seconds."""
     world = CertsWorld()
     replica = world.start()
     world.at = memory.reject("create secret")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -41,12 +40,6 @@ def commands(command: click.Command = main, path: tuple[str, ...] = ()) -> Itera
             found = command.get_command(context, name)
             assert found
             yield from commands(found, (*path, name))
-
-
-def call_here(_environment: object, function: str, *arguments: object) -> Any:
-    """What `apart._run` has a process of its own for, in this one, which has imported it already."""
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(*arguments)
 
 
 @contextmanager

@@ -26,11 +26,10 @@ from certs.pem import Pair
 from certs.source import self_signed
 from tests import builders
 from tests.admission.audit_schema import STRICT
-from tests.cli.runner import EXAMPLES, call_here
+from tests.cli.runner import EXAMPLES
 from tests.cluster.fake_apiserver import FakeApiServer
 from tests.golden_files import Golden
 from tests.waiting import PATIENCE
-from webhook import apart
 from webhook.cli.main import main
 from webhook.cli.serve import without_system_authorities
 from webhook.errors import InputError
@@ -111,14 +110,14 @@ def example(name: str) -> bytes:
 def test_serves_records_explains_shows_and_ends(tmp_path: Path, pair: Pair) -> None:
     """With explanations and a page, and without traces, whose libraries no module of it loads."""
     config = tmp_path / "settings.yaml"
-    more = "explain: {listen: '127.0.0.1:0'}\npage: {listen: '127.0.0.1:0'}\n"
+    more = "admin: {listen: '127.0.0.1:0'}\n"
     config.write_text((EXAMPLES / "settings.yaml").read_text() + more)
     with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
         response = server.post(example("01-launcher-pod.yaml"))
         asked = "/v1/explain/migration?namespace=shop&name=web&to=zone=b"
-        explained = json.loads(server.get(asked, "serving explanations"))
+        explained = json.loads(server.get(asked, "serving admins"))
         decisions, decision, health, placement = (
-            server.get(path, "serving the page")
+            server.get(f"/page{path}", "serving admins")
             for path in ("/decisions", "/decisions/1", "/health", "/placement?namespace=shop&name=web")
         )
         metrics = server.get("/metrics")
@@ -137,7 +136,7 @@ def test_serves_records_explains_shows_and_ends(tmp_path: Path, pair: Pair) -> N
     assert all(".".join(change["path"]) in decision for change in line["changes"])
     assert re.findall(r"<bdi>(batch|kubevirt|serving)</bdi>", health) == ["kubevirt", "batch", "serving"]
     assert "node-3" in placement
-    events = ["cluster objects read from files", "serving explanations", "serving the page", "serving", "stopping"]
+    events = ["cluster objects read from files", "serving admins", "serving", "stopping"]
     assert [event["event"] for event in server.said] == events
     assert "google" not in mapped
 
@@ -172,7 +171,6 @@ Rejection = Callable[..., str]
 @pytest.fixture
 def rejection(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rejection:
     """What `serve` says in this process, which needs no second to import all of it, nor one for each file."""
-    monkeypatch.setattr(apart, "_run", call_here)
 
     def rejection_here(*arguments: str) -> str:
         handlers = logging.getLogger().handlers[:]
@@ -232,9 +230,9 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, rejec
         (Options(register=True, url="https://localhost", cluster_from=Path("a")), "--register"),
         *((Options(register_as="A"), "--register-as"), (Options(url="http://localhost"), "--url")),
         *((Options(listen="nonsense"), "--listen"), (Options(ops_listen="localhost"), "--ops-listen")),
-        *((Options(page_listen="8091"), "--page-listen"), (Options(tls_mode="mounted"), "--tls mounted")),
+        *((Options(admin_listen="8091"), "--admin-listen"), (Options(tls_mode="mounted"), "--tls mounted")),
         # With no API server, which could check tokens, on loopback only.
-        (Options(cluster_from=Path("a"), page_listen="0.0.0.0:8091"), "--page-listen"),
+        (Options(cluster_from=Path("a"), admin_listen="0.0.0.0:8091"), "--admin-listen"),
         (Options(tls_mode="managed", cluster_from=Path("a")), "--tls"),
         (Options(tls_mode="managed", register=True, url="https://localhost"), "--tls"),
     ],
@@ -312,3 +310,9 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert os.environ["SSL_CERT_FILE"] == "/own.pem"
     assert "SSL_CERT_DIR" not in os.environ
+
+
+def test_the_option_of_before_names_the_one_of_now(golden: Golden, rejection: Rejection) -> None:
+    told = rejection("--page-listen", "127.0.0.1:8091")
+    assert "--admin-listen 127.0.0.1:8091" in told
+    golden(told)

@@ -19,14 +19,15 @@ from webhook.k8s.client.transport import connect
 from webhook.k8s.resources import LEASES, NAMESPACES, NODES, PENDING_PODS
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings, Settings
+from webhook.settings.model import Settings
 
-OFF, PODS = SchedulerHealthSettings("off"), SchedulerHealthSettings("pods")
-LEASE = SchedulerHealthSettings("lease", "a", "b")
+OFF, PODS, LEASE = "off", "pods", "lease a/b"
 
 
-def declared(**health_checks: SchedulerHealthSettings) -> Settings:
-    return builders.settings(schedulers={name: SchedulerSettings(name, check) for name, check in health_checks.items()})
+def declared(**health_checks: str) -> Settings:
+    return builders.settings(
+        schedulers={name: builders.scheduler(name, check) for name, check in health_checks.items()}
+    )
 
 
 class LiveCase:

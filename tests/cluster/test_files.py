@@ -27,13 +27,13 @@ from webhook.k8s.types.meta import Namespace, Object
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
 from webhook.kubevirt.types.views import Instancetype, VirtualMachineInstance
 from webhook.placement.machines import MIGRATIONS
-from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
+from webhook.settings.model import SchedulerSettings
 
 NODE = made("v1", "Node", "n1")
 
 
 def off(name: str) -> dict[str, SchedulerSettings]:
-    return {name: SchedulerSettings(name, SchedulerHealthSettings("off"))}
+    return {name: builders.scheduler(name)}
 
 
 class TestReading:

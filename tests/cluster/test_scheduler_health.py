@@ -32,10 +32,10 @@ from webhook.k8s.types.core import PendingPod
 from webhook.k8s.types.meta import Lease, LeaseSpec
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.model import SchedulerHealthSettings
+from webhook.settings.model import HealthCheck
 
-LEASE = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
-PODS_ONLY, OFF = SchedulerHealthSettings("pods"), SchedulerHealthSettings("off")
+LEASE = HealthCheck("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+PODS_ONLY, OFF = HealthCheck("pods"), HealthCheck("off")
 WALL = 1_790_000_000.0
 DOWN = Unavailable("no connection")
 FORBIDDEN = "403: list pods"
@@ -51,7 +51,7 @@ def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: i
     return Lease(spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renew_time))
 
 
-def guarded(settings: SchedulerHealthSettings = LEASE, *, synced: bool = True) -> HealthEvidence:
+def guarded(settings: HealthCheck = LEASE, *, synced: bool = True) -> HealthEvidence:
     state = HealthEvidence(settings, lambda _: True)
     if synced:
         state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
@@ -500,7 +500,7 @@ class Watched:
 @asynccontextmanager
 async def watched(
     tmp_path: Path,
-    settings: SchedulerHealthSettings = LEASE,
+    settings: HealthCheck = LEASE,
     *,
     prepare: Callable[[Watched], object] = lambda _: None,
     watches: int = 0,
@@ -583,9 +583,7 @@ class TestMonitor:
             assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
     @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
-    async def test_pods_that_tenants_make_change_nothing(
-        self, tmp_path: Path, settings: SchedulerHealthSettings
-    ) -> None:
+    async def test_pods_that_tenants_make_change_nothing(self, tmp_path: Path, settings: HealthCheck) -> None:
         def prepare(case: Watched) -> None:
             case.renew()
             for number in range(4):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from tests import builders
 from tests.cluster.files_case import launcher_pod as launcher
 from tests.doctor.world import PROFILE, Change, DoctorWorld, both, forbid, outline, put, remove
 from tests.install.schedulers.configurations import configuration
@@ -17,7 +18,6 @@ from webhook.doctor.schedulers import check_profile, check_schedulers
 from webhook.install.stored_settings import CONFIG_MAPS
 from webhook.k8s.resources import LEASES, PENDING_PODS, PODS
 from webhook.kubevirt.resources import ACTIVE_VMIS
-from webhook.settings.model import SchedulerHealthSettings, SchedulerSettings
 
 PLACE = "kubevirt-scheduler"
 LOG = f"/api/v1/namespaces/{PLACE}/pods/kubevirt-scheduler-7c9/log"
@@ -26,16 +26,16 @@ REFUSED = (
     'devicetaintrules.resource.k8s.io is forbidden: User "system:serviceaccount:kubevirt-scheduler:kubevirt-scheduler" '
     'cannot list resource \\\\"devicetaintrules\\\\"" reflector="k8s.io/client-go/informers/factory.go:160"\n'
 )
-BY_LEASE = SchedulerHealthSettings("lease", PLACE, PLACE)
-BY_PODS, UNCHECKED = SchedulerHealthSettings("pods"), SchedulerHealthSettings("off")
+BY_LEASE = f"lease {PLACE}/{PLACE}"
+BY_PODS, UNCHECKED = "pods", "off"
 MOUNTING = {"template": {"spec": {"volumes": [{"configMap": {"name": "scheduler"}}]}}}
 WHERE = f"ConfigMap {PLACE}/scheduler"
 NO_LEASE = remove(LEASES, PLACE, PLACE)
 KIND = "kind: KubeSchedulerConfiguration"
 
 
-def declare(health_check: SchedulerHealthSettings | None, wanted: str = "kubevirt") -> Change:
-    schedulers = {"kubevirt": SchedulerSettings("kubevirt", health_check)} if health_check else {}
+def declare(health_check: str | None, wanted: str = "kubevirt") -> Change:
+    schedulers = {"kubevirt": builders.scheduler("kubevirt", health_check)} if health_check else {}
     return lambda it: it.set("scheduling", schedulers=schedulers, scheduler_name=wanted)
 
 
@@ -167,11 +167,9 @@ async def test_a_scheduler_of_the_same_name_with_another_account_is_not_the_seco
     assert "ServiceAccount" not in str(told)
 
 
-async def profile_of(
-    world: DoctorWorld, *changes: Change, health_check: SchedulerHealthSettings = BY_LEASE
-) -> list[Finding]:
+async def profile_of(world: DoctorWorld, *changes: Change, health_check: str = BY_LEASE) -> list[Finding]:
     async def one(installation: Installation) -> list[Finding]:
-        return await check_profile(installation, SchedulerSettings("kubevirt", health_check))
+        return await check_profile(installation, builders.scheduler("kubevirt", health_check))
 
     return await world.run(one, *changes)
 
@@ -219,7 +217,7 @@ async def test_a_profile_in_another_place_or_in_none_that_is_known(world: Doctor
     """The cluster's own scheduler needs the default profile."""
     world.server.put(DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)
     world.server.put(CONFIG_MAPS, "scheduler", "kube-system", data={"c": yaml.safe_dump(configuration(PROFILE))})
-    own = SchedulerHealthSettings("lease", "kube-system", "kube-scheduler")
+    own = "lease kube-system/kube-scheduler"
     of_the_clusters_own = await profile_of(world, health_check=own)
     assert outline(of_the_clusters_own)[:1] == ["failure profile kubevirt: default-profile-missing"]
     assert outline(await profile_of(world, health_check=BY_PODS)) == ["unknown profile kubevirt: profile-not-located"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from bench.placement.nodes import LAUNCHER_BYTES
@@ -21,7 +20,7 @@ from bench.placement.rows import ROWS
 from bench.placement.sizes import draw_sizes
 from certs.authority import Authority
 from tests import builders
-from tests.builders import Json
+from tests.builders import Json, changed
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
 from tests.install.schedulers.configurations import configuration
 from webhook.cli.inputs import connected
@@ -141,8 +140,7 @@ class DoctorWorld:
         server.wall = self.clock.wall
         self.found: list[Finding] = []
         health_check = builders.scheduling().schedulers["kubevirt"]
-        whole: Settings = builders.settings(schedulers={"kubevirt": health_check})
-        self.settings = msgspec.structs.replace(whole, excluded_namespaces=frozenset({"kube-system", "kubevirt", NS}))
+        self.settings: Settings = builders.settings(schedulers={"kubevirt": health_check})
         self.url = ""
         self.denied: set[str] = set()
         self.forbids_reviews = False
@@ -281,8 +279,7 @@ class DoctorWorld:
         self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)
 
     def set(self, section: str, **fields: Any) -> None:
-        changed = msgspec.structs.replace(getattr(self.settings, section), **fields)
-        self.settings = msgspec.structs.replace(self.settings, **{section: changed})
+        self.settings = changed(self.settings, **{section: changed(getattr(self.settings, section), **fields)})
 
     # The admin who runs the checks.
 

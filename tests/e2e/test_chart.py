@@ -9,7 +9,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, example, given, settings
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from hack.chart.write import CHART as GENERATED
 from hack.chart.write import generated
 from hack.release.build import tar_gz
+from tests.builders import changed
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
@@ -37,7 +37,7 @@ ON_OPENSHIFT = {
     "settings": {"kubevirt": {"namespace": "openshift-cnv"}, "eviction": {"coolDownSeconds": 0}},
 }
 OF_OVERLAY: dict[str, dict[str, Any]] = {"kubernetes": {}, "openshift": ON_OPENSHIFT}
-LISTENING = {"metrics": {"listen": "0.0.0.0:8444"}}
+LISTENING = {"admin": {"listen": "0.0.0.0:8090", "metrics": True}}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def comparable(objects: list[Json]) -> dict[str, Json]:
             template["spec"]["containers"][0]["image"] = ""
         if one["kind"] == "ConfigMap" and "settings.yaml" in one["data"]:
             text = one["data"].pop("settings.yaml")
-            one["settings"] = msgspec.structs.replace(parse(text.encode(), "settings"), digest="")
+            one["settings"] = changed(parse(text.encode(), "settings"), digest="")
         if one["kind"] == "NetworkPolicy":
             for rule in one["spec"]["ingress"]:
                 if "from" in rule:
@@ -91,8 +91,8 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 TOGETHER = (
     ("autoscaling", "cert-manager", "monitoring"),
-    ("metrics", "monitoring", "metrics-monitoring"),
-    ("metrics", "monitoring", "metrics-monitoring-cert-manager", "cert-manager"),
+    ("admin", "monitoring", "metrics-monitoring"),
+    ("admin", "monitoring", "metrics-monitoring-cert-manager", "cert-manager"),
 )
 
 
@@ -103,8 +103,8 @@ def test_components_are_those_of_kustomize(
 ) -> None:
     values = {**OF_OVERLAY[overlay], **{key: CHOICES[name][key] for name in component for key in CHOICES.get(name, ())}}
     settings = None
-    if "metrics" in component:
-        # The chart scrapes the listener of metrics where there is one.
+    if "admin" in component:
+        # The chart scrapes the admin listener where it has the metrics.
         settings = values["settings"] = {**values.get("settings", {}), **LISTENING}
     made = plane.kubectl("kustomize", kustomization(tmp_path, overlay, *component, settings=settings)).stdout
 
@@ -162,8 +162,7 @@ SETTINGS = section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
     layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
-    explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
-    metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
+    admin=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"]), metrics=BOOLEANS),
     webhooks=section(
         timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
     ),
@@ -304,7 +303,7 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
 
 def test_values_that_break_the_facts_are_an_error_where_the_schema_is_not_looked_at(helm: Helm) -> None:
     """Helm makes a map of the error, in which every fact is false: the chart would be rendered without its parts."""
-    values = {"image": IMAGE, "settings": {"page": {"listen": "0.0.0.0:8091\nopenshift: ["}}}
+    values = {"image": IMAGE, "settings": {"admin": {"listen": "0.0.0.0:8091\nopenshift: ["}}}
     said = helm.run("template", CHART, "--skip-schema-validation", values=values, check=False)
 
     assert "the chart cannot read what it made of the values: error converting YAML" in said

@@ -41,7 +41,7 @@ def test_who_may_see_it_is_told_what_then_happens(
 ) -> None:
     port = free_port()
     bound.append(bind(plane.admin, "system:auth-delegator", account("kubevirt-webhook", "kubevirt-webhook")))
-    server = new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}})
+    server = new_webhook({"admin": {"listen": f"0.0.0.0:{port}"}})
     tenant = new_tenant(server=server, policies=[MIGRATION])
     mover = MigrationMover(tenant, guest())
     token, subject = plane.token(tenant.namespace, "asker"), account(tenant.namespace, "asker")
@@ -105,24 +105,23 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
 
 
 # Of the server, and of those who read what a listener shows.
-ROLES = ("components/{}/rbac", "roles/{}")
 
 
 def test_a_token_needs_the_role(
     new_webhook: NewWebhook, new_tenant: NewTenant, plane: Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the page, which then shows decisions, and of metrics that have a listener of their own."""
+    """Of the page, which then shows decisions, and of metrics that are on the admin listener."""
     # By its metrics, which are elsewhere now; whether it is called doesn't matter here.
     monkeypatch.setattr(WebhookServer, "answered", lambda _: 1)
-    ports = {name: free_port() for name in ("page", "metrics")}
-    manifests.apply(plane.admin, *(f"{where.format(name)}.yaml" for name in ports for where in ROLES))
-    server = new_webhook({name: {"listen": f"0.0.0.0:{port}"} for name, port in ports.items()})
+    port = free_port()
+    manifests.apply(plane.admin, "components/admin/rbac.yaml", "roles/page.yaml", "roles/metrics.yaml")
+    server = new_webhook({"admin": {"listen": f"0.0.0.0:{port}", "metrics": True}})
     tenant = new_tenant(server=server)
     namespace = tenant.namespace
     token = plane.token(namespace, "reader")
 
     assert [server.ops(path)[0] for path in ("/metrics", "/healthz")] == [404, 200]
-    for name, port in ports.items():
+    for name in ("page", "metrics"):
         assert [fetch(port, f"/{name}", one)[0] for one in ("", "forged", token)] == [401, 401, 403]
         binding = bind(plane.admin, f"kubevirt-webhook:{name}-reader", account(namespace, "reader"))
         read = partial(fetch, port, f"/{name}", token)
@@ -131,7 +130,7 @@ def test_a_token_needs_the_role(
         # The placement of a VM takes what it shows.
         if name == "page":
             assert fetch(port, f"/page/placement?namespace={namespace}&name=web", token)[0] == 403
-            eventually(lambda: _decided(tenant, port, token), what="a decision to be on the page")  # noqa: B023
+            eventually(lambda: _decided(tenant, port, token), what="a decision to be on the page")
             assert 'm-enforce">enforce' in fetch(port, f"/page?prefix={namespace}", token)[1]
         plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", binding)
     assert token not in server.log.read_text()

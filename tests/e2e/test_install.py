@@ -188,7 +188,7 @@ def test_settings_are_one_value_for_kustomize_whatever_stands_in_them(
 
 # Of components for which `install` does the same.
 SETTINGS = {
-    "explain": "explain: {listen: '0.0.0.0:8090'}",
+    "admin": "admin: {listen: '0.0.0.0:8090'}",
     "layers": "layers: {listen: '0.0.0.0:8446', clientCaFile: /etc/kubevirt-webhook-layers/ca.crt, clientNames: [x]}",
 }
 
@@ -203,7 +203,7 @@ BY_THEMSELVES = [*SETTINGS, *(each for each in COMPONENTS if each.startswith("me
 def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay: str, component: str) -> None:
     base = {one["kind"] + one["metadata"]["name"] for one in manifests.rendered(overlay)}
     # It changes what two others add.
-    wanted = ("metrics", "monitoring", component) if component.startswith("metrics-monitoring") else (component,)
+    wanted = ("admin", "monitoring", component) if component.startswith("metrics-monitoring") else (component,)
     made = manifests.parse(plane.kubectl("kustomize", kustomization(tmp_path, overlay, *wanted)).stdout)
 
     more = [one for one in made if one["kind"] + one["metadata"]["name"] not in base]

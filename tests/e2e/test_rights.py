@@ -55,7 +55,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
     plane = own_plane()
     log = plane.requests_of(ACCOUNT.user)
     port = free_port()
-    settings = {**EVERYTHING, "explain": {"listen": f"0.0.0.0:{port}"}}
+    settings = {**EVERYTHING, "admin": {"listen": f"0.0.0.0:{port}"}}
     with LiveInstallation(plane, tmp_path, "--tls=managed", settings=settings) as installed:
         installed.apply()
         installed.start()
@@ -75,7 +75,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         # They are another project's.
         plane.admin.apply(yaml.safe_load((Path(__file__).parent / "policyreports.yaml").read_text()))
         eventually(lambda: plane.admin.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
-        settings["explain"] = {}
+        settings["admin"] = {}
         # Begins with a scan for objects that are not as enforce would make them.
         installed.start()
         eventually(lambda: plane.admin.list(POLICY_REPORTS), what="the VM that is older than the label to be reported")

@@ -16,7 +16,7 @@ import msgspec
 
 from tests import builders
 from tests.attacks.counting import no_collection
-from tests.builders import AVAILABLE, UNAVAILABLE, Json, read_node
+from tests.builders import AVAILABLE, UNAVAILABLE, Json, changed, read_node
 from tests.fuzz import oracle
 from tests.fuzz.mutation import Mutator
 from tests.policies.eviction import world as eviction
@@ -41,7 +41,6 @@ from webhook.server.app import timeout_of
 from webhook.server.explain import parse_question
 from webhook.settings import file
 from webhook.settings.model import Blackout, InstancetypeSettings, MigrationSettings, Settings
-from webhook.settings.validation import model_of
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.
 COUNTED = 0.05
@@ -190,7 +189,7 @@ class FuzzCase(msgspec.Struct, frozen=True):
 
     def settings(self) -> Settings:
         policy: Any = self.failure_policy
-        return msgspec.structs.replace(
+        return changed(
             builders.settings(virtual_machine_instances=True),
             instancetypes=InstancetypeSettings(failure_policy=policy, missing="deny" if self.seed % 2 else "warn"),
             migration=MigrationSettings(
@@ -307,7 +306,7 @@ def texts(data: bytes) -> str:
 
 def _blackout(text: str) -> str:
     try:
-        model_of(Blackout).model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
+        Blackout.model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
     except ValueError:
         return "refused"
     return "taken"

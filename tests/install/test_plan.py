@@ -66,9 +66,7 @@ def test_settings_image_and_grace_are_in_it() -> None:
     ("text", "components"),
     [
         *(("", set()), ("instancetypes: {fidelityCheck: {sample: 3}}", {"fidelity"}), ("events: true", {"events"})),
-        *(("explain: {listen: '0.0.0.0:8090'}", {"explain"}), ("explain: {listen: '127.0.0.1:8090'}", set())),
-        *(("page: {listen: '0.0.0.0:8091'}", {"page"}), ("page: {listen: '127.0.0.1:8091'}", set())),
-        *(("metrics: {listen: '0.0.0.0:8444'}", {"metrics"}), ("metrics: {listen: '127.0.0.1:8444'}", set())),
+        *(("admin: {listen: '0.0.0.0:8090'}", {"admin"}), ("admin: {listen: '127.0.0.1:8090'}", set())),
         ("driftScan: {everyMinutes: 30}", {"drift", "policyreports"}),
         ("driftScan: {everyMinutes: 30, policyReports: false}", {"drift"}),
     ],
@@ -116,14 +114,13 @@ def opened(text: str) -> tuple[list[Any], list[Any]]:
     return by_kind["Service"]["ports"], by_kind["NetworkPolicy"]["ingress"]
 
 
-def test_explanations_and_metrics_have_ports_where_others_may_ask() -> None:
-    ports, rules = opened("explain: {listen: '0.0.0.0:8091'}")
-    assert ports[-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
+def test_the_admin_listener_has_a_port_where_others_may_ask() -> None:
+    ports, rules = opened("admin: {listen: '0.0.0.0:8091'}")
+    assert ports[-1] == {"name": "admin", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
     assert rules[-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
 
-    ports, rules = opened("explain: {listen: '0.0.0.0:8090'}\nmetrics: {listen: '0.0.0.0:8444'}")
-    component = yaml.safe_load((MANIFESTS / "components" / "metrics" / "kustomization.yaml").read_text())
-    assert [port["name"] for port in ports[-2:]] == ["explain", "metrics"]
+    ports, rules = opened("admin: {listen: '0.0.0.0:8090'}")
+    component = yaml.safe_load((MANIFESTS / "components" / "admin" / "kustomization.yaml").read_text())
     assert [ports[-1], rules[-1]] == [yaml.safe_load(one["patch"])[0]["value"] for one in component["patches"]]
 
 
@@ -157,7 +154,7 @@ IN_ELSEWHERE = f"webhooks: {{service: {{namespace: {ELSEWHERE}}}}}\n"
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_everything_follows_the_namespace_of_the_settings(overlay: Overlay) -> None:
     kubevirt = "kubevirt: {namespace: openshift-cnv}\n" if overlay == "openshift" else ""
-    more = 'explain: {listen: "0.0.0.0:8090"}\nevents: "on"\n'
+    more = 'admin: {listen: "0.0.0.0:8090"}\nevents: "on"\n'
     made = planned(f"{HEALTH_CHECK}{IN_ELSEWHERE}{kubevirt}{more}", overlay).manifests
     text = yaml.safe_dump_all(made)
 

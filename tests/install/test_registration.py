@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests import builders
+from tests.builders import changed
 from tests.golden_files import Golden
 from tests.install.memory import InstallMemory, Json
 from webhook.errors import InputError
@@ -15,7 +16,14 @@ from webhook.install import registration
 from webhook.install.registration import NOT_YET, Registration, RegistrationTarget, advise, configurations, stage
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.types.meta import ApiStatus
-from webhook.settings.model import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
+from webhook.settings.model import (
+    EvictionSettings,
+    InstancetypeSettings,
+    MatchExpression,
+    MigrationSettings,
+    NamespaceSelector,
+    Settings,
+)
 
 DOMAIN = "kubevirt-webhook.github.io"
 IN_CLUSTER = RegistrationTarget()
@@ -23,8 +31,8 @@ VM_RULES = f"virtualmachines.instancetypes.{{}}.{DOMAIN}"
 MIGRATION_RULES = f"virtualmachineinstancemigrations.migration.enforce.{DOMAIN}"
 
 
-def changed(settings: Settings | None = None, **sections: Any) -> Settings:
-    return msgspec.structs.replace(settings or builders.settings(), **sections)
+def made(**sections: Any) -> Settings:
+    return changed(builders.settings(), **sections)
 
 
 def entries(settings: Settings | None = None, target: RegistrationTarget = IN_CLUSTER, kind: str = "") -> Json:
@@ -81,7 +89,7 @@ def test_what_every_entry_promises() -> None:
         resource, policy, *_ = name.split(".")
         assert rule["resources"] == ["pods/eviction" if policy == "eviction" else resource]
     # Events are a side effect.
-    assert {each["sideEffects"] for each in entries(changed(events=True)).values()} == {"NoneOnDryRun"}
+    assert {each["sideEffects"] for each in entries(made(events=True)).values()} == {"NoneOnDryRun"}
 
 
 @pytest.mark.parametrize(
@@ -99,14 +107,14 @@ def test_opting_in(stage: str, settings: Json, operator: str, values: list[str])
 
 def test_namespaces_that_are_never_matched() -> None:
     """And more selectors from the settings."""
-    more = {"key": "team", "operator": "Exists"}
+    more = NamespaceSelector(match_expressions=(MatchExpression(key="team", operator="Exists"),))
     settings = builders.settings(cluster_wide=True)
-    webhooks = msgspec.structs.replace(settings.webhooks, namespace_selector=(more,))
+    webhooks = changed(settings.webhooks, namespace_selector=more)
     for each in entries(changed(settings, webhooks=webhooks)).values():
         _, excluded, *_, last = each["namespaceSelector"]["matchExpressions"]
         assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
         assert {"kube-system", "kubevirt", "kubevirt-webhook"} <= set(excluded["values"])
-        assert last == more
+        assert last == {"key": "team", "operator": "Exists"}
 
 
 def test_resources_that_are_switched_off_are_not_asked_about() -> None:
@@ -145,7 +153,7 @@ def test_the_account_is_exact_where_kubevirt_is_known() -> None:
 
 
 def test_evictions_are_denied_before_kubevirt_hears_of_them() -> None:
-    mutating = configurations(changed(eviction=EvictionSettings(requesters=("a/b", "c"))))[1]
+    mutating = configurations(made(eviction=EvictionSettings(requesters=("a/b", "c"))))[1]
     found = next(each for each in mutating["webhooks"] if each["name"].startswith("pods.eviction.enforce."))
 
     assert (mutating["kind"], mutating["metadata"]["name"]) == ("MutatingWebhookConfiguration", "zz-kubevirt-webhook")
@@ -157,7 +165,7 @@ def test_evictions_are_denied_before_kubevirt_hears_of_them() -> None:
     requested = 'object.metadata.annotations["requested-by"] in ["a/b", "c"]'
     assert conditions(found)["requested-by"].endswith(requested)
     # Pods that copy disks have other names.
-    mutating = configurations(changed(eviction=EvictionSettings(protect_transfers_seconds=1)))[1]
+    mutating = configurations(made(eviction=EvictionSettings(protect_transfers_seconds=1)))[1]
     found = next(each for each in mutating["webhooks"] if each["name"].startswith("pods.eviction.enforce."))
     assert list(conditions(found)) == ["requested-by", "not-by-kubevirt"]
 

@@ -24,9 +24,7 @@ LAYERS_CA = "/etc/kubevirt-webhook-layers/ca.crt"
 WITH_ALL: dict[str, Any] = {
     **SETTINGS,
     "events": "on",
-    "explain": {"listen": "0.0.0.0:8090"},
-    "metrics": {"listen": "0.0.0.0:8444"},
-    "page": {"listen": "0.0.0.0:8091"},
+    "admin": {"listen": "0.0.0.0:8090", "metrics": True},
     "layers": {"listen": "0.0.0.0:8446", "clientCaFile": LAYERS_CA, "clientNames": ["system:kube-scheduler"]},
     "instancetypes": {"fidelityCheck": {"sample": 5}},
     "driftScan": {"everyMinutes": 1, "policyReports": True},
@@ -53,9 +51,9 @@ def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
 
     # Every port of the Service leads to replicas that listen there.
     ports = {port["name"] for port in node.admin.get("v1/services", NAMESPACE, NAMESPACE)["spec"]["ports"]}
-    assert {"explain", "layers", "metrics", "page"} <= ports
+    assert {"admin", "layers"} <= ports
     for pod in node.ready_pods():
-        for port in (8443, 8090, 8091, 8444, 8446):
+        for port in (8443, 8090, 8446):
             assert accepts(pod["status"]["podIP"], port), port
     assert node.logs("forbidden") == []
     eventually(

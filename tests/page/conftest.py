@@ -179,9 +179,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, window: Browser) -> Iterato
     pair = self_signed(["localhost", "127.0.0.1"])
     (folder / "crt").write_bytes(pair.certificate)
     (folder / "key").write_bytes(pair.key)
-    more = ["--config", str(EXAMPLES / "settings.yaml"), *tls(folder), "--page-listen", "127.0.0.1:0"]
+    more = ["--config", str(EXAMPLES / "settings.yaml"), *tls(folder), "--admin-listen", "127.0.0.1:0"]
     with serving(*FILES, *more, pair=pair) as server:
-        (url,) = (event["address"] for event in server.said if event["event"] == "serving the page")
+        (url,) = (f"{event['address']}/page" for event in server.said if event["event"] == "serving admins")
         site = Site(url, server, window)
         for value in examples():
             site.review(value)

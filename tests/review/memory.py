@@ -13,7 +13,7 @@ import msgspec
 
 from tests import builders
 from tests.admission.audit_schema import valid
-from tests.builders import Json, known, vmi
+from tests.builders import Json, changed, known, vmi
 from webhook.admission.audit import Record
 from webhook.admission.wire import MAX_NOTE
 from webhook.cluster.source import Cluster
@@ -121,7 +121,7 @@ def failing(failure_policy: Any) -> Settings:
     usual = builders.settings()
     if failure_policy is None:
         return usual
-    return msgspec.structs.replace(
+    return changed(
         usual,
         instancetypes=InstancetypeSettings(failure_policy=failure_policy),
         migration=MigrationSettings(failure_policy=failure_policy),

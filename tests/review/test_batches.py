@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import Json, config_of, installed, known, opted_in, review, vm
+from tests.builders import Json, changed, config_of, installed, known, opted_in, review, vm
 from tests.golden_files import Golden
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
@@ -67,7 +67,7 @@ async def evaluated(
     cluster, kept, settings = kind({**facts, **opted_in(*POLICIES)}), KeptInMemory(), builders.settings()
     endpoint = BY_PATH[path]
     if section:
-        settings = msgspec.structs.replace(settings, **{endpoint.policy: section})
+        settings = changed(settings, **{endpoint.policy: section})
     reviewer = Reviewer(cluster, lambda: settings, kept, kept, wall=lambda: eviction.NOW)
     deadline = asyncio.get_running_loop().time() + 0.5
     verdict = await reviewer.evaluate(endpoint, msgspec.json.encode(body), deadline)
@@ -201,7 +201,7 @@ SPREAD = builders.scheduling(
     spread="both", spread_virtual_machines=True, spread_virtual_machine_instances=True, virtual_machine_instances=True
 )
 DEFAULTS = InstancetypeSettings(default_instancetype="u1.small", default_preference="fedora")
-EXPANDING = msgspec.structs.replace(DEFAULTS, expand=True)
+EXPANDING = changed(DEFAULTS, expand=True)
 ALLOWING = InstancetypeSettings(allowed=("*",), failure_policy="Fail")
 OBJECTS = [sizes.instancetype(), sizes.preference()]
 CAPTURED = [sizes.revision("rev-i", OBJECTS[0]), sizes.revision("rev-p", OBJECTS[1])]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import AVAILABLE, Json, known, review
+from tests.builders import AVAILABLE, Json, changed, known, review
 from tests.policies.instancetypes import world
 from tests.review.memory import KeptInMemory, MemoryCluster
 from webhook import names
@@ -158,7 +158,7 @@ def evaluated(
     facts |= {SchedulerKey("kubevirt", "demo"): AVAILABLE, **copies}
     later = {fresh(key): value for key, value in (now or {}).items()}
     cluster = MemoryCluster(facts | later, peeked=set(facts) - {absent})
-    settings = msgspec.structs.replace(builders.settings(), instancetypes=section or InstancetypeSettings())
+    settings = changed(builders.settings(), instancetypes=section or InstancetypeSettings())
     kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: settings, kept, kept)
     body = msgspec.json.encode(review(obj, "alice", **request))

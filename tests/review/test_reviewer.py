@@ -18,7 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import AVAILABLE, UNAVAILABLE, VMI_UID, Json, known, launcher_pod, opted_in, review, vm, vmi
+from tests.builders import (
+    AVAILABLE,
+    UNAVAILABLE,
+    VMI_UID,
+    Json,
+    changed,
+    known,
+    launcher_pod,
+    opted_in,
+    review,
+    vm,
+    vmi,
+)
 from tests.cluster.live_case import LiveCase, live
 from tests.policies.eviction import world as eviction
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, KeptInMemory, MemoryCluster, evaluate, failing
@@ -279,9 +291,9 @@ def test_what_is_too_complex_is_refused_where_errors_are_and_in_enforce_only(mod
 def declaring(name: str) -> Settings:
     """Settings that declare one scheduler, which is injected."""
     usual = builders.settings()
-    scheduler = msgspec.structs.replace(usual.scheduling.schedulers["kubevirt"], name=name)
-    section = msgspec.structs.replace(usual.scheduling, scheduler_name=name, schedulers={name: scheduler})
-    return msgspec.structs.replace(usual, scheduling=section)
+    scheduler = changed(usual.scheduling.schedulers["kubevirt"], name=name)
+    section = changed(usual.scheduling, scheduler_name=name, schedulers={name: scheduler})
+    return changed(usual, scheduling=section)
 
 
 def facts_of(settings: Settings, chosen: str | None = None) -> dict[Key[Any], object]:
@@ -365,7 +377,7 @@ async def has_panic_device(reviewer: Reviewer) -> bool:
 
 
 async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
-    settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(cluster_wide=True))
+    settings = changed(builders.settings(), instancetypes=InstancetypeSettings(cluster_wide=True))
     async with live(tmp_path, settings) as case:
         spec = {"devices": {"preferredPanicDeviceModel": "isa"}}
         case.server.serve(PRESETS)

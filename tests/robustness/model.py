@@ -304,7 +304,7 @@ def _timeless(key: Key[Any], settings: Settings) -> Iterator[object]:
         return
     assert isinstance(key, keys.SchedulerKey), f"the model does not know {key!r}"
     declared = settings.scheduling.schedulers.get(key.name)
-    assert declared is None or declared.health_check.kind == "off", "the model has no Leases"
+    assert declared is None or declared.watched.kind == "off", "the model has no Leases"
     yield declared and keys.SchedulerHealth("available", "its health is not checked")
 
 

@@ -223,7 +223,7 @@ async def visited(application: web.Application, address: str = "127.0.0.1:0") ->
     trust = ssl.create_default_context(cadata=pair.authority.decode())
     context = tls.context(pair.certificate, pair.key)
     async with (
-        admin_listener(application, address, context, "x.listen") as url,
+        admin_listener(application, address, context) as url,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
     ):
         yield Visitor(url.replace("0.0.0.0", "127.0.0.1"), client)

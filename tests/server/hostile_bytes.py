@@ -12,6 +12,8 @@ from typing import Final
 from tests.server.raw_requests import PODS, head
 
 LISTENERS: Final = ("webhooks", "ops", "metrics", "explain", "page", "extender")
+# Of the admin listener, which is attacked at each of its paths.
+ADMIN_PARTS: Final = ("metrics", "explain", "page")
 PATHS: Final = {
     "webhooks": PODS,
     "ops": "/metrics",

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vm, vmi
+from tests.builders import AVAILABLE, VMI_UID, changed, known, launcher_pod, namespace, review, vm, vmi
 from tests.golden_files import Golden
 from tests.review.memory import KeptInMemory, MemoryCluster
 from tests.server.conftest import LAST, REQUEST, ServedApp, SlowCluster, Start, connect, everything
@@ -239,7 +239,7 @@ def forbidden(size: int, **request: Any) -> bytes:
     return msgspec.json.encode(review(obj, **request))
 
 
-LISTED = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(allowed=("small",)))
+LISTED = changed(builders.settings(), instancetypes=InstancetypeSettings(allowed=("small",)))
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from webhook.k8s.types.selectors import find_malformed, is_name
 from webhook.placement.machines import CLAIMS, VOLUMES
 from webhook.policies.migration.explanation import SCHEMA, UNCHECKED
 from webhook.server import explain
+from webhook.server.admin import admin_application
 from webhook.server.explain import MAX_QUERY, PATH, Explainer, parse_question
 from webhook.settings.model import is_loopback
 
@@ -77,8 +78,10 @@ async def listening() -> AsyncIterator[Open]:
 
         async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> FacedExplain:
             counted = CountedExplanations()
-            explainer = Explainer(cluster, counted, guarded=not is_loopback(address))
-            return FacedExplain(await ends.enter_async_context(visited(explainer.application(), address)), counted)
+            guarded = not is_loopback(address)
+            part = Explainer(cluster, counted, guarded=guarded).application()
+            application = admin_application({PATH: part}, counted, guarded=guarded)
+            return FacedExplain(await ends.enter_async_context(visited(application, address)), counted)
 
         yield start
     await break_off()
@@ -149,10 +152,10 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [
-        *(("/", "GET", 404), (f"{PATH}/x", "GET", 404), (ASKED, "POST", 405)),
+        *((f"{PATH}/x", "GET", 404), (ASKED, "POST", 405)),
         (f"{PATH}?namespace=demo&name=web01&node=n9", "GET", 404),
     ],
-    ids=["root", "below", "POST", "node"],
+    ids=["below", "POST", "node"],
 )
 async def test_other_requests(listening: Open, path: str, method: str, status: int, golden: Golden) -> None:
     asking = await listening(memory())
@@ -260,7 +263,7 @@ async def test_the_token_shows_nowhere(listening: Open, monkeypatch: pytest.Monk
         raise ZeroDivisionError
 
     asking = await listening(signed_in(*RIGHTS), GUARDED)
-    answers = [await asking.get(**BEARER), await asking.get("/x", **BEARER)]
+    answers = [await asking.get(**BEARER), await asking.get(f"{PATH}/x", **BEARER)]
     monkeypatch.setattr(explain, "authorize", broken)
     answers.append(await asking.get(**BEARER))
 

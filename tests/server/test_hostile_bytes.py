@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.support.processes import free_port
-from tests.server.hostile_bytes import FLOODS, LISTENERS, PATHS, connected, flood, trickle
+from tests.server.hostile_bytes import ADMIN_PARTS, FLOODS, LISTENERS, PATHS, connected, flood, trickle
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 
@@ -73,12 +73,13 @@ def served(listener: str, directory: Path, **options: Any) -> Iterator[Attacked]
     Keywords are options of the process.
     """
     ports = {name: free_port() for name in LISTENERS}
+    ports |= dict.fromkeys(ADMIN_PARTS, ports[ADMIN_PARTS[0]])
     if listener == "extender":
         command = [sys.executable, "-c", _EXTENDER % ports["extender"]]
     else:
         settings = directory / "settings.yaml"
-        others = "".join(f"{name}: {{listen: '127.0.0.1:{ports[name]}'}}\n" for name in ("metrics", "explain", "page"))
-        settings.write_text((ROOT / "examples/settings.yaml").read_text() + others)
+        admin = f"admin: {{listen: '127.0.0.1:{ports[ADMIN_PARTS[0]]}', metrics: true}}\n"
+        settings.write_text((ROOT / "examples/settings.yaml").read_text() + admin)
         command = [sys.executable, "-m", "webhook", "serve", f"--cluster-from={ROOT / 'examples/cluster'}"]
         command += [f"--config={settings}", f"--listen=127.0.0.1:{ports['webhooks']}"]
         command += [f"--ops-listen=127.0.0.1:{ports['ops']}"]

@@ -27,6 +27,7 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.server import authorizer, guard
+from webhook.server.admin import admin_application
 from webhook.server.answers import RequestDenied
 from webhook.server.authorizer import MAX_KEPT, MAX_QUESTIONS, Authorizer
 from webhook.server.guard import Limits
@@ -292,7 +293,8 @@ async def test_on_a_listener_of_their_own_metrics_take_a_token_but_on_loopback(c
     cluster = MemoryCluster({TokenKey("GOOD"): PROMETHEUS, MAY: True, TokenKey("BAD"): None}, peeked=set())
     guarded = address != "127.0.0.1:0"
     token_checks = Authorizer(cluster, METRICS_PATH) if guarded else None
-    application = metrics_application(Rendering(counted.registry), token_checks, counted)
+    part = metrics_application(Rendering(counted.registry), token_checks, counted)
+    application = admin_application({METRICS_PATH: part}, counted, guarded=guarded)
     async with visited(application, address) as visitor:
         assert visitor.url.startswith("https://" if guarded else "http://127.0.0.1:")
         for path, method, status in (("/", "GET", 404), ("/healthz", "GET", 404), ("/metrics", "POST", 405)):

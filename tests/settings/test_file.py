@@ -10,16 +10,16 @@ from typing import Any
 from unittest.mock import Mock
 
 import jsonschema
-import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders import changed
 from tests.golden_files import Golden
 from webhook.errors import InputError, InputErrors
 from webhook.settings import file, validation
-from webhook.settings.file import SettingsFile, default_settings, effective, load, parse, parse_apart
+from webhook.settings.file import SettingsFile, default_settings, effective, load, parse
 from webhook.settings.model import Settings
 from webhook.settings.validation import MAX_MISTAKES, schema
 
@@ -43,7 +43,7 @@ def test_a_file_that_sets_nothing_means_the_defaults(tmp_path: Path) -> None:
     for text in (b"{}", b"server:\n"):
         path.write_bytes(text)
         digest = hashlib.sha256(text).hexdigest()
-        assert load(path) == parse(text, "s.yaml") == msgspec.structs.replace(defaults, digest=digest)
+        assert load(path) == parse(text, "s.yaml") == changed(defaults, digest=digest)
 
 
 KEYS = [*effective(), "listen", "healthCheck", "x"]
@@ -130,6 +130,12 @@ webhooks:
         told = rejection(text)
         assert any(line.startswith(f"s.yaml:1: {key}: ") for line in told)
         golden("\n".join(told))
+
+    @pytest.mark.parametrize("section", ["explain", "metrics", "page"])
+    def test_settings_of_former_listeners_name_the_one_of_now(self, section: str, golden: Golden) -> None:
+        (told,) = rejection(f"{section}: {{listen: '127.0.0.1:8090'}}")
+        assert "admin: {listen: HOST:PORT" in told
+        golden(told)
 
     @pytest.mark.parametrize(
         ("text", "line"),
@@ -224,26 +230,6 @@ def test_the_import_is_light() -> None:
     code = "import sys, webhook.settings.file; print({'aiohttp', 'kubernetes_asyncio'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-def test_keys_of_before_the_first_release_are_read() -> None:
-    previous = b"""
-server: {drainSeconds: 7}
-schedulers: {kubevirt: {guard: pods}}
-instancetypes: {parity: {sample: 3}}
-unenforced: {everyMinutes: 5}
-"""
-    now = previous
-    for before, after in (("drainSeconds", "shutdownSeconds"), ("guard", "healthCheck"), ("parity", "fidelityCheck")):
-        now = now.replace(before.encode(), after.encode())
-    now = now.replace(b"unenforced", b"driftScan")
-    old, new = (msgspec.structs.replace(parse(text, "s.yaml"), digest="") for text in (previous, now))
-    assert old == new != msgspec.structs.replace(default_settings(), digest="")
-
-
-def test_a_key_is_not_there_under_both_its_names() -> None:
-    with pytest.raises(InputErrors, match="guard"):
-        parse(b"schedulers: {kubevirt: {guard: pods, healthCheck: pods}}", "s.yaml")
 
 
 class RunningFileWatcher:
@@ -416,29 +402,6 @@ class TestFollowing:
         (tmp_path / "s.yaml").write_text(BAD)
         with pytest.raises(InputErrors):
             SettingsFile(tmp_path / "s.yaml")
-
-
-class TestApart:
-    """Validation in a process of its own, as the server has it."""
-
-    def test_the_settings_are_those_of_this_process(self) -> None:
-        data = (Path(__file__).parents[1] / "fuzz" / "corpus" / "settings" / "full.yaml").read_bytes()
-        assert parse_apart(data, "full.yaml") == parse(data, "full.yaml")
-
-    async def test_a_process_that_ends_without_an_answer_is_tried_again(
-        self, watcher: RunningFileWatcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        watcher.file._parse = parse_apart
-        broken = tmp_path / "python"
-        broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
-        broken.chmod(0o755)
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "executable", str(broken))
-            with pytest.raises(file.ValidationFailed, match="exit status 3; no memory"):
-                await watcher.settle(GOOD)
-        assert not watcher.reloaded
-        await watcher.settle()
-        assert watcher.file.current.scheduling.cluster_wide
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,43 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.builders import changed
 from tests.golden_files import Golden
 from webhook import names
 from webhook.errors import InputErrors
 from webhook.settings import model as settings_model
 from webhook.settings.file import default_settings, effective, parse
-from webhook.settings.model import WEEK, Blackout, LayersSettings, RegistrySettings, SchedulerHealthSettings, Settings
-from webhook.settings.validation import OWN_ERROR, model_of, read
+from webhook.settings.model import (
+    OWN_ERROR,
+    WEEK,
+    Blackout,
+    HealthCheck,
+    LayersSettings,
+    RegistrySettings,
+    Settings,
+)
+from webhook.settings.validation import of_file
 
 
 def snapshot(value: dict[str, Any]) -> Settings:
-    settings = read(model_of(Settings).model_validate(value))
-    assert isinstance(settings, Settings)
-    return settings.completed("digest")
+    return of_file(value).completed("digest")
 
 
 def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
     with pytest.raises(ValidationError) as refused:
-        model_of(Settings).model_validate(value)
+        of_file(value)
     found = refused.value.errors(include_url=False)
     return [
         (details["ctx"]["code"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
@@ -54,9 +61,7 @@ migration: {clusterWide: true, collision: warn, noEligibleNode: ignore, reserved
   viaVirtctl: deny, maxUnfinished: 3, failurePolicy: Ignore}
 eviction: {clusterWide: true, requesters: [sigs.k8s.io/descheduler, balancer], coolDownSeconds: 60,
   maxCoolDownSeconds: 600, maxPerNamespace: 2, maxPerCluster: 5, protectTransfersSeconds: 3600}
-explain: {listen: "127.0.0.1:8090"}
-metrics: {listen: "127.0.0.1:8091"}
-page: {listen: "127.0.0.1:8092"}
+admin: {listen: "127.0.0.1:8090", explain: false, page: false, metrics: true}
 layers: {listen: "0.0.0.0:8446", clientCaFile: /ca.crt, clientNames: ["system:kube-scheduler"],
   schedulers: [kubevirt, batch], cacheDirectory: /cache, cacheBytes: 2000000}
 webhooks: {service: {namespace: ops, name: hook, port: 8443}, timeoutSeconds: 1}
@@ -78,8 +83,14 @@ def nested(path: str, value: object) -> Any:
 def test_the_defaults_are_a_file_of_settings() -> None:
     """docs/reference/settings.md has the default of each."""
     made = parse(yaml.safe_dump(effective()).encode(), "x")
-    assert msgspec.structs.replace(made, digest="default") == default_settings()
-    assert made.excluded_namespaces == {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
+    assert changed(made, digest="default") == default_settings()
+    assert made.every_excluded_namespace == {
+        "kube-system",
+        "kube-public",
+        "kube-node-lease",
+        "kubevirt",
+        "kubevirt-webhook",
+    }
 
 
 def test_every_setting_of_the_file_is_read() -> None:
@@ -101,7 +112,7 @@ def test_every_setting_of_the_file_is_read() -> None:
     check(value, effective(), made)
     policies = (made.scheduling, made.migration, made.eviction)
     assert {policy.kubevirt_namespace for policy in policies} == {"openshift-cnv"}
-    assert made.excluded_namespaces == {"kube-system", "openshift-cnv", "ops"}
+    assert made.every_excluded_namespace == {"kube-system", "openshift-cnv", "ops"}
     assert made.scheduling.schedulers == made.schedulers
     assert [(name, each.name) for name, each in made.schedulers.items()] == [("batch", "batch"), ("free", "free")]
     assert (made.events, made.digest) == (True, "digest")
@@ -115,6 +126,22 @@ def test_null_means_absent() -> None:
         "webhooks": {"namespaceSelector": {"matchExpressions": None}},
     }
     assert snapshot(nulls) == snapshot({"scheduling": {"clusterWide": True}})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("digest", "scheduling.schedulers", "schedulers.kubevirt.name"),
+        *(f"{policy}.kubevirtNamespace" for policy in ("scheduling", "instancetypes", "migration", "eviction")),
+    ],
+)
+def test_what_sections_take_from_each_other_is_nothing_that_a_file_may_have(path: str) -> None:
+    value = nested(path, "x")
+    if path.startswith("schedulers"):
+        value["schedulers"]["kubevirt"]["healthCheck"] = "off"
+    assert mistakes(value) == [("extra_forbidden", tuple(path.split(".")))]
+    shown = json.dumps([effective()["scheduling"], Settings.model_json_schema()["$defs"]])
+    assert '"kubevirtNamespace"' not in shown
 
 
 def test_snake_case_and_unknown_keys_are_refused_even_if_null() -> None:
@@ -169,20 +196,20 @@ def test_ranges(path: str, good: tuple[int, int], bad: tuple[int, int]) -> None:
 def test_match_expressions(expression: dict[str, Any], wrong: str | None) -> None:
     value = {"webhooks": {"namespaceSelector": {"matchExpressions": [expression]}}}
     if wrong is None:
-        (read,) = snapshot(value).webhooks.namespace_selector
-        assert read == {name: part for name, part in expression.items() if part != []}
+        (read,) = snapshot(value).webhooks.namespace_selector.match_expressions
+        assert read.manifest() == {name: part for name, part in expression.items() if part != []}
     else:
         assert [what for what, _ in mistakes(value)] == [wrong]
 
 
 def test_the_model_can_t_be_changed() -> None:
-    model = model_of(Settings).model_validate({})
+    settings = of_file({})
     with pytest.raises(ValidationError):
-        setattr(model, "events", "on")  # noqa: B010 - mypy does not know its fields
+        settings.events = True
 
 
 def test_every_setting_is_described() -> None:
-    schema = model_of(Settings).model_json_schema()
+    schema = Settings.model_json_schema()
     sections = [schema, *schema["$defs"].values()]
     for section in sections:
         assert section["additionalProperties"] is False
@@ -218,7 +245,7 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
                 ("eviction.coolDownSeconds", -1, "greater_than_equal"),
                 ("webhooks.service.name", "1a", "syntax"),
                 ("server.listen", "", "syntax"),
-                ("explain.listen", "nonsense", "syntax"),
+                ("admin.listen", "nonsense", "syntax"),
                 ("tls.secretName", "A", "syntax"),
                 ("tls.caExpirationSeconds", 604_800, "too-short"),
                 ("tls.keyFile", "x", "counterpart-missing"),
@@ -236,8 +263,16 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
         ({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}, "too-short", "eviction.maxCoolDownSeconds"),
         ({"eviction": {"coolDownSeconds": 7200}}, "too-short", "eviction.max_cool_down_seconds"),
         # Listeners differ.
-        *((nested("explain.listen", f"0.0.0.0:{port}"), "address-in-use", "explain") for port in (8443, 8080)),
+        *((nested("admin.listen", f"0.0.0.0:{port}"), "address-in-use", "admin") for port in (8443, 8080)),
         ({"server": {"listen": "a:1", "opsListen": "a:1"}}, "address-in-use", "server.opsListen"),
+        (
+            {"admin": {"listen": "127.0.0.1:8446"}, "layers": {"listen": "127.0.0.1:8446"}},
+            *("address-in-use", "layers"),
+        ),
+        (
+            {"admin": {"listen": "a:1", "explain": False, "page": False}},
+            *("nothing-to-serve", "admin.metrics"),
+        ),
         ({"tls": {"certFile": "x"}}, "counterpart-missing", "tls.key_file"),
         ({"tls": {"clientCaFile": "x"}}, "counterpart-missing", "tls.client_names"),
         *(({"tls": {**FILES, "mode": mode}}, "mode-and-files", "tls.mode") for mode in ("managed", "self-signed")),
@@ -254,8 +289,8 @@ def test_mistakes(value: Any, said: str, where: str) -> None:
 
 
 def test_listeners_on_any_free_port_do_not_clash() -> None:
-    made = snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}, "explain": {"listen": "a:0"}})
-    assert (made.server.ops_listen, made.explain.listen) == ("a:0", "a:0")
+    made = snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}, "admin": {"listen": "a:0"}})
+    assert (made.server.ops_listen, made.admin.listen) == ("a:0", "a:0")
 
 
 @pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])
@@ -274,7 +309,7 @@ def test_names_of_namespaces(name: str, good: bool) -> None:
     values += [nested("kubevirt.namespace", name)] if name else []
     for value in values:
         if good:
-            assert name in snapshot(value).excluded_namespaces
+            assert name in snapshot(value).every_excluded_namespace
         else:
             ((code, _),) = mistakes(value)
             assert code == ("too-long" if len(name) > 63 else "syntax")
@@ -385,14 +420,14 @@ def test_on_loopback_no_certificate_is_needed() -> None:
 @pytest.mark.parametrize(
     ("health_check", "read"),
     [
-        *((False, SchedulerHealthSettings("off")), ("off", SchedulerHealthSettings("off"))),
-        *(("pods", SchedulerHealthSettings("pods")), ("lease a/b", SchedulerHealthSettings("lease", "a", "b"))),
-        ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
+        *((False, HealthCheck("off")), ("off", HealthCheck("off")), ("pods", HealthCheck("pods"))),
+        *(("lease a/b", HealthCheck("lease", "a", "b")), ("lease   a-1/b.c-d", HealthCheck("lease", "a-1", "b.c-d"))),
     ],
 )
-def test_health_checks(health_check: object, read: SchedulerHealthSettings) -> None:
+def test_health_checks(health_check: object, read: HealthCheck) -> None:
     settings = snapshot({"schedulers": {"kubevirt": {"healthCheck": health_check}}})
-    assert settings.scheduling.schedulers["kubevirt"] == settings_model.SchedulerSettings("kubevirt", read)
+    scheduler = settings.scheduling.schedulers["kubevirt"]
+    assert (scheduler.name, scheduler.watched) == ("kubevirt", read)
 
 
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
@@ -415,7 +450,7 @@ def test_schedulers_names(name: str, good: bool) -> None:
 )
 def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Golden) -> None:
     with pytest.raises(ValidationError) as refused:
-        model_of(Settings).model_validate(value)
+        of_file(value)
     (details,) = refused.value.errors()
     assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
     golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
@@ -452,9 +487,7 @@ HOUR, DAY = 60, 24 * 60
     ],
 )
 def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int], ...]) -> None:
-    blackout = read(model_of(Blackout).model_validate(fields))
-    assert isinstance(blackout, Blackout)
-    assert blackout.spans == spans
+    assert Blackout.model_validate(fields).spans == spans
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Versions beside each other: configurations and settings of earlier versions with this one, and later settings.
 
-`tests/skew/VERSION` holds what each released version installed; `make release` adds a directory. `0.0.0` is from before
-the first release: its settings have names that are still read.
+`tests/skew/VERSION` holds what each released version installed; `make release` adds a directory.
 """
 
 from __future__ import annotations

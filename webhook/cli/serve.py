@@ -10,9 +10,15 @@ from typing import Any, Final
 import click
 
 from webhook.cli.options import CLUSTER_FROM, PATH, config_option, kubeconfig_option, url_option
+from webhook.errors import InputError
 
 _TLS: Final = ("managed", "mounted", "self-signed")
 _CLIENT_NAME: Final = "Common name of the client certificate; may be repeated."
+
+
+def _refuse_page_listen(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise InputError("the option is --admin-listen now", "--page-listen", f"use --admin-listen {value}")
 
 
 @click.command()
@@ -21,7 +27,8 @@ _CLIENT_NAME: Final = "Common name of the client certificate; may be repeated."
 @config_option("the built-in defaults")
 @click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")
-@click.option("--page-listen", metavar="HOST:PORT", help="Address of the page for admins (off by default).")
+@click.option("--admin-listen", metavar="HOST:PORT", help="Address of the page and of explanations (off by default).")
+@click.option("--page-listen", hidden=True, expose_value=False, callback=_refuse_page_listen)
 @click.option("--tls", "tls_mode", type=click.Choice(_TLS), help="Source of the serving certificate.")
 @click.option("--tls-cert", type=PATH, metavar="FILE", help="Serving certificate (PEM).")
 @click.option("--tls-key", type=PATH, metavar="FILE", help="Private key of the serving certificate (PEM).")
@@ -40,13 +47,6 @@ def serve(**options: Any) -> None:
     Without --tls and --tls-cert, the server uses a self-signed certificate, for local tests. Audit lines go to standard
     output, logs to standard error.
     """
-    from webhook import apart
-
-    # While it runs, so do the imports. Another process would not find what a descriptor of this one is.
-    path, settings = options["config_file"], None
-    if path is None or not str(path).startswith(("/dev/", "/proc/")):
-        settings = apart.begin("webhook.settings.file:load", path)
-
     import asyncio
 
     import uvloop
@@ -57,7 +57,7 @@ def serve(**options: Any) -> None:
         from webhook.server.runtime.serve import run
 
     with logs.configured(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(Options(**options), settings))
+        runner.run(run(Options(**options)))
 
 
 @contextmanager

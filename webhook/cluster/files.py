@@ -177,7 +177,7 @@ class FilesCluster(Cluster):
             return Unavailable(f"{entry.where}: {describe_wrong_type(entry.value, error)[1]}")
 
     def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> facts.SchedulerHealth:
-        health_check = scheduler.health_check
+        health_check = scheduler.watched
         if health_check.kind == "off":
             return facts.SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)

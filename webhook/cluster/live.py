@@ -317,7 +317,7 @@ class LiveCluster(Cluster):
         self._installs.use(settings.kubevirt.version)
         # Policies that needed these informers may be off now.
         self._instancetypes.stop()
-        checks = {name: scheduler.health_check for name, scheduler in settings.scheduling.schedulers.items()}
+        checks = {name: scheduler.watched for name, scheduler in settings.scheduling.schedulers.items()}
         for name in [name for name, monitor in self._monitors.items() if checks.get(name) != monitor.settings]:
             del self._monitors[name]
             if task := self._monitor_tasks.pop(name, None):
@@ -594,7 +594,7 @@ class LiveCluster(Cluster):
     def _has_opted_in(self, name: str) -> bool:
         """Whether a namespace, as the store has it, has opted in to scheduling."""
         namespace = self._namespaces.get(name)
-        if namespace is None or name in self._settings.excluded_namespaces:
+        if namespace is None or name in self._settings.every_excluded_namespace:
             return False
         label = namespace.meta.label(names.policy_label(names.SCHEDULING))
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)

@@ -43,7 +43,7 @@ from webhook.k8s.types.meta import Lease, LeaseSpec, Object, ObjectMeta, unix_ti
 from webhook.kubevirt.launcher import vmi_owner
 from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.kubevirt.types.views import ActiveVmi
-from webhook.settings.model import SchedulerHealthSettings
+from webhook.settings.model import HealthCheck
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 
@@ -321,7 +321,7 @@ class HealthEvidence:
         opted_in: whether a namespace has opted in to scheduling.
     """
 
-    def __init__(self, settings: SchedulerHealthSettings, opted_in: Callable[[str], bool]) -> None:
+    def __init__(self, settings: HealthCheck, opted_in: Callable[[str], bool]) -> None:
         self._kind = settings.kind
         self.lease: Final = LeaseState(f"{settings.namespace}/{settings.name}")
         self.pods: Final = WaitingPods(opted_in)
@@ -379,7 +379,7 @@ class SchedulerMonitor:
         self,
         transport: Transport,
         scheduler: str,
-        settings: SchedulerHealthSettings,
+        settings: HealthCheck,
         *,
         opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,

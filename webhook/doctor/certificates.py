@@ -169,7 +169,7 @@ async def check_clock(installation: Installation) -> list[Finding]:
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
     findings = [_evaluate_skew("API server", skew, "this host", "check that NTP runs on both hosts")]
     for scheduler in installation.settings.scheduling.schedulers.values():
-        health_check = scheduler.health_check
+        health_check = scheduler.watched
         if health_check.kind != "lease":
             continue
         lease = await installation.reader.get(LEASES, health_check.namespace, health_check.name)

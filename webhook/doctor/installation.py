@@ -191,7 +191,7 @@ class Installation:
 
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:
         """The mode of a policy there; empty for none, or the invalid value of the label."""
-        if namespace.meta.name in self.settings.excluded_namespaces:
+        if namespace.meta.name in self.settings.every_excluded_namespace:
             return ""
         label = namespace.meta.label(names.policy_label(policy))
         if label is None:

@@ -116,7 +116,7 @@ def _label_problem(installation: Installation, namespace: str, key: str, value: 
         near = difflib.get_close_matches(value.lower(), _MODES, n=1)
         todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
         return "mode-invalid", f"label {key} has the invalid value {quote(value)}, so the policy is off", todo
-    if namespace in installation.settings.excluded_namespaces and value != names.OFF:
+    if namespace in installation.settings.every_excluded_namespace and value != names.OFF:
         why = "the settings exclude this namespace"
         return "namespace-excluded", f"label {key}={value} has no effect: {why}", "remove the label"
     return None

@@ -72,7 +72,7 @@ async def check_schedulers(installation: Installation) -> list[Finding]:
 
 @check(_CHECK)
 async def _check_health(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
-    subject, health_check = f"scheduler {scheduler.name}", scheduler.health_check
+    subject, health_check = f"scheduler {scheduler.name}", scheduler.watched
     if health_check.kind == "off":
         what = "its health check is off: VMs are assigned to it whether it is available or not"
         return [ok("health-check-off", subject, what)]
@@ -95,7 +95,7 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
 
 async def _check_lease(installation: Installation, scheduler: SchedulerSettings, live: FileGap) -> Finding:
     """Without a running cluster: whether there is a Lease with a holder. A copy shows neither renewals nor waiting."""
-    subject, health_check = f"scheduler {scheduler.name}", scheduler.health_check
+    subject, health_check = f"scheduler {scheduler.name}", scheduler.watched
     if health_check.kind == "lease":
         lease = await installation.reader.get(LEASES, health_check.namespace, health_check.name)
         if isinstance(lease, Unavailable):
@@ -116,7 +116,7 @@ async def _evaluate_health(
 
     Where a Lease is old, this waits until it is renewed or expires.
     """
-    clock, health_check = installation.clock, scheduler.health_check
+    clock, health_check = installation.clock, scheduler.watched
     query = {"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     pods = await installation.reader.all(PENDING_PODS, query=query)
     modes = await installation.modes(names.SCHEDULING)
@@ -152,7 +152,7 @@ async def _describe_unsynced(installation: Installation, api: Requests, schedule
 
     The pod is healthy for its kubelet: only its log says that it waits.
     """
-    health_check = scheduler.health_check
+    health_check = scheduler.watched
     if health_check.kind != "lease":
         return ""
     pods = await installation.reader.all(PODS, health_check.namespace)
@@ -197,7 +197,7 @@ async def _check_permissions(installation: Installation) -> list[Finding]:
 @check(_CHECK)
 async def check_profile(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
     """Look for the scheduler's profile among the ConfigMaps that Deployments beside its Lease mount."""
-    subject, beside = f"profile {scheduler.name}", scheduler.health_check.namespace
+    subject, beside = f"profile {scheduler.name}", scheduler.watched.namespace
     look = "check the configuration of the scheduler with `kubevirt-webhook scheduler lint`"
     if not beside:
         what = "not checked: the health check in the settings names no Lease, so the scheduler's namespace is unknown"
@@ -210,7 +210,7 @@ async def check_profile(installation: Installation, scheduler: SchedulerSettings
         where = f"{CONFIG_MAPS.kind} {beside}/{volume.config_map.name}"
         for document in _configurations((mounted.data or {}).values() if mounted else (), where):
             if any(profile.get("schedulerName") == scheduler.name for _, profile in profiles_of(document.value)):
-                is_the_clusters = (beside, scheduler.health_check.name) == DEFAULT_LEASE
+                is_the_clusters = (beside, scheduler.watched.name) == DEFAULT_LEASE
                 findings = []
                 for each in lint(document, LintTarget(scheduler.name, is_the_clusters, plugins=None)):
                     what = f"{where}: {each.text}; {each.consequence}"

@@ -192,7 +192,7 @@ async def check_selectors(installation: Installation) -> list[Finding]:
         findings.append(unreadable("KubeVirt's namespace", kubevirts))
         kubevirts = ()
     names_of_excluded = {
-        *(*_KUBERNETES, installation.namespace, *installation.settings.excluded_namespaces),
+        *(*_KUBERNETES, installation.namespace, *installation.settings.every_excluded_namespace),
         *(kubevirt.meta.namespace or "" for kubevirt in kubevirts),
     }
     excluded = [namespace for namespace in namespaces if namespace.meta.name in names_of_excluded]
@@ -219,7 +219,7 @@ def _check_namespace_selectors(
     for matched, entries in entries_by_match.items():
         number = pluralize(len(matched), "namespace")
         what = f"{_list_entries(entries)} {'matches' if len(entries) == 1 else 'match'} {number} that must be excluded"
-        unknown = [name for name in matched if name not in installation.settings.excluded_namespaces]
+        unknown = [name for name in matched if name not in installation.settings.every_excluded_namespace]
         todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
         yield failure("excluded-matched", f"{kind} {configuration.meta.name}", f"{what}: {abbreviate(matched)}", todo)
 

@@ -283,7 +283,7 @@ def explain_spread(namespace: str, name: str, settings: Settings, facts: Facts) 
     """
     vm_or_vmi, own = _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
-    excluded, is_everywhere = settings.excluded_namespaces, scheduling.cluster_wide
+    excluded, is_everywhere = settings.every_excluded_namespace, scheduling.cluster_wide
     where = scope.of_namespace(names.SCHEDULING, "enforce", namespace, facts, is_everywhere, excluded)
     if where.reason is None:
         # What the next launcher pods require of nodes, as far as KubeVirt's configuration, and the VMI or VM say.

@@ -37,9 +37,7 @@ _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "fidelity": lambda settings: settings.instancetypes.fidelity_check.sample > 0,
     "events": lambda settings: settings.events,
     "drift": lambda settings: settings.drift_scan.every_minutes > 0,
-    "explain": lambda settings: "explain" in _ports(settings),
-    "metrics": lambda settings: "metrics" in _ports(settings),
-    "page": lambda settings: "page" in _ports(settings),
+    "admin": lambda settings: "admin" in _ports(settings),
     "policyreports": lambda settings: settings.drift_scan.every_minutes > 0 and settings.drift_scan.policy_reports,
 }
 # Seconds between SIGTERM and SIGKILL: the settings' time to shut down, that for requests in flight, and a reserve.
@@ -232,9 +230,7 @@ def _port(address: str) -> str:
 def _ports(settings: Settings) -> dict[str, int]:
     """The ports of further listeners that others than this host may reach, by their purpose."""
     places = {
-        "explain": settings.explain.listen,
-        "metrics": settings.metrics.listen,
-        "page": settings.page.listen,
+        "admin": settings.admin.listen,
         "layers": settings.layers.listen,
     }
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}

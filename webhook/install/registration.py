@@ -376,9 +376,13 @@ def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]
         opted: Manifest = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
         opted = {"key": label, "operator": "In", "values": values}
-    excluded_names = sorted(settings.excluded_namespaces)
+    excluded_names = sorted(settings.every_excluded_namespace)
     excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded_names}
-    return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
+    return [
+        opted,
+        excluded,
+        *(expression.manifest() for expression in settings.webhooks.namespace_selector.match_expressions),
+    ]
 
 
 class Registration:

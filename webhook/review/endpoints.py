@@ -92,7 +92,7 @@ class PolicyEndpoint(msgspec.Struct, Generic[V, S], frozen=True, kw_only=True):
 
     def fails_closed(self, settings: Settings) -> bool:
         """Whether requests are denied while they cannot be evaluated."""
-        return self.on_error == "deny" and settings.policy(self.policy).failure_policy == "Fail"
+        return self.on_error == "deny" and settings.policy(self.policy).fails_closed
 
     def is_on(self, settings: Settings) -> bool:
         """Whether the settings let the policy look at these objects at all."""

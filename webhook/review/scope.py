@@ -77,7 +77,7 @@ class Scopes:
         ):
             return cached.scope, cached.parameters
         section = settings.policy(policy)
-        scope = of_namespace(policy, stage, name, facts, section.cluster_wide, settings.excluded_namespaces)
+        scope = of_namespace(policy, stage, name, facts, section.cluster_wide, settings.every_excluded_namespace)
         if scope.mode == names.OFF:
             return scope, section
         section = section.under(scope.parameters)

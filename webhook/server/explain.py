@@ -1,4 +1,4 @@
-"""Explanations of migrations over HTTP, on a listener of their own: they never take a review's turn or connection.
+"""Explanations of migrations over HTTP, on the admin listener.
 
 On a loopback address any client may send requests. On any other, only bearers of a token who may themselves see what
 the answer shows: the VMI and the nodes. Every token is sent to the API server each time; none is kept, logged or
@@ -35,7 +35,6 @@ from webhook.server.answers import (
     TrafficObserver,
     errors_to_answers,
     response,
-    through_guard,
 )
 from webhook.server.authorizer import (
     DEADLINE_SECONDS,
@@ -118,11 +117,11 @@ class Explainer:
         self._in_flight: Final = InFlight()
 
     def application(self) -> web.Application:
-        """The application of the listener."""
+        """The application below `PATH`."""
         errors = errors_to_answers(self._traffic, f"ask for {PATH}", _as_json, path=PATH)
         limit = limited(names_host=self._authorizer is None)
-        application = web.Application(middlewares=[through_guard, self._count, errors, limit])
-        application.router.add_get(PATH, self._explain, allow_head=False)
+        application = web.Application(middlewares=[self._count, errors, limit])
+        application.router.add_get("", self._explain, allow_head=False)
         return application
 
     @web.middleware

@@ -305,10 +305,8 @@ def metrics_handler(rendering: Rendering, authorizer: Authorizer | None) -> Hand
 def metrics_application(
     rendering: Rendering, authorizer: Authorizer | None, traffic: TrafficObserver
 ) -> web.Application:
-    """The application of a listener for metrics alone; ``authorizer`` as for `metrics_handler`."""
-    limit = limited(names_host=False)
-    application = web.Application(
-        middlewares=[through_guard, errors_to_answers(traffic, f"ask for {METRICS_PATH}"), limit]
-    )
-    application.router.add_get(METRICS_PATH, metrics_handler(rendering, authorizer))
+    """The application below `METRICS_PATH` on the admin listener; ``authorizer`` as for `metrics_handler`."""
+    errors = errors_to_answers(traffic, f"ask for {METRICS_PATH}")
+    application = web.Application(middlewares=[errors, limited(names_host=False)])
+    application.router.add_get("", metrics_handler(rendering, authorizer))
     return application

@@ -8,23 +8,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import msgspec
-
-from webhook import apart
 from webhook.errors import InputError, InputErrors
 from webhook.k8s.yaml_documents import read_file
 from webhook.settings.model import Settings
+from webhook.settings.validation import validate
 
 # The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
 
 # The sections whose changes take effect at the next start: those of several keys are reported by key.
-_AT_START: Final = ("server", "tls", "explain", "metrics", "page")
+_AT_START: Final = ("server", "tls", "admin")
 _WHOLE_AT_START: Final = ("audit", "layers", "traces")
 
 
@@ -47,45 +44,18 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: all errors in the content.
     """
-    from webhook.settings.validation import read, validate  # noqa: PLC0415 - a server does without it
-
-    settings = read(validate(data, where))
-    assert isinstance(settings, Settings)
-    return settings.completed(hashlib.sha256(data).hexdigest())
+    return validate(data, where).completed(hashlib.sha256(data).hexdigest())
 
 
-def parse_apart(data: bytes, where: str) -> Settings:
-    """As `parse`, in a process of its own, which is this program.
-
-    What validates stays in the memory of a process that has imported it, a tenth of a server's.
-
-    Raises:
-        InputErrors: all errors in the content.
-        ValidationFailed: the process ended without an answer.
-    """
-    try:
-        settings = apart.call("webhook.settings.file:parse", data, where)
-    except apart.ProcessFailed as error:
-        raise ValidationFailed(f"{where} was not validated: {error}") from error
-    assert isinstance(settings, Settings)
-    return settings
-
-
-def default_settings(parse: Callable[[bytes, str], Settings] = parse) -> Settings:
+def default_settings() -> Settings:
     """The settings without a file."""
-    return msgspec.structs.replace(parse(b"{}", "the defaults"), digest="default")
+    return parse(b"{}", "the defaults").model_copy(update={"digest": "default"})
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """All settings of a file with defaults, as plain JSON; `InputErrors`: its mistakes, or that it cannot be read."""
-    from webhook.settings.validation import validate  # noqa: PLC0415 - a server does without it
-
-    model = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
-    return model.model_dump(mode="json", by_alias=True)
-
-
-class ValidationFailed(Exception):  # noqa: N818 - an event
-    """The process that validates settings ended without an answer; the message says how."""
+    settings = validate(b"{}" if path is None else read_bytes(path), os.fspath(path or ""))
+    return settings.model_dump(mode="json", by_alias=True)
 
 
 class SettingsFile:
@@ -99,8 +69,6 @@ class SettingsFile:
         on_rejected: receives the errors, once for each content; the previous state is kept.
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
-        parse: makes settings of a content; in a thread of its own, except for the first time.
-        first: the settings of the file, read a moment ago; None: they are read now.
 
     Attributes:
         current: the last state that was complete and valid.
@@ -108,7 +76,6 @@ class SettingsFile:
 
     Raises:
         InputErrors: all errors in the file, or that it cannot be read.
-        ValidationFailed: the process that validates ended without an answer.
     """
 
     def __init__(
@@ -118,15 +85,12 @@ class SettingsFile:
         on_rejected: Callable[[InputError], None] = lambda _: None,
         on_reloaded: Callable[[Settings, Settings], None] = lambda _old, _new: None,
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
-        parse: Callable[[bytes, str], Settings] = parse,
-        first: Settings | None = None,
     ) -> None:
         self._path = os.fspath(path)
         self._on_rejected = on_rejected
         self._on_reloaded = on_reloaded
         self._on_restart_needed = on_restart_needed
-        self._parse = parse
-        self.current = first or parse(read_bytes(path), self._path)
+        self.current = load(path)
         self._at_start = self.current
         self.problem: InputError | None = None
         self._restart_needed: list[str] = []
@@ -139,11 +103,7 @@ class SettingsFile:
             await self.poll()
 
     async def poll(self) -> None:
-        """Read the file once; valid content takes effect once two reads in a row have found it.
-
-        Raises:
-            ValidationFailed: the process that validates ended without an answer; the next poll tries again.
-        """
+        """Read the file once; valid content takes effect once two reads in a row have found it."""
         read: bytes | InputError
         try:
             read = await asyncio.to_thread(read_bytes, self._path)
@@ -160,19 +120,17 @@ class SettingsFile:
             if isinstance(read, InputError):
                 raise read
             if seen != self.current.digest:
-                self._swap(await asyncio.to_thread(self._parse, read, self._path))
+                # A file that is full of mistakes takes seconds.
+                self._swap(await asyncio.to_thread(parse, read, self._path))
         except InputError as mistake:
             self.problem = mistake
             self._on_rejected(mistake)
-        except ValidationFailed:
-            self._evaluated = ""
-            raise
 
     def _swap(self, new: Settings) -> None:
         old, start = self.current, self._at_start
         changed = list(_changes_at_start(start, new))
         kept = {name: getattr(start, name) for name in (*_AT_START, *_WHOLE_AT_START)}
-        self.current = msgspec.structs.replace(new, **kept)
+        self.current = new.model_copy(update=kept)
         self._on_reloaded(old, self.current)
         if changed and changed != self._restart_needed:
             self._on_restart_needed(changed)
@@ -183,9 +141,9 @@ def _changes_at_start(old: Settings, new: Settings) -> Iterator[str]:
     """The keys of the file whose changes take effect at the next start."""
     for section in _AT_START:
         before, after = getattr(old, section), getattr(new, section)
-        for field in before.__struct_fields__:
-            if getattr(before, field) != getattr(after, field):
-                yield f"{section}.{re.sub('_(.)', lambda match: match[1].upper(), field)}"
+        for name, field in type(before).model_fields.items():
+            if getattr(before, name) != getattr(after, name):
+                yield f"{section}.{field.alias}"
     yield from (name for name in _WHOLE_AT_START if getattr(old, name) != getattr(new, name))
 
 

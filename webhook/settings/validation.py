@@ -1,43 +1,22 @@
-"""Validates the settings file's content, with all its mistakes at once. Only here is pydantic.
-
-The models are made from the classes of `webhook.settings.model`: keys are camelCase, null means absent, unknown keys
-are denied, values are not converted. A server leaves this to a process of its own, `webhook.settings.file.parse_apart`.
-"""
+"""Reads a settings file as `Settings`, or says all of its mistakes at once: where, what, and what was meant."""
 
 from __future__ import annotations
 
 import difflib
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from inspect import cleandoc
-from itertools import chain
-from types import GenericAlias, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 import msgspec
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    create_model,
-    model_validator,
-)
+from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from webhook.errors import InputError, InputErrors, quote
 from webhook.k8s.yaml_documents import Document, KeyPath, format_path, mistakes_of, parse_documents
-from webhook.settings.model import DERIVED, AsText, Check, Range, Setting, SettingError, Settings, undeclared
+from webhook.settings.model import OWN_ERROR, Settings, undeclared
 from webhook.text import pluralize
 
-# The type of errors made from a `SettingError`; their context has `code`, `what`, `fix` and `key`.
-OWN_ERROR: Final = "settings"
 # Each takes a look through the file for its line, and a search for what was meant.
 MAX_MISTAKES: Final = 100
 _EXPECTED_TYPES: Final = {
@@ -52,135 +31,13 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("true", "yes", "on", "y"), "true"),
     **dict.fromkeys(("false", "no", "off", "n"), "false"),
 }
-# Keys that settings files of before the first release have, and their names now.
-_PREVIOUS: Final = {
-    "guard": "healthCheck",
-    "parity": "fidelityCheck",
-    "unenforced": "driftScan",
-    "drainSeconds": "shutdownSeconds",
+
+# Listeners of before there was one for all of them.
+_MOVED: Final[Mapping[KeyPath, str]] = {
+    ("explain",): "use admin: {listen: HOST:PORT}, with page: false for explanations alone",
+    ("page",): "use admin: {listen: HOST:PORT}, with explain: false for the page alone",
+    ("metrics",): "use admin: {listen: HOST:PORT, metrics: true}, with explain and page: false for metrics alone",
 }
-
-
-class Section(BaseModel):
-    """Base of all sections."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prepare(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        aliases = {field.alias for field in cls.model_fields.values()}
-        for previous, now in _PREVIOUS.items():
-            if now in aliases and previous in value and now not in value:
-                value = {now if key == previous else key: part for key, part in value.items()}
-        present = {key: part for key, part in value.items() if part is not None or key not in aliases}
-        prepare = getattr(_STRUCTS.get(cls), "prepare", None)
-        return prepare(present) if prepare else present
-
-
-_PLAIN: Final = Setting()
-# A line of a docstring's Attributes.
-_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
-_STRUCTS: Final[dict[type[Section], type[msgspec.Struct]]] = {}
-
-
-@cache
-def model_of(struct: type[msgspec.Struct]) -> type[Section]:
-    """The model of a class of settings; that of `Settings` is the file's."""
-    defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
-    descriptions = dict(_ATTRIBUTE.findall(cleandoc(struct.__doc__ or "").partition("Attributes:\n")[2]))
-    fields: dict[str, Any] = {}
-    for name, base, setting, limits in _settings_of(struct):
-        form = _form(setting.form or base)
-        options: dict[str, Any] = {"examples": setting.examples, "json_schema_extra": setting.schema}
-        if setting.alias:
-            options["alias"] = setting.alias
-        if not setting.is_required:
-            default = defaults[name] if setting.default is ... else setting.default
-            options["default"] = form() if isinstance(default, msgspec.Struct) else default
-        # A section is described by its class.
-        described = " ".join(descriptions.get(name, "").split()) or _summary(setting.form or base)
-        fields[name] = (_annotated(form, *limits), Field(description=described, **options))
-    model = create_model(struct.__name__, __base__=Section, __doc__=_summary(struct), **fields)
-    _STRUCTS[model] = struct
-    return model
-
-
-def read(model: Section) -> msgspec.Struct:
-    """The settings of a validated section, of the class from which its model was made."""
-    fields = {}
-    for name, _, setting, _ in _settings_of(_STRUCTS[type(model)]):
-        value = _read_value(getattr(model, name))
-        fields[name] = setting.read(value) if setting.read else value
-    return _STRUCTS[type(model)](**fields)
-
-
-def _read_value(value: Any) -> Any:
-    if isinstance(value, Section):
-        return read(value)
-    if isinstance(value, tuple):
-        return tuple(map(_read_value, value))
-    return {key: _read_value(part) for key, part in value.items()} if isinstance(value, dict) else value
-
-
-@cache
-def _settings_of(struct: type[msgspec.Struct]) -> list[tuple[str, Any, Setting, list[Any]]]:
-    """Name, type, setting, and limits of the fields that the file has."""
-    fields = []
-    # With the module's names as globals, which functions within annotations need.
-    for name, hint in get_type_hints(struct, vars(sys.modules[struct.__module__]), include_extras=True).items():
-        base, *parts = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        if DERIVED not in parts:
-            setting = next((part for part in parts if isinstance(part, Setting)), _PLAIN)
-            fields.append((name, base, setting, list(chain.from_iterable(map(_annotations, parts)))))
-    return fields
-
-
-def _summary(struct: type[msgspec.Struct]) -> str:
-    # Compilers before Python 3.13 leave the indentation in a docstring.
-    return cleandoc(struct.__doc__ or "").partition("\n\n")[0]
-
-
-def _form(hint: Any) -> Any:
-    """A type as pydantic validates it."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _annotated(_form(arguments[0]), *chain.from_iterable(map(_annotations, arguments[1:])))
-    if origin is tuple:
-        return _annotated(GenericAlias(tuple, (_form(arguments[0]), ...)), Field(strict=False))
-    if origin is Mapping:
-        return GenericAlias(dict, tuple(map(_form, arguments)))
-    if origin is UnionType:
-        return Union[tuple(map(_form, arguments))]  # noqa: UP007 - of a tuple
-    return model_of(hint) if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else hint
-
-
-def _annotated(*parts: Any) -> Any:
-    return Annotated[parts] if len(parts) > 1 else parts[0]
-
-
-def _annotations(part: Any) -> Iterator[Any]:
-    if isinstance(part, Range):
-        yield Field(ge=part.least, le=part.most)
-    elif isinstance(part, Check):
-        yield AfterValidator(lambda value, info: _call(part.check, value, info.data))
-        if part.pattern:
-            # pydantic's own pattern would have a message of its own.
-            pattern = {"pattern": f"^(?:{part.pattern})$", "maxLength": part.longest}
-            yield WithJsonSchema({"type": "string", **pattern})
-    elif isinstance(part, AsText):
-        yield BeforeValidator(part.convert)
-        yield WithJsonSchema(dict(part.schema))
-
-
-def _call(check: Callable[[Any, Mapping[str, Any]], Any], value: Any, earlier: Mapping[str, Any]) -> Any:
-    try:
-        changed = check(value, earlier)
-    except SettingError as error:
-        raise PydanticCustomError(OWN_ERROR, "{what}", error.context) from None
-    return value if changed is None else changed
 
 
 def schema() -> dict[str, Any]:
@@ -188,8 +45,13 @@ def schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_titles(_schema())}
 
 
-def validate(data: bytes, where: str) -> Section:
-    """The file's content, UTF-8, as the model of `Settings`; messages have the file's name.
+def of_file(value: object) -> Settings:
+    """The settings that a file's mapping has, each under its key in the file; a `ValidationError` where it has none."""
+    return Settings.model_validate(value, by_alias=True, by_name=False)
+
+
+def validate(data: bytes, where: str) -> Settings:
+    """The file's content, UTF-8, as settings; messages have the file's name.
 
     Raises:
         InputErrors: all errors in the content.
@@ -206,7 +68,7 @@ def validate(data: bytes, where: str) -> Section:
         raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
     document = documents[0]
     try:
-        return model_of(Settings).model_validate(document.value)
+        return of_file(document.value)
     except ValidationError as error:
         listed = error.errors(include_url=False)
         found = [_mistake(details, document) for details in listed[:MAX_MISTAKES]]
@@ -231,8 +93,8 @@ def _undeclared_scheduler(document: Document, listed: Iterable[ErrorDetails]) ->
         return []
     path = ("scheduling", "schedulerName")
     error, line = undeclared(scheduler, [name for name in schedulers if isinstance(name, str)]), document.line_of(path)
-    what = f"{format_path(path)}: {error.context['what']}"
-    return [(line, InputError(what, f"{document.file}:{line}", error.context["fix"]))]
+    context = error.context or {}
+    return [(line, InputError(f"{format_path(path)}: {context['what']}", f"{document.file}:{line}", context["fix"]))]
 
 
 def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
@@ -256,6 +118,8 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
     kind, value, node = details["type"], details["input"], _node(path)
     if kind == OWN_ERROR:
         return context["what"], context["fix"]
+    if kind == "extra_forbidden" and path in _MOVED:
+        return "these are settings of the admin listener now", _MOVED[path]
     if kind == "extra_forbidden":
         return "unknown setting", _suggest(path)
     if kind == "missing":
@@ -344,4 +208,4 @@ def _without_titles(node: Any) -> Any:
 @cache
 def _schema() -> dict[str, Any]:
     """The schema of the model: made when it is needed, since that takes longer than reading a file of settings."""
-    return model_of(Settings).model_json_schema(by_alias=True)
+    return Settings.model_json_schema()

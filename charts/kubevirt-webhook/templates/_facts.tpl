@@ -46,12 +46,9 @@ podDisruptionBudget: {{ .Values.podDisruptionBudget.enabled }}
 fidelity: {{ gt (int (dig "instancetypes" "fidelityCheck" "sample" 0 $settings)) 0 }}
 drift: {{ gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0 }}
 policyReports: {{ and (gt (int (dig "driftScan" "everyMinutes" 0 $settings)) 0) (dig "driftScan" "policyReports" true $settings) }}
-explain: {{ and (ne (dig "explain" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "explain" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
-explainPort: {{ (splitList ":" (dig "explain" "listen" "" $settings) | last) | default 0 }}
-metrics: {{ and (ne (dig "metrics" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "metrics" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
-metricsPort: {{ (splitList ":" (dig "metrics" "listen" "" $settings) | last) | default 0 }}
-page: {{ and (ne (dig "page" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "page" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
-pagePort: {{ (splitList ":" (dig "page" "listen" "" $settings) | last) | default 0 }}
+admin: {{ and (ne (dig "admin" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "admin" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
+adminPort: {{ (splitList ":" (dig "admin" "listen" "" $settings) | last) | default 0 }}
+metrics: {{ and (and (ne (dig "admin" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "admin" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost")))) (dig "admin" "metrics" false $settings) }}
 layers: {{ and (ne (dig "layers" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "layers" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
 layersPort: {{ (splitList ":" (dig "layers" "listen" "" $settings) | last) | default 0 }}
 shutdownSeconds: {{ (dig "server" "shutdownSeconds" 10 $settings) }}

@@ -31,7 +31,7 @@ from webhook.policies.eviction import pods
 from webhook.policies.eviction.pods import blackout, cool_down, too_many
 from webhook.settings.model import DAYS, Blackout, Day, EvictionSettings
 
-ALWAYS = (Blackout(),)
+ALWAYS = (Blackout(begin="00:00", end="24:00"),)
 MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"
 THE_POD = ObjectKey(LAUNCHER_PODS, "demo", evictions.POD)
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import Json, installed
+from tests.builders import Json, changed, installed
 from tests.policies.decisions import evaluate
 from tests.policies.migration import world
 from tests.policies.migration.world import NODES, OWNED
@@ -104,7 +104,8 @@ def decide(known: Mapping[Key[Any], object], body: Json | None = None, **setting
 
 def decide_with(known: Facts, body: Json | None = None, **settings: Any) -> Decision:
     """The same with facts that a test watches."""
-    decision = evaluate("/mutate/eviction/pods/enforce", body or review(), known, EvictionSettings(**settings))
+    section = changed(EvictionSettings(), **settings)
+    decision = evaluate("/mutate/eviction/pods/enforce", body or review(), known, section)
     assert not decision.changes, "an eviction is never changed"
     if decision.denial:
         assert decision.denial.code == 429

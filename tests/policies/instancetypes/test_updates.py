@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders, owners
-from tests.builders import AVAILABLE, Json, known, review
+from tests.builders import AVAILABLE, Json, changed, known, review
 from tests.kubevirt import plain
 from tests.kubevirt.samples import among
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, WrittenField, manifest_of, marks_of
@@ -299,7 +299,7 @@ class ApiServer:
     def __init__(self, objects: Iterable[Json] = STORED, **settings: Any) -> None:
         self._objects = {(found["kind"], found["metadata"]["name"]): found for found in objects}
         self._get = among(objects)
-        self._settings = InstancetypeSettings(**settings)
+        self._settings = changed(InstancetypeSettings(), **settings)
         self._stored: dict[str, Json] = {}
         self._applied: dict[str, Json] = {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import Json, installed, known, review
+from tests.builders import Json, changed, installed, known, review
 from tests.kubevirt import samples
 from tests.policies.decisions import evaluate
 from webhook.admission.decision import Decision
@@ -106,7 +106,7 @@ def decide(
     """The decision about creating an object, or about updating ``old`` to it."""
     path = f"/{verb}/instancetypes/{obj['kind'].lower()}s/enforce"
     body = review(obj, operation="UPDATE" if old else "CREATE", oldObject=old)
-    decision = evaluate(path, body, Facts.of(world), InstancetypeSettings(**settings))
+    decision = evaluate(path, body, Facts.of(world), changed(InstancetypeSettings(), **settings))
     assert decision.reasons
     return decision
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import Json, known, read_node, review
+from tests.builders import Json, changed, known, read_node, review
 from tests.placement.samples import expression, expressions
 from tests.policies.decisions import evaluate, patched
 from webhook.admission.decision import Decision
@@ -128,7 +128,7 @@ def decide(
     **settings: Any,
 ) -> Decision:
     facts = Facts.of(world, verified=verified)
-    return evaluate(f"/{place}/enforce", asking(obj, user), facts, MigrationSettings(**settings))
+    return evaluate(f"/{place}/enforce", asking(obj, user), facts, changed(MigrationSettings(), **settings))
 
 
 def asking(obj: Json, user: str = USER) -> Json:

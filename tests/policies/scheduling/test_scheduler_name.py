@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import AVAILABLE, CONTROLLER, UNAVAILABLE, UNKNOWN, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import (
+    AVAILABLE,
+    CONTROLLER,
+    UNAVAILABLE,
+    UNKNOWN,
+    Json,
+    changed,
+    known,
+    launcher_pod,
+    review,
+    vm,
+    vmi,
+)
 from tests.policies.decisions import changes, declaring
 from tests.policies.decisions import decide_scheduling as decide
 from webhook import names
@@ -24,7 +35,6 @@ from webhook.k8s.types.meta import ObjectMeta, OwnerReference
 from webhook.kubevirt.config import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.types.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
-from webhook.settings.model import SchedulerSettings
 
 MARK = names.INJECTED_SCHEDULER_ANNOTATION
 POD_MARK_PATH = ("metadata", "annotations", MARK)
@@ -163,12 +173,12 @@ class TestNamesOfPods:
         ("health", "code"), [(UNKNOWN, reasons.INJECTED), (UNAVAILABLE, reasons.SCHEDULER_UNAVAILABLE)]
     )
     def test_assume_alive_bridges_ignorance_but_not_death(self, health: Any, code: str) -> None:
-        trusting = {**DECLARED, "kubevirt": msgspec.structs.replace(DECLARED["kubevirt"], assume_alive=True)}
+        trusting = {**DECLARED, "kubevirt": changed(DECLARED["kubevirt"], assume_alive=True)}
         assert decide(review(pod()), known(vmi(), health), schedulers=trusting).code == code
 
     def test_declared_schedulers_are_looked_up_by_name(self) -> None:
         undeclared = decide(review(pod()), known(vmi()), scheduler_name="nobody")
-        only = {"batch": SchedulerSettings("batch", DECLARED["batch"].health_check)}
+        only = {"batch": DECLARED["batch"]}
         declared = decide(review(pod()), known(vmi()), schedulers=only, scheduler_name="batch")
         assert (undeclared.code, undeclared.changes) == (reasons.UNDECLARED, ())
         assert undeclared.warnings == (reasons.undeclared("nobody"),)
@@ -458,7 +468,7 @@ def test_what_an_update_leaves_or_removes(new: Json, old: Any, facts: Any, code:
 class TestMarks:
     """Clones, restores and tools that rewrite annotations keep an injected scheduler, and drop some annotations."""
 
-    ALONE = {**DECLARED, "kubevirt": msgspec.structs.replace(DECLARED["kubevirt"], only_by_webhook=True)}
+    ALONE = {**DECLARED, "kubevirt": changed(DECLARED["kubevirt"], only_by_webhook=True)}
 
     @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
     @pytest.mark.parametrize(

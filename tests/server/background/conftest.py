@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import Json
+from tests.builders import Json, changed
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason
@@ -43,4 +42,4 @@ def stored(obj: Json, name: str = "web01", **more: Any) -> Json:
 
 def settings(**changes: Any) -> Settings:
     looked = DriftSettings(every_minutes=10)
-    return msgspec.structs.replace(builders.settings(), drift_scan=looked, **changes)
+    return changed(builders.settings(), drift_scan=looked, **changes)

@@ -11,7 +11,7 @@ import pytest
 
 from tests import builders
 from tests.admission.audit_schema import valid
-from tests.builders import known, launcher_pod, vm, vmi
+from tests.builders import changed, known, launcher_pod, vm, vmi
 from tests.cluster.fake_apiserver import FakeClock
 from tests.golden_files import Golden
 from tests.policies.instancetypes import world as sizes
@@ -29,7 +29,15 @@ from webhook.kubevirt.resources import UNSTRUCTURED_VMS
 from webhook.review.endpoints import BY_PATH, ENDPOINTS
 from webhook.server.background import drift
 from webhook.server.background.drift import MAX_RESULTS, NAME, DriftedObject, DriftScanner, Reports
-from webhook.settings.model import DriftSettings, InstancetypeSettings, MigrationSettings, Settings, WebhookSettings
+from webhook.settings.model import (
+    DriftSettings,
+    InstancetypeSettings,
+    MatchExpression,
+    MigrationSettings,
+    NamespaceSelector,
+    Settings,
+    WebhookSettings,
+)
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 VMS = BY_PATH["/mutate/instancetypes/virtualmachines/enforce"]
@@ -70,8 +78,11 @@ def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("labels", "counts"), [({"t": "a"}, True), ({"t": "b"}, False), ({"t": "a", "x": ""}, False)])
 def test_nor_do_those_that_the_api_server_never_asks_about(labels: dict[str, str], counts: bool) -> None:
-    expressions = ({"key": "t", "operator": "In", "values": ["a"]}, {"key": "x", "operator": "DoesNotExist"})
-    made = settings(webhooks=WebhookSettings(namespace_selector=expressions))
+    expressions = (
+        MatchExpression(key="t", operator="In", values=("a",)),
+        MatchExpression(key="x", operator="DoesNotExist"),
+    )
+    made = settings(webhooks=WebhookSettings(namespace_selector=NamespaceSelector(match_expressions=expressions)))
     assert enforces({SCHEDULING: "enforce", **labels}, made) == counts
 
 
@@ -272,7 +283,7 @@ async def test_of_many_objects_one_at_a_time_is_in_memory_and_reviews_get_their_
             held.append(held[-1] - 1)
 
     monkeypatch.setattr(drift, "review", lambda *arguments: Held(review(*arguments)))
-    case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(10, reports))
+    case.settings = changed(settings(), drift_scan=DriftSettings(every_minutes=10, policy_reports=reports))
     for number in range(30):
         case.pod(f"virt-launcher-{number}-abcde")
     # What it takes is more than etcd keeps the moment of a list.
@@ -297,7 +308,7 @@ async def test_a_restored_etcd_is_scanned_at_once_and_reported_anew(case: Scanne
 
     case.drift_scan.audit = audit
     case.pod(nodeName="node-a")
-    case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(every_minutes=1e9))
+    case.settings = changed(settings(), drift_scan=DriftSettings(every_minutes=1440))
     async with working(case.drift_scan.run()):
         await until(lambda: case.drift_scan.rounds["finished"] == 2)
         assert len(case.records) == 2, "it was restored during a round"
@@ -362,7 +373,7 @@ async def test_reports_follow(case: ScannerCase) -> None:
     case.pod()
     await case.drift_scan.scan()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
-    case.settings = msgspec.structs.replace(settings(), drift_scan=DriftSettings(10, policy_reports=False))
+    case.settings = changed(settings(), drift_scan=DriftSettings(every_minutes=10, policy_reports=False))
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.scan()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS), "switched off, they stay as they are"
@@ -373,7 +384,7 @@ async def test_reports_follow(case: ScannerCase) -> None:
 
 async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: ScannerCase) -> None:
     case.cluster.waits = ("pods",)
-    on, case.settings = case.settings, msgspec.structs.replace(case.settings, drift_scan=DriftSettings())
+    on, case.settings = case.settings, changed(case.settings, drift_scan=DriftSettings())
     async with working(case.drift_scan.run()):
         await until(lambda: len(case.clock.slept) > 20)
         case.cluster.waits = ()

@@ -21,6 +21,7 @@ from webhook.admission.decision import Change, Reason
 from webhook.facts import Key
 from webhook.k8s.types.meta import Namespace, ObjectMeta
 from webhook.server import guard
+from webhook.server.admin import PAGE_PATH, admin_application
 from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject
 from webhook.server.page.listener import PageHandler
 from webhook.server.page.recorder import DecisionRecorder
@@ -87,8 +88,10 @@ async def opened(
     history = HealthHistory(lambda: conditions)
     history.sample()
     views = PageViews(cluster, lambda: in_force, recorder, history, lambda: missing)
-    handler = PageHandler(cluster, views, counted, guarded=not is_loopback(address))
-    return OpenPage(await ends.enter_async_context(visited(handler.application(), address)), recorder, counted, cluster)
+    guarded = not is_loopback(address)
+    part = PageHandler(cluster, views, counted, guarded=guarded).application()
+    application = admin_application({PAGE_PATH: part}, counted, guarded=guarded)
+    return OpenPage(await ends.enter_async_context(visited(application, address)), recorder, counted, cluster)
 
 
 # To compile the templates takes longer than all that a test asks.

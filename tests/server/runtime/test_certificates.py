@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -25,13 +23,13 @@ from certs.pem import Pair
 from certs.rotation import CA_CRT, CA_KEY, NotNow, Rotation, WebhookConfiguration
 from certs.source import self_signed
 from tests import builders
+from tests.builders import changed
 from tests.certs.memory import TERMS, CertsClock, KeptObject
-from tests.cli.runner import call_here
 from tests.e2e.support.pki import Pki
 from tests.golden_files import Golden
 from tests.install.memory import InstallMemory
 from tests.waiting import until
-from webhook import apart, names
+from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import configurations
 from webhook.server.guard import Limits
@@ -51,7 +49,7 @@ def write(directory: Path, pair: Pair) -> None:
 def settings(tmp_path: Path, **tls: Any) -> Settings:
     files = {"mode": "mounted", "cert_file": str(tmp_path / "crt"), "key_file": str(tmp_path / "key")}
     whole = builders.settings()
-    return msgspec.structs.replace(whole, tls=msgspec.structs.replace(whole.tls, **{**files, **tls}))
+    return changed(whole, tls=changed(whole.tls, **{**files, **tls}))
 
 
 async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,19 +83,13 @@ def der(pair: Pair) -> bytes:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates are made and checked in this process."""
-    monkeypatch.setattr(apart, "_run", call_here)
-
-
-@pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(module, "_SOON_SECONDS", 0.01)
 
 
 async def test_mounted_files_are_followed(
-    tmp_path: Path, quickly: None, here: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, quickly: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, other = (self_signed(["localhost"]) for _ in range(3))
     write(tmp_path, first)
@@ -138,41 +130,7 @@ async def test_mounted_files_are_followed(
     assert caplog.messages == ["internal error while following the certificate's files; retrying"], "of no rotation"
 
 
-async def test_a_change_that_cannot_be_checked_is_tried_again(
-    tmp_path: Path, quickly: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that checks it ends without an answer, for example since the pod is short of memory."""
-    first, second = self_signed(["localhost"]), self_signed(["localhost"])
-    write(tmp_path, first)
-    ca, broken = tmp_path / "ca", tmp_path / "python"
-    ca.write_bytes(first.certificate)
-    broken.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
-    broken.chmod(0o755)
-    log = KeptObject()
-    tls = settings(tmp_path, client_ca_file=str(ca), client_names=("apiserver",)).tls
-    certificates = Certificates(tls, "localhost", log)
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "executable", str(broken))
-        with pytest.raises(InputError, match="--client-ca: exit status 3; no memory"):
-            Certificates(tls, "localhost", log)
-        with pytest.raises(InputError, match="the serving certificate: exit status 3; no memory"):
-            Certificates(settings(tmp_path, mode="self-signed").tls, "localhost", log)
-        following = asyncio.create_task(certificates.follow())
-        write(tmp_path, second)
-        ca.write_bytes(b"nothing")
-        for what in ("certificate", "client CA"):
-            event = f"changed {what} was not checked; keeping the previous one, and retrying"
-            while len(log.said(event)) < 2:
-                await asyncio.sleep(0.01)
-        assert await served(certificates) == der(first)
-        assert certificates.reloads == {"accepted": 0, "rejected": 0}
-    await until(lambda: certificates.reloads == {"accepted": 1, "rejected": 1})
-    following.cancel()
-
-    assert await served(certificates) == der(second)
-
-
-async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: None) -> None:
+async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> None:
     write(tmp_path, self_signed(["a"]))
     first, second = Pki(tmp_path / "first"), Pki(tmp_path / "second")
     ca = tmp_path / "ca"
@@ -198,13 +156,13 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None, here: 
 
     assert recycled == [1]
     assert await accepted() == [False, True]
-    none = msgspec.structs.replace(tls, client_ca_file=str(tmp_path / "none"))
+    none = changed(tls, client_ca_file=str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(none, "localhost", KeptObject())
 
 
 async def test_the_probe_tells_when_the_api_server_could_not_call_us(
-    tmp_path: Path, quickly: None, here: None, golden: Golden
+    tmp_path: Path, quickly: None, golden: Golden
 ) -> None:
     pair = self_signed(["localhost"])
     write(tmp_path, pair)
@@ -267,13 +225,13 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
         (Options(), "self-signed"),
         (Options(tls_cert=Path("c"), tls_key=Path("k")), "mounted"),
         (Options(tls_mode="managed"), "managed"),
-        (Options(cluster_from=Path("x"), page_listen="127.0.0.1:8091"), "self-signed"),
+        (Options(cluster_from=Path("x"), admin_listen="127.0.0.1:8091"), "self-signed"),
     ],
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
     made = options.apply_to(builders.settings())
-    expected = mode, mode == "mounted", options.page_listen or ""
-    assert (made.tls.mode, bool(made.tls.cert_file), made.page.listen) == expected
+    expected = mode, mode == "mounted", options.admin_listen or ""
+    assert (made.tls.mode, bool(made.tls.cert_file), made.admin.listen) == expected
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
@@ -341,21 +299,12 @@ def installed() -> ApiOfBundles:
     return api
 
 
-async def test_a_rotation_through_the_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planned by a process of its own, as a server has it; what follows the first steps, here."""
+async def test_a_rotation_through_the_api_server() -> None:
     api = installed()
     clock, served = CertsClock(), list[Pair]()
     stores = CaSecret(api, "ns", "ca"), CaBundles(api, manifests())
     rotation = Rotation(*stores, TERMS, served.append, plan=make_plan, clock=clock, log=KeptObject())
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "executable", "/nonexistent")
-        await rotation.step()
-    assert (rotation.failures, api.objects.keys()) == (1, installed().objects.keys())
-    (why,) = rotation.waiting_for()
-    assert why.startswith("the serving certificate: the next step was not planned: ")
-    await rotation.step()
-    monkeypatch.setattr(apart, "_run", call_here)
-    for _ in range(5):
+    for _ in range(6):
         await rotation.step()
     assert len(served) == 1
     first = api.objects[SECRET]["data"][CA_CRT]

@@ -9,20 +9,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import pytest
 import trustme
 from aiohttp import ClientSession, TCPConnector
 from prometheus_client import generate_latest
 
+from certs.authority import check_client_authorities
 from certs.source import pair_of
+from tests.builders import changed
 from tests.certs.memory import KeptObject
-from tests.cli.runner import call_here
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.conftest import CountedServer
 from tests.server.runtime.test_certificates import settings
 from tests.server.test_extender import body
-from webhook import apart
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Kubeconfig
 from webhook.server.runtime.certificates import Certificates
@@ -41,7 +40,6 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def certificates(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> Certificates:
-    monkeypatch.setattr(apart, "_run", call_here)
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     (tmp_path / "crt").write_bytes(leaf.cert_chain_pems[0].bytes())
     (tmp_path / "key").write_bytes(leaf.private_key_pem.bytes())
@@ -76,7 +74,7 @@ def scraped(scores: LayerScores) -> str:
 
 async def test_pull_secrets_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     count = "kubevirt_webhook_layers_pull_secret_failures_total"
-    reading = msgspec.structs.replace(LOOPBACK, pull_secrets=True)
+    reading = changed(LOOPBACK, pull_secrets=True)
     async with running(FakeApiServer()) as server:
         kubeconfig = Kubeconfig(server.kubeconfig(tmp_path / "config"))
         async with open_layer_scores(kubeconfig, reading) as scores:
@@ -131,8 +129,11 @@ async def test_the_listener_follows_the_serving_certificate(
 ) -> None:
     (tmp_path / "clients").write_bytes(authority.cert_pem.bytes())
     # Reviews are served by now.
-    runs = threading.Event()
-    monkeypatch.setattr(apart, "_run", lambda *_: runs.wait(5) or pytest.fail("the loop waits for another process"))
+    runs, check = threading.Event(), check_client_authorities
+    monkeypatch.setattr(
+        "webhook.server.runtime.certificates.check_client_authorities",
+        lambda *given: check(*given) if runs.wait(5) else pytest.fail("the loop waits for the check"),
+    )
     asyncio.get_running_loop().call_soon(runs.set)
     listener = await certificates.listener_for(tmp_path / "clients", "layers.clientCaFile")
     (other,) = certificates._others

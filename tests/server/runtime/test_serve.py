@@ -29,7 +29,7 @@ from prometheus_client import generate_latest
 
 from tests import builders
 from tests.admission.audit_schema import STRICT
-from tests.builders import installed, known, launcher_pod, review, vm, vmi
+from tests.builders import changed, installed, known, launcher_pod, review, vm, vmi
 from tests.cli.runner import http_server
 from tests.cli.test_serve import FILES, PODS, example, pair, serving, tls  # noqa: F401 - a fixture
 from tests.cluster.fake_apiserver import FakeApiServer, running
@@ -65,8 +65,8 @@ CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
 
 def following(sample: int) -> Any:
-    fidelity = InstancetypeSettings(fidelity_check=FidelitySettings(sample=sample, every_minutes=0.0002))
-    current = msgspec.structs.replace(builders.settings(schedulers={}), instancetypes=fidelity)
+    fidelity = InstancetypeSettings(fidelity_check=changed(FidelitySettings(sample=sample), every_minutes=0.0002))
+    current = changed(builders.settings(schedulers={}), instancetypes=fidelity)
     return Mock(reloads={"accepted": 0, "rejected": 0}, current=lambda: current)
 
 

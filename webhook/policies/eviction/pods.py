@@ -205,7 +205,7 @@ def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tu
         if isinstance(unfinished, Unavailable):
             # Any tenant's migrations may be too large for a list. What can still be evaluated is.
             doubt = reasons.cap_not_applied(unfinished.why)
-            settings = replace(settings, max_per_cluster=0)
+            settings = settings.model_copy(update={"max_per_cluster": 0})
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
     claimed = () if isinstance(unfinished, Unavailable) else claimed_evacuations(unfinished or ())
@@ -225,7 +225,7 @@ def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
         return settings
     visible = max(1, configuration.parallel_migrations)
     namespace, cluster = min(settings.max_per_namespace, visible), min(settings.max_per_cluster, visible)
-    return replace(settings, max_per_namespace=namespace, max_per_cluster=cluster)
+    return settings.model_copy(update={"max_per_namespace": namespace, "max_per_cluster": cluster})
 
 
 def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:

@@ -95,9 +95,9 @@ def scanned_kinds(policies: Collection[Policy], settings: Settings) -> list[Scan
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
     """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
     meta, labels = namespace.meta, namespace.meta.labels or {}
-    requirements = settings.webhooks.namespace_selector
-    selector = (Expression(each["key"], each["operator"], tuple(each.get("values", ()))) for each in requirements)
-    if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
+    requirements = settings.webhooks.namespace_selector.match_expressions
+    selector = (Expression(each.key, each.operator, each.values) for each in requirements)
+    if meta.deletion_timestamp or meta.name in settings.every_excluded_namespace:
         return frozenset()
     if not all(expression.accepts(labels.get(expression.key)) for expression in selector):
         return frozenset()

@@ -1,4 +1,4 @@
-"""The listener of the page: who may look, which paths there are, and headers that keep browsers from doing more.
+"""The page on the admin listener: who may look, which paths there are, and headers that keep browsers from doing more.
 
 On a loopback address any client may look, which in a pod means ``kubectl port-forward``. On any other, only bearers of
 a token whose users may ``get`` the path ``/page``; for the placement of a VM they need what the page shows, too: the
@@ -23,7 +23,6 @@ from webhook.server.answers import (
     errors_to_answers,
     response,
     text,
-    through_guard,
 )
 from webhook.server.authorizer import Authorizer, InFlight, limited, token_of, user_of
 from webhook.server.explain import authorize_question
@@ -81,12 +80,13 @@ class PageHandler:
         self.renderer: Final = PageRenderer()
 
     def application(self) -> web.Application:
-        """The application of the listener."""
+        """The application below `PATH`."""
         errors = errors_to_answers(self._traffic, f"ask for {PATH}", self._problem, path=PATH)
         limit = limited(self._assets, names_host=self._authorizer is None)
-        application = web.Application(middlewares=[through_guard, errors, limit])
+        application = web.Application(middlewares=[errors, limit])
         for path in self._assets:
-            application.router.add_get(path, self._asset)
+            application.router.add_get(path.removeprefix(PATH), self._asset)
+        application.router.add_get("", self._page)
         application.router.add_get("/{path:.*}", self._page)
         return application
 
@@ -111,10 +111,7 @@ class PageHandler:
             )
 
         async with self._in_flight.seat(request):
-            if path == "/":
-                return response(302, b"", "text/plain; charset=utf-8", HEADERS | {"Location": PATH})
-            is_below = path == PATH or path.startswith(f"{PATH}/")
-            answer = await self._views.show(path, request.rel_url.raw_query_string, permit) if is_below else None
+            answer = await self._views.show(path, request.rel_url.raw_query_string, permit)
             if answer is None:
                 raise RequestDenied(404, "there is nothing at this address, or the decision is no longer kept")
             first = path.removeprefix(PATH).strip("/").partition("/")[0]

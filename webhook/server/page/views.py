@@ -23,6 +23,7 @@ from webhook.names import Policy
 from webhook.policies.migration.explanation import FactPermissions, NotThere, Question, few, matrix
 from webhook.review.replay import replay
 from webhook.review.scope import of_namespace
+from webhook.server.admin import PAGE_PATH
 from webhook.server.authorizer import DEADLINE_SECONDS
 from webhook.server.explain import parameters, question_of
 from webhook.server.page.health import HealthHistory, HealthRow, health_rows, window
@@ -162,13 +163,13 @@ def _mode(namespace: str, policy: Policy, cluster: Cluster, settings: Settings) 
 
     wide = settings.policy(policy).cluster_wide
     try:
-        scope = of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.excluded_namespaces)
+        scope = of_namespace(policy, "enforce", namespace, Facts(peek=peek), wide, settings.every_excluded_namespace)
     except NotRead:
         return UNKNOWN
     return INVALID if scope.reason and scope.reason.code == common.UNKNOWN_MODE else scope.mode
 
 
-PATH: Final = "/page"
+PATH: Final = PAGE_PATH
 _FEW_ROWS: Final = 8
 
 _TILES: Final[Mapping[Label, str]] = {

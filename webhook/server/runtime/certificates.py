@@ -21,10 +21,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from certs.authority import check_client_authorities
 from certs.handshake import verify_server_certificate
 from certs.pem import POLL_SECONDS, CertificateError, FileWatcher, Pair, read_pem
 from certs.rotation import KEYS, Bundles, NotNow, Plan, Rotation, Situation, StoredSecret, Terms, WebhookConfiguration
-from webhook import apart, names
+from certs.source import check_files, self_signed
+from certs.state import plan
+from webhook import names
 from webhook.errors import InputError
 from webhook.install.registration import API_VERSION, Manifest, RegistrationTarget, configurations
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
@@ -87,8 +90,8 @@ class Certificates:
                 self._use(_from_files(*self._files))
             elif tls.mode == "self-signed":
                 hosts = dict.fromkeys(["localhost", "127.0.0.1", "::1", host])
-                self._use(apart.call("certs.source:self_signed", list(hosts)))
-        except (CertificateError, apart.ProcessFailed) as error:
+                self._use(self_signed(list(hosts)))
+        except CertificateError as error:
             raise InputError(str(error), "the serving certificate") from None
 
     async def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
@@ -204,10 +207,6 @@ class Certificates:
             return False
         try:
             await asyncio.to_thread(take)
-        except apart.ProcessFailed as error:
-            self._log.warning(f"changed {what} was not checked; keeping the previous one, and retrying", why=str(error))
-            followed.retry()
-            return False
         except CertificateError as error:
             self.reloads["rejected"] += 1
             self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
@@ -243,30 +242,25 @@ def _context(client_ca: Path | None, setting: str) -> ReloadableTLSContext:
     """A TLS context without a pair that accepts the certificates of a file's CAs, if there is one."""
     try:
         return ReloadableTLSContext(client_ca=_client_authorities(client_ca) if client_ca else b"")
-    except (CertificateError, apart.ProcessFailed) as error:
+    except CertificateError as error:
         raise InputError(str(error), setting) from None
     except ssl.SSLError:
         raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
 
 
 def _from_files(certificate: Path, key: Path) -> Pair:
-    pair: Pair = apart.call("certs.source:check_files", certificate, key, (read_pem(certificate), read_pem(key)))
-    return pair
+    return check_files(certificate, key, (read_pem(certificate), read_pem(key)))
 
 
 def _client_authorities(path: Path) -> bytes:
     pem = read_pem(path)
-    apart.call("certs.authority:check_client_authorities", path, pem)
+    check_client_authorities(path, pem)
     return pem
 
 
 async def make_plan(situation: Situation, now: datetime, later: datetime) -> Plan:
-    """`certs.state.plan` in a process of its own; `NotNow` where that ends without an answer."""
-    try:
-        plan: Plan = await asyncio.to_thread(apart.call, "certs.state:plan", situation, now, later)
-    except apart.ProcessFailed as error:
-        raise NotNow(f"the next step was not planned: {error}") from error
-    return plan
+    """`certs.state.plan` in a thread: caBundles may be large."""
+    return await asyncio.to_thread(plan, situation, now, later)
 
 
 FIELD_MANAGER: Final = "kubevirt-webhook-certificates"

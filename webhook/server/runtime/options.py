@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from webhook import apart
 from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError, quote
 from webhook.install.registration import check_url, configurations
 from webhook.k8s.client.identity import Kubeconfig
-from webhook.settings.file import SettingsFile, default_settings, parse_apart
-from webhook.settings.model import PageSettings, Settings, TlsMode, is_address, is_loopback
+from webhook.settings.file import SettingsFile, default_settings
+from webhook.settings.model import Settings, TlsMode, is_address, is_loopback
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Options:
     config_file: Path | None = None
     listen: str | None = None
     ops_listen: str | None = None
-    page_listen: str | None = None
+    admin_listen: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_mode: TlsMode | None = None
@@ -41,7 +38,7 @@ class Options:
     def check(self) -> None:
         """Check the combination of options; an `InputError` where they exclude each other, or one is not valid."""
         require_single_source(self.cluster_from, self.kubeconfig)
-        listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--page-listen": self.page_listen}
+        listeners = {"--listen": self.listen, "--ops-listen": self.ops_listen, "--admin-listen": self.admin_listen}
         for option, address in listeners.items():
             if address and not is_address(address):
                 raise InputError(f"{quote(address)} is not a valid HOST:PORT", option, "use for example 127.0.0.1:8443")
@@ -74,22 +71,24 @@ class Options:
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
             raise InputError(f"managed excludes {with_}", "--tls", fix)
-        page = self.page_listen or settings.page.listen
-        listeners = {"explain.listen": settings.explain.listen, "metrics.listen": settings.metrics.listen}
-        listeners["--page-listen" if self.page_listen else "page.listen"] = page
-        for key, address in listeners.items():
-            if self.cluster_from and address and not is_loopback(address):
-                why = "is not a loopback address, and --cluster-from has no API server to check tokens"
-                raise InputError(f"{quote(address)} {why}", key, "listen on 127.0.0.1, or use --kubeconfig")
-        tls = msgspec.structs.replace(
-            tls,
-            mode=mode,
-            cert_file=str(files[0]),
-            key_file=str(files[1]),
-            client_ca_file=str(self.client_ca or tls.client_ca_file),
-            client_names=self.client_names or tls.client_names,
+        listen = self.admin_listen or settings.admin.listen
+        if self.cluster_from and listen and not is_loopback(listen):
+            why = "is not a loopback address, and --cluster-from has no API server to check tokens"
+            where = "--admin-listen" if self.admin_listen else "admin.listen"
+            raise InputError(f"{quote(listen)} {why}", where, "listen on 127.0.0.1, or use --kubeconfig")
+        changes = {
+            "mode": mode,
+            "cert_file": str(files[0]),
+            "key_file": str(files[1]),
+            "client_ca_file": str(self.client_ca or tls.client_ca_file),
+            "client_names": self.client_names or tls.client_names,
+        }
+        return settings.model_copy(
+            update={
+                "tls": tls.model_copy(update=changes),
+                "admin": settings.admin.model_copy(update={"listen": listen}),
+            }
         )
-        return msgspec.structs.replace(settings, tls=tls, page=PageSettings(page))
 
 
 class SettingsFollower:
@@ -98,7 +97,6 @@ class SettingsFollower:
     Args:
         path: the settings file; None: the default settings, which do not change.
         log: the logger for events.
-        first: returns the settings of the file, or the default settings; None: they are read now.
 
     Attributes:
         file: the file as it is followed; None without a file.
@@ -106,21 +104,15 @@ class SettingsFollower:
         subscribers: functions that get each new snapshot.
     """
 
-    def __init__(self, path: Path | None, log: Any, first: Callable[[], Settings] | None = None) -> None:
+    def __init__(self, path: Path | None, log: Any) -> None:
         self._log: Final = log
-        try:
-            at_start = first() if first else None
-        except apart.ProcessFailed as error:
-            raise InputError(f"the settings were not validated: {error}", str(path or "")) from error
-        self._fixed: Final = None if path else at_start or default_settings(parse_apart)
+        self._fixed: Final = None if path else default_settings()
         self.file: Final = (
             SettingsFile(
                 path,
                 on_rejected=self._log_rejection,
                 on_reloaded=self._log_reload,
                 on_restart_needed=lambda keys: log.warning("changed settings take effect after a restart", keys=keys),
-                parse=parse_apart,
-                first=at_start,
             )
             if path
             else None

@@ -14,8 +14,8 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -36,9 +36,10 @@ from webhook.install.registration import Registration, RegistrationTarget, confi
 from webhook.kubevirt.config import ClusterConfig, KubeVirtInstall
 from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.review.reviewer import Evaluation, Observer, Reviewer
+from webhook.server import explain
+from webhook.server.admin import PAGE_PATH, admin_application
 from webhook.server.app import ReviewApp
 from webhook.server.authorizer import Authorizer
-from webhook.server.explain import Explainer
 from webhook.server.guard import Limits
 from webhook.server.listener import Listener, serving
 from webhook.server.ops import (
@@ -55,7 +56,7 @@ from webhook.server.runtime.certificates import Certificates, host_of
 from webhook.server.runtime.options import Options, SettingsFollower
 from webhook.server.runtime.tasks import connected, keep_until
 from webhook.server.senders import SenderVerifier
-from webhook.settings.model import STDOUT, AuditSettings, LayersSettings, Settings, is_loopback
+from webhook.settings.model import STDOUT, AdminSettings, AuditSettings, LayersSettings, Settings, is_loopback
 from webhook.text import shorten
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from webhook.server.background.events import EventWriter
     from webhook.server.background.fidelity import FidelityCheck
     from webhook.server.page.recorder import DecisionRecorder
+    from webhook.server.page.views import PageViews
     from webhook.server.runtime.layers import LayerScores
 
 
@@ -74,22 +76,19 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 
-async def run(options: Options, settings: Callable[[], Settings] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used.
-
-    ``settings`` returns those of the file, or the default settings; None: they are read now.
-    """
+async def run(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT; an `InputError` where something that the user gave cannot be used."""
     options.check()
     log = logs.follow_loop()
     _many_connections()
     _return_large_blocks()
     stop = Stop()
-    await stop.run(_serve(options, stop, log, settings))
+    await stop.run(_serve(options, stop, log))
 
 
-async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Settings] | None) -> None:
+async def _serve(options: Options, stop: Stop, log: Any) -> None:
     async with AsyncExitStack() as ends:
-        settings = SettingsFollower(options.config_file, log, first)
+        settings = SettingsFollower(options.config_file, log)
         at_start = options.apply_to(settings.current())
         server, enter = at_start.server, ends.enter_async_context
         certificates = Certificates(at_start.tls, host_of(options.url, at_start), log)
@@ -100,11 +99,7 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         ends.callback(audit.close)
         beside = await background(options, settings.current, cluster, audit, ends)
         spans = await enter(with_tracing()) if at_start.traces else None
-        recorder = None
-        if at_start.page.listen:
-            from webhook.server.page.recorder import DecisionRecorder
-
-            recorder = DecisionRecorder(audit)
+        recorder = _recorder(audit) if at_start.admin.serves_page else None
         observers = filter(None, (metrics, beside.events, spans))
         reviewer = Reviewer(cluster, settings.current, recorder or audit, *observers)
         around = [remember_request] if spans else []
@@ -118,9 +113,9 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         state = metrics_state(app, audit, settings, cluster, waiting_for)
         metrics.registry.register(MetricsState([*state, *certificates.metrics(), *beside.metrics()]))
         rendering = Rendering(metrics.registry)
-        health = Health(waiting_for, None if at_start.metrics.listen else rendering, metrics)
-        ops = Listener(health.application(), Limits())
-        ops_address = await enter(serving(ops, options.ops_listen or server.ops_listen, None, "--ops-listen", 0.0))
+        health = Health(waiting_for, None if at_start.admin.serves_metrics else rendering, metrics)
+        ops, ops_listen = Listener(health.application(), Limits()), options.ops_listen or server.ops_listen
+        ops_address = await enter(serving(ops, ops_listen, None, "--ops-listen", 0.0))
         reviews = app.listener
         certificates.on_clients = reviews.recycle
         listen, tls = options.listen or server.listen, certificates.listener
@@ -128,11 +123,14 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
         await certificates.keep_fresh(options, at_start, address, ends, live=live)
-        for event, place in _others(at_start, cluster, metrics, certificates, rendering, layers):
-            log.info(event, address=await enter(place))
-        if recorder:
-            page = _page(at_start.page.listen, recorder, cluster, settings.current, certificates, waiting_for, metrics)
-            log.info("serving the page", address=await enter(page))
+        if at_start.admin.listen:
+            views = _page_views(recorder, cluster, settings.current, certificates, waiting_for, ends)
+            parts = _admin_parts(at_start.admin, cluster, metrics, rendering, views)
+            admins = admin_application(parts, metrics, guarded=not is_loopback(at_start.admin.listen))
+            place = admin_listener(admins, at_start.admin.listen, certificates.listener)
+            log.info("serving admins", address=await enter(place), paths=sorted(parts))
+        if layers:
+            await _serve_layers(layers, at_start.layers, certificates, metrics, log, ends)
         if settings.file:
             keep_until(ends, settings.file.watch, "internal error while following the settings file; retrying")
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
@@ -144,39 +142,53 @@ async def _serve(options: Options, stop: Stop, log: Any, first: Callable[[], Set
         await reviews.begin_shutdown(server.shutdown_seconds if live else 0)
 
 
-def _others(
-    settings: Settings,
-    cluster: Cluster,
-    metrics: Metrics,
-    certificates: Certificates,
-    rendering: Rendering,
-    layers: LayerScores | None,
-) -> Iterator[tuple[str, AbstractAsyncContextManager[str]]]:
-    """The listeners that the settings ask for, each with its event: they never take a review's turn or connection."""
-    tls = certificates.listener
-    if listen := settings.explain.listen:
-        explainer = Explainer(cluster, metrics, guarded=not is_loopback(listen))
-        yield "serving explanations", admin_listener(explainer.application(), listen, tls, "explain.listen")
-    if listen := settings.metrics.listen:
-        authorizer = None if is_loopback(listen) else Authorizer(cluster, METRICS_PATH)
-        application = metrics_application(rendering, authorizer, metrics)
-        yield "serving metrics", admin_listener(application, listen, tls, "metrics.listen")
-    if layers:
-        yield "serving layer scores", layers.listening(settings.layers, certificates, metrics, _SHUTDOWN_SECONDS)
-        metrics.registry.register(layers.metrics())
+def _recorder(audit: LineWriter) -> DecisionRecorder:
+    from webhook.server.page.recorder import DecisionRecorder
+
+    return DecisionRecorder(audit)
+
+
+def _admin_parts(
+    settings: AdminSettings, cluster: Cluster, metrics: Metrics, rendering: Rendering, views: PageViews | None
+) -> dict[str, web.Application]:
+    """What the admin listener serves, by path; without views, no page."""
+    guarded, parts = not is_loopback(settings.listen), dict[str, web.Application]()
+    if settings.explain:
+        parts[explain.PATH] = explain.Explainer(cluster, metrics, guarded=guarded).application()
+    if settings.metrics:
+        authorizer = Authorizer(cluster, METRICS_PATH) if guarded else None
+        parts[METRICS_PATH] = metrics_application(rendering, authorizer, metrics)
+    if views:
+        from webhook.server.page.listener import PageHandler
+
+        parts[PAGE_PATH] = PageHandler(cluster, views, metrics, guarded=guarded).application()
+    return parts
 
 
 @asynccontextmanager
-async def admin_listener(
-    application: web.Application, address: str, tls: ssl.SSLContext, what: str
-) -> AsyncIterator[str]:
-    """A listener that is not for the API server, for as long as the context lasts; gives its URL.
+async def admin_listener(application: web.Application, address: str, tls: ssl.SSLContext) -> AsyncIterator[str]:
+    """The admin listener for as long as the context lasts; gives its URL.
 
-    On a loopback address it is plain HTTP, else it has TLS; ``what`` is the setting that an error names.
+    On a loopback address it is plain HTTP, else it has TLS.
     """
-    context = None if is_loopback(address) else tls
-    async with serving(Listener(application, Limits()), address, context, what, _SHUTDOWN_SECONDS) as bound:
-        yield f"{'https' if context else 'http'}://{bound}"
+    guarded = not is_loopback(address)
+    listener = Listener(application, Limits())
+    async with serving(listener, address, tls if guarded else None, "admin.listen", _SHUTDOWN_SECONDS) as bound:
+        yield f"{'https' if guarded else 'http'}://{bound}"
+
+
+async def _serve_layers(
+    layers: LayerScores,
+    settings: LayersSettings,
+    certificates: Certificates,
+    metrics: Metrics,
+    log: Any,
+    ends: AsyncExitStack,
+) -> None:
+    """Serve layer scores until the end."""
+    place = layers.listening(settings, certificates, metrics, _SHUTDOWN_SECONDS)
+    log.info("serving layer scores", address=await ends.enter_async_context(place))
+    metrics.registry.register(layers.metrics())
 
 
 def _many_connections() -> None:
@@ -247,32 +259,27 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
     log.info("webhook configurations created", configurations=created)
 
 
-@asynccontextmanager
-async def _page(  # noqa: PLR0913 - what the page shows
-    address: str,
-    recorder: DecisionRecorder,
+def _page_views(
+    recorder: DecisionRecorder | None,
     cluster: Cluster,
     settings: Callable[[], Settings],
     certificates: Certificates,
     waiting_for: Callable[[], tuple[str, ...]],
-    traffic: Metrics,
-) -> AsyncIterator[str]:
-    """The listener of the page for as long as the context lasts; gives its URL."""
+    ends: AsyncExitStack,
+) -> PageViews | None:
+    """What the page shows, with a history of health until the end; nothing without a recorder."""
+    if recorder is None:
+        return None
     from webhook.server.page import health
-    from webhook.server.page.listener import PageHandler
-    from webhook.server.page.views import PATH, PageViews
+    from webhook.server.page.views import PageViews
 
     def conditions() -> dict[health.HealthSubject, health.HealthCondition]:
         pairs = health.certificates(certificates.expiry(), certificates.matches(), time.time())
         return health.schedulers(cluster, settings()) | pairs
 
     history = health.HealthHistory(conditions)
-    views = PageViews(cluster, settings, recorder, history, waiting_for)
-    handler = PageHandler(cluster, views, traffic, guarded=not is_loopback(address))
-    async with AsyncExitStack() as ends:
-        keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
-        listening = admin_listener(handler.application(), address, certificates.listener, "page.listen")
-        yield await ends.enter_async_context(listening) + PATH
+    keep_until(ends, history.run, "internal error while the health on the page is sampled; retrying")
+    return PageViews(cluster, settings, recorder, history, waiting_for)
 
 
 async def layer_scores(options: Options, settings: LayersSettings, ends: AsyncExitStack) -> LayerScores | None:

@@ -1,0 +1,81 @@
+"""One listener for all that admins and their tools read: each part below its path, with its own answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from tests.policies.migration.world import facts
+from tests.review.memory import MemoryCluster
+from tests.server.conftest import CountedServer, Visitor, visited
+from webhook.server import explain
+from webhook.server.admin import PAGE_PATH, admin_application
+from webhook.server.ops import METRICS_PATH, Rendering, metrics_application
+
+
+def page() -> web.Application:
+    async def shown(request: web.Request) -> web.Response:
+        return web.Response(text=request.path)
+
+    application = web.Application()
+    application.router.add_get("", shown)
+    return application
+
+
+@pytest.fixture
+async def admin(counted: CountedServer) -> AsyncIterator[Visitor]:
+    """All parts, on a loopback address."""
+    parts = {
+        explain.PATH: explain.Explainer(MemoryCluster(facts()), counted, guarded=False).application(),
+        METRICS_PATH: metrics_application(Rendering(CollectorRegistry()), None, counted),
+        PAGE_PATH: page(),
+    }
+    async with visited(admin_application(parts, counted, guarded=False)) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def counted() -> CountedServer:
+    return CountedServer()
+
+
+async def test_each_part_is_below_its_path(admin: Visitor) -> None:
+    asked = f"{explain.PATH}?namespace=demo&name=web01&to=zone=a"
+    kinds = []
+    for path in (asked, explain.PATH, METRICS_PATH, PAGE_PATH):
+        status, _ = await admin.get(path)
+        kinds.append((status, admin.headers["Content-Type"].partition(";")[0]))
+    assert kinds == [(200, "application/json"), (400, "application/json"), (200, "text/plain"), (200, "text/plain")]
+
+
+async def test_the_root_leads_to_the_page(admin: Visitor, counted: CountedServer) -> None:
+    assert (await admin.get("/"))[0] == 302
+    assert admin.headers["Location"] == PAGE_PATH
+    async with visited(admin_application({METRICS_PATH: page()}, counted, guarded=False)) as other:
+        assert (await other.get("/"))[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/x", "/v1/explain", "/pages", "/metricsx", "/healthz", "/page/../metricsx"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_elsewhere_is_nothing(admin: Visitor, counted: CountedServer, path: str, method: str) -> None:
+    status, text = await admin.get(path, method)
+    assert (status, "ask for /metrics, /page, /v1/explain/migration\n" in text) == (404, True)
+    assert admin.headers["Cache-Control"] == "no-store"
+    assert counted.crashes == []
+
+
+@pytest.mark.parametrize("path", ["/x", "/", explain.PATH])
+async def test_another_host_is_denied(admin: Visitor, path: str) -> None:
+    assert (await admin.get(path, Host="attacker.example"))[0] == 403
+
+
+async def test_what_is_not_there_has_the_limit_of_what_is(admin: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("webhook.server.guard.ConnectionLimiter.wait", never)
+    for path in ("/x", explain.PATH, METRICS_PATH):
+        assert (await admin.get(path))[0] == 429
