@@ -376,7 +376,7 @@ def _decide(question: _Question, facts: Facts) -> Verdict | None:
 
 def _mode(endpoint: Endpoint, request: Request, facts: Facts, settings: Settings) -> tuple[str, str, Mapping[str, str]]:
     """A namespace's mode and parameters, or why there is none: docs/configuration.md. No mode: it is not known."""
-    if request.namespace in settings.excluded_namespaces:
+    if request.namespace in settings.every_excluded_namespace:
         return names.OFF, "excluded-namespace", {}
     install = facts.get(keys.KubeVirtKey())
     if isinstance(install, KubeVirtInstall) and request.namespace in install.namespaces:
