@@ -63,8 +63,8 @@ def test_random_changes_are_denied_by_both_or_by_none(schemas: Schemas, plane: A
         except KubeError as error:
             assert error.status in (400, 422), error
             answer = error.message
-        found = schemas.findings(obj)
-        assert found is not None
+        # This API server has the definitions, but no virt-api beside it.
+        found = [each for each in schemas.findings(obj) or () if each.by != "virt-api"]
         assert bool(answer) == bool(found), (answer or "the API server takes it", found, obj)
         denied.append(bool(answer))
 

@@ -408,7 +408,8 @@ def with_plugin(name: str, part: str) -> Json:
     return written
 
 
-@pytest.mark.parametrize("path", successors.FIELDS)
+# kube-scheduler's own: arguments of other plugins are decoded by what has these plugins.
+@pytest.mark.parametrize("path", [path for path in successors.FIELDS if "args" not in path])
 def test_the_real_scheduler_refuses_fields_that_are_gone(
     path: tuple[str, ...], kube_scheduler: Path, tmp_path: Path
 ) -> None:
