@@ -8,12 +8,24 @@ import pytest
 
 from tests.builders import Json
 from tests.policies.migration import world as migrations
-from tests.policies.migration.world import AMD, NODES, ONE_DEVICE, VMI, decide, facts, migration, node, vmi
+from tests.policies.migration.world import (
+    AMD,
+    NODES,
+    ONE_DEVICE,
+    PODS,
+    VMI,
+    decide,
+    facts,
+    launcher,
+    migration,
+    node,
+    vmi,
+)
 from webhook.admission.decision import Denial
 from webhook.admission.reasons import common
 from webhook.admission.reasons import migration as reasons
 from webhook.errors import Unavailable
-from webhook.facts import NodesKey
+from webhook.facts import Key, NodesKey
 from webhook.k8s.types.selectors import Expression
 from webhook.placement.requirements import Contradiction, Elsewhere, Label, Origin
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
@@ -133,6 +145,36 @@ class TestCollision:
         assert common.eligible(0, 5).text in message
         # A VM that contradicts itself is not the migration's fault.
         assert decide(migration({"zone": "a"}), PINNED).code == common.NO_ELIGIBLE_NODE
+
+
+class TestHostModel:
+    """Where no label names the CPU of the VM's node, KubeVirt creates no target pod, whatever the selector says."""
+
+    MODEL = "cpu-model-migration.node.kubevirt.io/Skylake"
+    HOST_MODEL: ClassVar[dict[str, str]] = {"host-model-cpu.node.kubevirt.io/Skylake": "true", MODEL: "true"}
+
+    def world(self, labels: dict[str, Any], selector: dict[str, str] | None = None) -> dict[Key[Any], object]:
+        found = vmi(domain={"cpu": {"model": "host-model"}})
+        nodes = [node("node-a1", "a", **labels), node("node-b1", "b", **labels)]
+        return facts(found, nodes) | {PODS: (launcher(nodeSelector=selector or {}),)}
+
+    @pytest.mark.parametrize(
+        "settings", [{}, {"no_eligible_node": "ignore", "collision": "ignore"}, {"no_eligible_node": "warn"}]
+    )
+    def test_of_a_host_that_no_label_names(self, settings: dict[str, Any]) -> None:
+        denial = refused(migration(B), self.world({}), common.HOST_CPU_UNKNOWN, **settings)
+        assert "node-a1" in denial.message
+
+    def test_is_warned_of_where_nothing_is_added(self) -> None:
+        decision = decide(migration(), self.world({}), WARNING)
+        assert (decision.denial, decision.code) == (None, common.HOST_CPU_UNKNOWN)
+        assert [warning.code for warning in decision.warnings] == [common.HOST_CPU_UNKNOWN]
+
+    def test_of_a_host_that_a_label_names_or_that_the_pod_remembers(self) -> None:
+        assert decide(migration(B), self.world(self.HOST_MODEL)).code == common.ELIGIBLE
+        # It has migrated before, and its pod requires what it took over then.
+        remembered = {self.MODEL: "true"}
+        assert decide(migration(B), self.world(remembered, remembered)).code == common.ELIGIBLE
 
 
 class TestNoNode:

@@ -153,6 +153,16 @@ NO_ELIGIBLE_NODE: Final = define(
     " change that helps most.",
     by=(MIGRATION, EVICTION),
 )
+HOST_CPU_UNKNOWN: Final = define(
+    "denied",
+    "host-cpu-unknown",
+    "The VM has the CPU model host-model, and no label of its node names that model, so that KubeVirt creates no target"
+    " pod and its migration stays Pending.",
+    "Have virt-handler label the node with its CPU model (host-model-cpu.node.kubevirt.io/…); the annotation"
+    " node-labeller.kubevirt.io/skip-node keeps it from that.",
+    by=(MIGRATION, EVICTION),
+)
+host_cpu_unknown: Final = about(HOST_CPU_UNKNOWN, "%s")
 BY_KUBEVIRT: Final = _skipped(
     "requested-by-kubevirt", "KubeVirt itself migrates the VM or evicts the pod.", by=(MIGRATION, EVICTION)
 )

@@ -61,14 +61,6 @@ HELD_BACK: Final = _denied(
     "Retry when the backup has ended and the utility volumes are detached.",
 )
 held_back: Final = about(HELD_BACK, "KubeVirt holds migrations of this VM back %s; retry afterwards")
-HOST_CPU_UNKNOWN: Final = _denied(
-    "host-cpu-unknown",
-    "The VM has the CPU model host-model, and no label of its node names that model, so that KubeVirt creates no target"
-    " pod and its migration stays Pending.",
-    "Have virt-handler label the node with its CPU model (host-model-cpu.node.kubevirt.io/…); the annotation"
-    " node-labeller.kubevirt.io/skip-node keeps it from that.",
-)
-host_cpu_unknown: Final = about(HOST_CPU_UNKNOWN, "%s")
 TRANSFER: Final = _denied(
     "transfer-in-progress",
     "The pod imports, clones, uploads, converts or exports a disk, which its eviction would cut off; the setting"

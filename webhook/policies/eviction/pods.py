@@ -176,7 +176,7 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     facts.need(*migration_targets.keys_by_pod(vmi, namespace, facts), *limits)
     target = migration_targets.of(vmi, namespace, facts)
     if problem := migration_targets.cpu_problem(vmi, target.pod, target.nodes.get(vmi.node_name)):
-        return _deny(reasons.host_cpu_unknown(problem))
+        return _deny(common.host_cpu_unknown(problem))
     staying = (*target.requirements, Staying(Origin.DEPARTURE))
     eligibility = replace(target, requirements=staying).review()
     if not eligibility.count:

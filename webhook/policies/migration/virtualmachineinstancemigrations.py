@@ -19,7 +19,7 @@ from webhook.placement.machines import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.nodes import reserved_keys
 from webhook.placement.requirements import Contradiction, Origin, contradictions, without_dropped
 from webhook.policies.common import migration_targets
-from webhook.policies.common.migration_targets import Lacking, availability, details, no_node
+from webhook.policies.common.migration_targets import Lacking, Target, availability, cpu_problem, details, no_node
 from webhook.policies.common.required_facts import Unreadable, is_kubevirts, read
 from webhook.settings.model import MigrationSettings
 
@@ -88,6 +88,8 @@ def warn_of_migration(
         eligibility = target.review()
     except Unreadable as error:
         return skip(reasons.lookup_failed(error.why))
+    if problem := _cpu_problem(target):
+        return skip(common.host_cpu_unknown(problem), warn=True)
     conflicts = contradictions(target.requirements)
     if conflicts:
         return skip(reasons.pinned(conflicts), warn=True)
@@ -178,6 +180,10 @@ def _evaluate_placement(
     target = migration_targets.find(namespace, migration.vmi_name, facts, migration)
     if target is None:
         return skip(common.vmi_not_found(namespace, migration.vmi_name))
+    if problem := _cpu_problem(target):
+        # Whatever the selector says, so that no setting about it counts, nor is its field the cause.
+        reason = common.host_cpu_unknown(problem)
+        return Decision((reason,), denial=Denial(403, reason.text))
     colliding: list[Contradiction] = []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
@@ -199,6 +205,10 @@ def _evaluate_placement(
             return _deny_by_nodes(reason, eligibility, user, facts)
         return _eligible(eligibility, reason, reason.text)
     return _eligible(eligibility)
+
+
+def _cpu_problem(target: Target) -> str | None:
+    return cpu_problem(target.vmi, target.pod, target.nodes.get(target.vmi.node_name))
 
 
 def _deny_by_nodes(reason: Reason, eligibility: Eligibility, user: UserInfo, facts: Facts) -> Decision:
