@@ -30,7 +30,7 @@ from webhook.install.stored_settings import CONFIG_MAPS, NAME
 from webhook.install.webhooks import CONFIGURATIONS
 from webhook.kubevirt.definitions import DEFINITIONS, NAMES
 from webhook.kubevirt.go_json.origins import leaves
-from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.resources import KUBEVIRTS, PRESETS
 from webhook.kubevirt.vm import creation
 
 
@@ -182,6 +182,60 @@ def test_a_vmi_gets_defaults_only(refused: Refused) -> None:
     refused(expand(vmi, options=("--mode", "expand")))
 
 
+class TestPresets:
+    """KubeVirt merges them into new VMIs; what is printed is without them, and says so."""
+
+    def preset(self, name: str, namespace: str = "demo", **labels: str) -> Any:
+        return {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstancePreset",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": labels}, "domain": {"devices": {}, "cpu": {"cores": 2}}},
+        }
+
+    def labeled(self, **spec: Any) -> Any:
+        machine = vm(**spec)
+        machine["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+        return machine
+
+    @property
+    def presets(self) -> list[Any]:
+        elsewhere = self.preset("elsewhere", "shop", size="large")
+        return [self.preset("large", size="large"), self.preset("small", size="small"), elsewhere]
+
+    def lines(self, result: Result) -> list[str]:
+        return [line.partition(": ")[2] for line in result.stderr.splitlines() if "not applied" in line]
+
+    def test_those_among_the_files_that_match_are_named(self) -> None:
+        result = expand(self.labeled(), *self.presets)
+        assert result.exit_code == 0
+        assert "cores: 2" not in result.stdout
+        expected = "not applied: VirtualMachineInstancePreset demo/large, which selects the VMI by its labels"
+        assert self.lines(result) == [expected]
+        metadata = {"name": "a", "namespace": "demo", "labels": {"size": "large"}}
+        vmi: Any = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+        vmi |= {"spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}}}
+        assert self.lines(expand(vmi, *self.presets)) == [expected]
+        # A preset may be what a denied VM lacks.
+        denied = expand(self.labeled(instancetype={"name": "none"}), *self.presets)
+        assert (denied.exit_code, self.lines(denied)) == (1, [expected])
+
+    def test_where_none_is_applied_by_kubevirt_none_is_named(self) -> None:
+        excluded = self.labeled()
+        excluded["spec"]["template"]["metadata"]["annotations"] = {
+            "virtualmachineinstancepresets.admission.kubevirt.io/exclude": "true"
+        }
+        for machine, options in ((vm(), ()), (excluded, ()), (self.labeled(), ("--mode", "expand"))):
+            assert self.lines(expand(machine, *self.presets, options=options)) == []
+
+    def test_those_of_the_cluster_in_files(self, tmp_path: Path) -> None:
+        (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([KUBEVIRT, *self.presets]))
+        result = expand(self.labeled(), options=("--cluster-from", tmp_path))
+        assert [line.split(",")[0] for line in self.lines(result)] == [
+            "not applied: VirtualMachineInstancePreset demo/large"
+        ]
+
+
 def test_the_clusters_settings(golden: Golden) -> None:
     text = expand(vm(), KUBEVIRT, options=("--explain",)).stdout
     early = expand(vm(), {**KUBEVIRT, "status": {}}, options=("--explain",)).stdout
@@ -328,6 +382,7 @@ class TestLive:
         revisions = [path for path in asked if "controllerrevisions" in path]
         definitions = {DEFINITIONS.path("", name) for name in NAMES.values()}
         installed = {CONFIG_MAPS.path(NAME, NAME), CONFIGURATIONS["MutatingWebhookConfiguration"].path("", NAME)}
+        paths.append(PRESETS.path("demo"))
         assert {*asked} == {*paths, KUBEVIRTS.path(), DEFINITIONS.path(), *definitions, *revisions, *installed}
 
     def test_what_may_not_be_read(self, server: FakeApiServer, ask: Command) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +25,14 @@ from webhook.cli.options import SHOW_SECRETS, VALIDATION, InputPath, Source, out
 from webhook.cli.schemas import fetch_definitions, find_schemas
 from webhook.cli.write import dump
 from webhook.cluster.files import FilesCluster
-from webhook.cluster.reader import SECONDS
+from webhook.cluster.reader import SECONDS, read_once
 from webhook.cluster.selection import open_cluster
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
+from webhook.facts import ListKey
 from webhook.forecast.validation import Schemas
 from webhook.forecast.vm import Search, StandInUuids, configuration_of, leaves_of
+from webhook.k8s.json_tree import member
 from webhook.k8s.yaml_documents import Document
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.definitions import DEFINITIONS
@@ -38,8 +40,10 @@ from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.rejection import Get
 from webhook.kubevirt.releases.release import Release
+from webhook.kubevirt.resources import PRESETS
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
+from webhook.kubevirt.vm.size import matching_presets
 from webhook.text import pluralize, visible
 
 _INPUT: Final = InputPath(allow_dash=True)
@@ -98,7 +102,7 @@ def expand(
     --show-secrets -o yaml` into this command.
 
     The files may also contain instancetypes, preferences, volumes and the KubeVirt object. A VMI is printed with
-    KubeVirt's defaults.
+    KubeVirt's defaults. VirtualMachineInstancePresets are not applied, but those that select the VMI are named.
 
     Mode "reference" prints what a VM gets when it starts; mode "expand" prints the VM itself, like `virtctl expand`.
     Objects of KubeVirt are first checked as `kubevirt-webhook review` checks them. With --no-validate, fields that the
@@ -133,6 +137,8 @@ def expand(
         write.line(line, err=True)
     if expansion.origin:
         defaults.say_what_applies(expansion.origin, namespace, of=defaults.OF_UNNAMED)
+    for preset in expansion.presets:
+        write.error(visible(preset))
     for denial in denials:
         _print_denial(denial)
     if denials or expansion.invalid:
@@ -206,6 +212,7 @@ class _Expansion:
         denials: the machines that it would not make.
         findings: what is wrong with objects, lines.
         checks: what the objects were checked against, sentences.
+        presets: what is not applied, lines.
         invalid: how many objects the API server would deny.
         origin: where the settings come from, which can name KubeVirt's release, a clause; empty without a cluster.
     """
@@ -214,6 +221,7 @@ class _Expansion:
     denials: list[_Denial] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    presets: list[str] = field(default_factory=list)
     invalid: int = 0
     origin: str = ""
 
@@ -251,6 +259,8 @@ async def _expand(request: _Request) -> _Expansion:
         search = Search(objects.others, cluster)
         for machine in objects.machines:
             uuids, where = StandInUuids(machine.value), machine.where()
+            if request.mode == "reference":
+                result.presets += [f"{where}: {each}" async for each in _presets(machine.value, objects, cluster)]
             try:
                 created = await search.answer(_question(machine.value, request.mode, uuids, configuration))
             except CreationDenied as denied:
@@ -263,6 +273,23 @@ async def _expand(request: _Request) -> _Expansion:
                 result.explanations.append(Explanation(created, shown, where, settings, frozenset(uuids.made)))
         result.invalid = len(request.documents) - len(valid)
         return result
+
+
+async def _presets(machine: Json, objects: inputs.GivenObjects, cluster: Cluster | None) -> AsyncIterator[str]:
+    """What is not applied to the VMI of a machine, though KubeVirt does it when the VMI is created; clauses."""
+    namespace, found = machine["metadata"]["namespace"], dict[str, Json]()
+    if cluster:
+        read = await read_once(cluster, ListKey(PRESETS, namespace))
+        if isinstance(read, Unavailable):
+            yield f"{PRESETS.kind}s are not applied, and whether one selects the VMI is not known: {read.why}"
+        else:
+            found = {each.meta.name or "": each.plain() for each in read or ()}
+    kind = PRESETS.kind
+    found |= {name: obj for (of, place, name), obj in objects.others.items() if (of, place) == (kind, namespace)}
+    is_vmi = machine["kind"] == "VirtualMachineInstance"
+    metadata = member(machine, "metadata" if is_vmi else "spec.template.metadata")
+    for preset in matching_presets(found.values(), metadata):
+        yield f"not applied: {kind} {namespace}/{preset['metadata']['name']}, which selects the VMI by its labels"
 
 
 async def _schemas(request: _Request, given: list[Document], release: Release, cluster: Cluster | None) -> Schemas:

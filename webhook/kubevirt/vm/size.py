@@ -7,7 +7,7 @@ Here they only count as an admin's choice of a size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,16 +53,23 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
 
     The presets are those of the VMI's namespace, the metadata the VMI's, or its VM's template's; both may be any JSON.
     """
-    annotations, labels = member(metadata, "annotations"), member(metadata, "labels")
-    # Go reads null as the empty text.
-    texts = {key: "" if value is None else value for key, value in labels.items()} if isinstance(labels, dict) else {}
-    if isinstance(annotations, dict) and annotations.get(_EXCLUDED) == "true":
-        return None
-    for preset in presets:
-        field = size_field(member(preset, "spec.domain"))
-        if field and _selects(member(preset, "spec.selector"), texts):
+    sizing = ((preset, field) for preset in presets if (field := size_field(member(preset, "spec.domain"))))
+    for preset, field in sizing:
+        if any(matching_presets((preset,), metadata)):
             return str(member(preset, "metadata.name") or ""), field
     return None
+
+
+def matching_presets(presets: Iterable[Any], metadata: Any) -> Iterator[Any]:
+    """The presets that KubeVirt applies to a VMI with such metadata; arguments as in `sizing_preset`."""
+    annotations, labels = member(metadata, "annotations"), member(metadata, "labels")
+    if isinstance(annotations, dict) and annotations.get(_EXCLUDED) == "true":
+        return
+    # Go reads null as the empty text.
+    texts = {key: "" if value is None else value for key, value in labels.items()} if isinstance(labels, dict) else {}
+    for preset in presets:
+        if _selects(member(preset, "spec.selector"), texts):
+            yield preset
 
 
 def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
