@@ -300,18 +300,43 @@ def test_virt_api_looks_into_the_metadata_that_definitions_leave_open(
 @pytest.mark.parametrize(
     ("field", "hint"),
     [
-        ("spec.template.spec.machine", "domain.machine"),
-        ("spec.template.spec.resources", "domain.resources"),
-        ("spec.template.spec.disks", "domain.devices.disks"),
-        ("spec.memory", "template.spec.domain.memory"),
-        # One that is only mistyped, and one that belongs above.
+        ("spec.template.spec.machine", "spec.template.spec.domain.machine"),
+        ("spec.template.spec.resources", "spec.template.spec.domain.resources"),
+        ("spec.template.spec.disks", "spec.template.spec.domain.devices.disks"),
+        ("spec.memory", "spec.template.spec.domain.memory"),
+        ("spec.template.networks", "spec.template.spec.networks"),
+        ("spec.template.spec.domain.volumes", "spec.template.spec.volumes"),
+        ("spec.template.spec.domain.devices.networks", "spec.template.spec.networks"),
+        ("spec.template.spec.domain.devices.memory", "spec.template.spec.domain.memory"),
+        ("spec.template.spec.runStrategy", "spec.runStrategy"),
+        ("spec.template.spec.domain.cpuCores", "spec.template.spec.domain.cpu.cores"),
+        # One that is only mistyped, and one that no object has.
         ("spec.template.spec.domain.memry", "memory"),
-        ("spec.template.spec.domain.volumes", ""),
+        ("spec.template.spec.domain.zzz", ""),
     ],
 )
-def test_a_field_that_belongs_deeper_gets_its_place(field: str, hint: str) -> None:
+def test_a_misplaced_field_gets_its_place(field: str, hint: str) -> None:
     (found,) = BY_TABLES.findings(changed(field, {})) or []
     assert found.text == f'unknown field "{field}"' + (f'; did you mean "{hint}"?' if hint else "")
+
+
+def test_a_field_in_a_list_that_belongs_above_gets_its_place() -> None:
+    disks = [{"name": "a", "disk": {}, "volumes": []}]
+    (found,) = BY_TABLES.findings(changed("spec.template.spec.domain.devices.disks", disks)) or []
+    assert found.text.endswith('; did you mean "spec.template.spec.volumes"?')
+
+
+def test_a_field_that_several_objects_have_gets_no_place() -> None:
+    (found,) = BY_TABLES.findings(changed("spec.template.spec.domain.features", {"enabled": True})) or []
+    assert found.text == 'unknown field "spec.template.spec.domain.features.enabled"'
+
+
+def test_a_field_named_after_the_object_that_has_it_gets_its_place() -> None:
+    spec = {"source": {"kind": "VirtualMachine", "name": "a"}, "templateFilters": ["*"]}
+    clone = {**VM, "apiVersion": "clone.kubevirt.io/v1beta1", "kind": "VirtualMachineClone", "spec": spec}
+    (found,) = BY_TABLES.findings(clone) or []
+    places = '"spec.template.annotationFilters" or "spec.template.labelFilters"'
+    assert found.text == f'unknown field "spec.templateFilters"; did you mean {places}?'
 
 
 @both

@@ -41,6 +41,8 @@ from webhook.kubevirt.templates import POOL, POOL_GROUP
 from webhook.kubevirt.types.core import METADATA
 
 Path: TypeAlias = tuple[str | int, ...]
+# The objects that hold something, the nearest first: where each is, and its fields.
+Above: TypeAlias = tuple[tuple[Path, Mapping[str, Any]], ...]
 
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
@@ -361,7 +363,9 @@ def _check_name(name: str, path: Path, *, shown: str = "") -> Iterator[Finding]:
         yield Finding(path, f"{quote(shown or name)} is not a valid name: use {what}")
 
 
-def check(schema: Json, value: Any, path: Path, unchecked: dict[str, None] | None = None) -> Iterator[Finding]:
+def check(
+    schema: Json, value: Any, path: Path, unchecked: dict[str, None] | None = None, above: Above = ()
+) -> Iterator[Finding]:
     """What a structural schema denies in a value, with strict field validation.
 
     Args:
@@ -369,6 +373,7 @@ def check(schema: Json, value: Any, path: Path, unchecked: dict[str, None] | Non
         value: plain JSON.
         path: where the value is.
         unchecked: gets a sentence for each restriction that cannot be evaluated.
+        above: the objects that hold the value, where misplaced fields may belong.
     """
     unchecked = {} if unchecked is None else unchecked
     if value is None:
@@ -381,14 +386,15 @@ def check(schema: Json, value: Any, path: Path, unchecked: dict[str, None] | Non
         return
     yield from _check_value(schema, value, path, unchecked)
     if isinstance(value, dict):
-        yield from _check_object(schema, value, path, unchecked)
+        yield from _check_object(schema, value, path, unchecked, above)
     elif isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for index, item in enumerate(value):
-            yield from check(items, item, (*path, index), unchecked)
+            yield from check(items, item, (*path, index), unchecked, above)
 
 
-def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, None]) -> Iterator[Finding]:
+def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, None], above: Above) -> Iterator[Finding]:
     properties: Json = schema.get("properties") or {}
+    here = ((path, properties), *above)
     additional = schema.get("additionalProperties")
     is_open = bool(schema.get(_PRESERVES)) or additional is True
     absent = set()
@@ -398,29 +404,57 @@ def _check_object(schema: Json, value: Json, path: Path, unchecked: dict[str, No
             below = additional
         if below is None:
             if not is_open:
-                hint = _hint_below(key, properties) or did_you_mean(key, properties)
+                hint = _place_of(key, here) or did_you_mean(key, properties)
                 text = f"unknown field {quote(format_path((*path, key)))}{hint}"
                 yield Finding((*path, key), text, dropped=True)
         elif item is None and not below.get("nullable"):
             # The API server drops such a null, and defaults the field where the schema has a default.
             absent.add(key)
         else:
-            yield from check(below, item, (*path, key), unchecked)
+            yield from check(below, item, (*path, key), unchecked, here)
     for key in schema.get("required") or ():
         if (key not in value or key in absent) and "default" not in (properties.get(key) or {}):
             yield Finding((*path, key), f"{format_path((*path, key))} is required")
 
 
-def _hint_below(key: str, properties: Json) -> str:
-    """A clause with the field of the same name that is deeper in the object; empty where there is none, or several."""
+def _place_of(key: str, holders: Above) -> str:
+    """A clause with the place to which a field that is unknown in the nearest holder belongs; empty: none is known."""
+    path, properties = holders[0]
+    places = _places_below(key, properties)
+    if len(places) > 1:
+        # Which of them is meant is not known.
+        return ""
+    if not places:
+        higher = next((each for each, fields in holders[1:] if key in fields), None)
+        if higher is not None:
+            return f"; did you mean {quote(format_path((*higher, key)))}?"
+        places = _places_by_words(key, properties)
+    named = " or ".join(quote(format_path((*path, *place))) for place in places)
+    return f"; did you mean {named}?" if named else ""
+
+
+def _places_below(key: str, properties: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Where fields of this name are deeper in an object, as paths below it, those of the least depth."""
     level: list[tuple[tuple[str, ...], Json]] = [((name,), schema) for name, schema in properties.items()]
     for _ in range(_DEEPEST_HINT):
-        below = [((*path, name), each) for path, schema in level for name, each in _fields(schema)]
-        found = [path for path, _ in below if path[-1] == key]
-        if found:
-            return f"; did you mean {quote(format_path(found[0]))}?" if len(found) == 1 else ""
-        level = below
-    return ""
+        level = [((*path, name), each) for path, schema in level for name, each in _fields(schema)]
+        if found := [path for path, _ in level if path[-1] == key]:
+            return found
+    return []
+
+
+def _places_by_words(key: str, properties: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The fields that a name stands for which is put together of an object's and the end of a field's in it.
+
+    ``templateFilters`` stands for ``template.annotationFilters`` and ``template.labelFilters``.
+    """
+    return [
+        (name, field)
+        for name, schema in properties.items()
+        if key.startswith(name) and (rest := key.removeprefix(name)) and rest[0].isupper()
+        for field, _ in _fields(schema)
+        if field.lower() == rest.lower() or field.endswith(rest)
+    ]
 
 
 def _fields(schema: Json) -> Iterable[tuple[str, Json]]:
