@@ -241,7 +241,10 @@ class Schemas:
         return finding._replace(text=f"{text} KubeVirt {since.major}.{since.minor} does")
 
 
-_UNSEEN: Final = "validation rules (CEL) and KubeVirt's own webhooks are not evaluated"
+_UNSEEN: Final = (
+    "validation rules (CEL) are not evaluated, and of KubeVirt's own webhooks only run strategies, selectors, metadata"
+    " of templates, instancetypes and preferences"
+)
 # The kinds whose webhooks in virt-api compare objects with KubeVirt's API: what a VirtualMachinePool holds is compared
 # once it is a VM.
 _CHECKED_BY_VIRT_API: Final = frozenset(
