@@ -397,6 +397,13 @@ class TestLive:
         assert broken.stderr.startswith("Error: KubeVirt: ")
         assert '"u1" not found' in missing.stderr
 
+    def test_presets_that_may_not_be_listed(self, server: FakeApiServer, ask: Command) -> None:
+        server.fail(PRESETS.path("demo"), 403)
+        result = ask(vm())
+        assert result.exit_code == 0
+        (line,) = [each for each in result.stderr.splitlines() if PRESETS.kind in each]
+        assert "grant list on virtualmachineinstancepresets.kubevirt.io" in line
+
 
 @pytest.mark.parametrize(
     "content",
