@@ -487,3 +487,16 @@ async def test_the_advice_on_proxies_is_printed_whole(tmp_path: Path) -> None:
     cluster = {"server": "https://api.invalid", "proxy-url": "socks5://localhost:1080"}
     error = await refusal(write(tmp_path, config(cluster=cluster)))
     assert error.fix in scrub_prose(str(error))
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("cluster", "certificate-authority-data", "DATA+OMITTED"),
+        *(("user", "client-key-data", "DATA+OMITTED"), ("user", "token", "REDACTED")),
+    ],
+)
+async def test_what_kubectl_config_view_leaves_out(tmp_path: Path, part: str, key: str, value: str) -> None:
+    error = await refusal(write(tmp_path, config(**{part: {"server": "https://api.invalid", key: value}})))
+    assert error.what == f"not a usable kubeconfig: {key} is left out"
+    assert "--raw" in error.fix
