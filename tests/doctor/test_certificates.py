@@ -10,7 +10,19 @@ from aiohttp import web
 
 from certs.authority import Authority
 from tests.certs.memory import serving
-from tests.doctor.world import CONFIGURED, MUTATING, NS, Change, DoctorWorld, authority, base64, forbid, put, remove
+from tests.doctor.world import (
+    CONFIGURED,
+    MUTATING,
+    NS,
+    Change,
+    DoctorWorld,
+    authority,
+    base64,
+    both,
+    forbid,
+    put,
+    remove,
+)
 from webhook.doctor.certificates import check_certificates, check_clock
 from webhook.doctor.installation import DEPLOYMENTS, SECRETS
 from webhook.k8s.client.clock import Clock
@@ -151,3 +163,29 @@ async def test_clocks(world: DoctorWorld, ours: float, change: Change, expected:
     world.server.wall = time.time
     assert await world.told(check_clock, change) == expected
     assert ours == 0 or (" ahead of " in world.found[0].found) is (ours < 0)
+
+
+def give_annotation(key: str) -> Change:
+    """To the last configuration."""
+    return lambda world: world.server.held(MUTATING)["", "zz-kubevirt-webhook"]["metadata"].update(
+        annotations={key: "x"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (give_annotation("cert-manager.io/inject-ca-from"), [f"warning {LAST}: ca-bundle-injected"]),
+        (give_annotation("service.beta.openshift.io/inject-cabundle"), [f"warning {LAST}: ca-bundle-injected"]),
+        # A sync has not removed any.
+        (give_annotation("argocd.argoproj.io/tracking-id"), []),
+        (
+            both(give_annotation("argocd.argoproj.io/tracking-id"), trust(None)),
+            [f"failure {LAST}: ca-bundle-missing", f"warning {LAST}: ca-bundle-removed"],
+        ),
+    ],
+    ids=["cert-manager", "OpenShift", "Argo CD", "Argo CD without caBundles"],
+)
+async def test_who_else_writes_ca_bundles(world: DoctorWorld, change: Change, expected: list[str]) -> None:
+    of_last = [line for line in await world.problems(check_certificates, change) if LAST in line]
+    assert of_last == expected

@@ -145,3 +145,24 @@ async def test_no_answer_in_time_is_a_failure_for_the_api_server_answers_all_els
 async def test_a_server_elsewhere_is_not_behind_the_service(world: DoctorWorld) -> None:
     assert await world.told(check_reach, AWAY) == []
     assert world.server.requests(ASKED) == []
+
+
+PROXY = {"name": "https_proxy", "value": "http://proxy.example:3128"}
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "told"),
+    [
+        *(("localhost,10.96.0.0/12,172.16.0.0/16", True), ("", True)),
+        *(("10.96.0.0/12,.svc", False), ("*.svc", False), ("*", False)),
+    ],
+)
+async def test_an_api_server_behind_a_proxy(world: DoctorWorld, no_proxy: str, told: bool) -> None:
+    env = [PROXY, {"name": "no_proxy", "value": no_proxy}]
+    world.server.put(
+        PODS, "kube-apiserver-a", "kube-system", spec={"containers": [{"name": "kube-apiserver", "env": env}]}
+    )
+    # The attempt through the Service succeeds all the same: it goes to a pod's address.
+    world.server.answer(ASKED, reply(200, "ok"))
+    proxied = ["warning Pod kube-system/kube-apiserver-a: proxied"] if told else []
+    assert await world.told(check_reach) == [*proxied, REACHABLE]

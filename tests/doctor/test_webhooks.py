@@ -135,3 +135,44 @@ async def test_the_order_of_calls(world: DoctorWorld, change: Change, expected: 
 async def test_who_else_can_hold_requests_up(world: DoctorWorld, entry: dict[str, object], told: bool) -> None:
     world.foreign("m-policy", **entry)
     assert ("ok others: others-slow" in await world.told(check_order)) is told
+
+
+BY_AKS = [
+    {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+    {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+]
+
+
+@pytest.mark.parametrize("added", [BY_AKS, BY_AKS[::-1], [{"key": "control-plane", "operator": "DoesNotExist"}]])
+async def test_what_aks_adds_to_a_selector_is_no_failure(world: DoctorWorld, added: list[Any]) -> None:
+    selector = world.entries()[0]["namespaceSelector"]
+    selector["matchExpressions"] = [*added, *reversed(selector["matchExpressions"])]
+    (finding,) = [each for each in await world.run(check_webhooks) if each.verdict != "ok"]
+    assert (finding.verdict, finding.subject, finding.code) == ("warning", LAST, "changed-by-aks")
+    assert "pods.scheduling.enforce" in finding.found
+    assert "kubernetes.azure.com/managedby" in finding.todo
+
+
+async def test_a_selector_that_lacks_an_expression_is_a_failure_in_aks_too(world: DoctorWorld) -> None:
+    world.entries()[0]["namespaceSelector"]["matchExpressions"][1:] = BY_AKS
+    assert await world.problems(check_webhooks) == [f"failure {LAST}: field-differs:namespaceSelector"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"timeoutSeconds": 5}, True),
+        *(({"failurePolicy": "Ignore"}, False), ({"rules": SECRETS}, False)),
+        ({"clientConfig": {"service": {"namespace": "demo", "name": "admission"}}}, False),
+    ],
+)
+async def test_a_webhook_whose_namespace_was_deleted_denies(
+    world: DoctorWorld, entry: dict[str, Any], told: bool
+) -> None:
+    gone = {"service": {"namespace": "kai-scheduler", "name": "admission"}}
+    world.foreign("kai-admission", **({"clientConfig": gone} | entry))
+    findings = [each for each in await world.run(check_order) if each.code == "service-gone"]
+    assert [(each.verdict, each.subject) for each in findings] == told * [
+        ("failure", "MutatingWebhookConfiguration kai-admission")
+    ]
+    assert all("kubectl delete mutatingwebhookconfiguration/kai-admission" in each.todo for each in findings)

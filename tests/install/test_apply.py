@@ -262,9 +262,10 @@ async def test_what_does_not_go_is_told(installed: InstalledWorld, golden: Golde
     "answer",
     [
         *((409, {"message": '"gitops":\n- .spec.replicas'}), (403, {"message": "forbidden"})),
+        (409, {"message": 'conflict with "admissionsenforcer": .webhooks[name="a"].namespaceSelector'}),
         *((403, {"message": "exceeded quota: q"}), (422, b"nonsense"), (500, {}), None),
     ],
-    ids=["conflict", "forbidden", "quota", "no status", "no message", "no answer"],
+    ids=["conflict", "forbidden", "conflict with AKS", "quota", "no status", "no message", "no answer"],
 )
 async def test_refusals_are_one_sentence(
     installed: InstalledWorld, answer: tuple[int, Any] | None, golden: Golden

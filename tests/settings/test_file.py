@@ -36,6 +36,21 @@ def test_an_empty_file_is_a_mistake(golden: Golden) -> None:
     golden("\n".join(sorted({line for text in texts for line in rejection(text)})))
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ('apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: "{}"}\n', 'its key "settings.yaml"'),
+        ('apiVersion: v1\nkind: ConfigMap\ndata: {other: "{}"}\n', 'its key "other"'),
+        ("apiVersion: v1\nkind: ConfigMap\n", "a file with settings alone"),
+        ("apiVersion: v1\nkind: [5]\n", "a file with settings alone"),
+    ],
+)
+def test_an_object_of_kubernetes_is_one_mistake_that_names_the_settings_in_it(text: str, fix: str) -> None:
+    (mistake,) = rejection(text)
+    assert mistake.startswith("s.yaml:1: this is a")
+    assert fix in mistake
+
+
 def test_a_file_that_sets_nothing_means_the_defaults(tmp_path: Path) -> None:
     defaults = default_settings()
     assert defaults.digest == "default"

@@ -27,6 +27,16 @@ _CERTIFICATES: Final = "certificates"
 _LATE: Final = 0.8
 _DATE: Final = "%Y-%m-%d %H:%M UTC"
 _KEEPER: Final = "check the log and the permissions of the replicas, which update the caBundles"
+# By these, cert-manager (or OpenShift's service CA) writes caBundles.
+_INJECTING: Final = (
+    *(f"cert-manager.io/inject-{what}" for what in ("ca-from", "ca-from-secret", "apiserver-ca")),
+    "service.beta.openshift.io/inject-cabundle",
+)
+_ARGO_CD: Final = "argocd.argoproj.io/tracking-id"
+_IGNORE: Final = (
+    "set ignoreDifferences for webhooks[].clientConfig.caBundle and RespectIgnoreDifferences=true in its Application, "
+    "as in examples/gitops"
+)
 _GIVER: Final = "set the caBundle from the issuer of the certificate, for example with cert-manager's inject-ca-from"
 # Serving certificates are valid from five minutes before they are made, so they tolerate this much.
 _GRAVE_SKEW_SECONDS: Final = 300.0
@@ -51,6 +61,13 @@ async def check_certificates(installation: Installation) -> list[Finding]:
             bundles = {entry.name: _pem(entry.client_config.ca_bundle) for entry in configuration.own_entries}
             trusted[title] = tuple(dict.fromkeys(bundles.values()))
             findings += _check_bundles(title, bundles, now, _KEEPER if managed else _GIVER)
+            if managed and (annotations := sorted({*(configuration.meta.annotations or {})} & {*_INJECTING})):
+                what = f"has {annotations[0]}, so another program writes the caBundles that the replicas write"
+                todo = f"remove it: kubectl annotate {kind.lower()} {configuration.meta.name} {annotations[0]}-"
+                findings.append(warning("ca-bundle-injected", title, what, todo))
+            elif configuration.meta.annotation(_ARGO_CD) and any(pem == b"" for pem in bundles.values()):
+                what = "is managed by Argo CD, which removes caBundles at each sync unless it is told to ignore them"
+                findings.append(warning("ca-bundle-removed", title, what, _IGNORE))
     if managed:
         findings += await _check_secret(installation, trusted, now)
     return findings + await _check_served(installation, trusted)

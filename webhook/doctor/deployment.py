@@ -9,6 +9,7 @@ from webhook.doctor.report import Finding, abbreviate, check, failure, ok, reada
 from webhook.errors import Unavailable
 from webhook.install.shortage import REMEDY, StartProblem, denied_pods, why_unreachable, worst_problem
 from webhook.install.stored_settings import NAME
+from webhook.k8s.client.proxies import goes_through_proxy
 from webhook.k8s.resources import PODS, Resource
 from webhook.k8s.types.core import Pod
 from webhook.k8s.types.meta import Object
@@ -23,6 +24,9 @@ _DEPLOYMENT: Final = "deployment"
 _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _PENDING: Final = "when that scheduler is unavailable, new replicas stay pending"
 _SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
+# As a static pod, which kubeadm and OpenShift make of an API server.
+_APISERVER: Final = "kube-apiserver"
+_APISERVER_NAMESPACES: Final = ("kube-system", "openshift-kube-apiserver")
 _Pods: TypeAlias = tuple[Pod, ...] | Unavailable
 
 
@@ -117,11 +121,34 @@ async def check_reach(installation: Installation) -> list[Finding]:
     service = installation.settings.webhooks.service
     if installation.url:
         return []  # The server is not behind the Service.
+    findings = await _check_proxies(installation, f"{service.name}.{service.namespace}.svc", str(service.port))
     subject = f"Service {service.namespace}/{service.name}"
-    why = await why_unreachable(readable(subject, installation.reader.api), service.namespace, service.name)
+    if isinstance(installation.reader.api, Unavailable):
+        return [*findings, unreadable(subject, installation.reader.api)]
+    why = await why_unreachable(installation.reader.api, service.namespace, service.name)
     if isinstance(why, Unavailable):
-        return []  # Another check reports it: the metrics are read in the same way.
+        return findings  # Another check reports it: the metrics are read in the same way.
     if why:
         what = f"the API server does not reach a replica at port webhooks, so requests may not be evaluated: {why}"
-        return [failure("unreachable", subject, what, REMEDY)]
-    return [ok("reachable", subject, "the API server reaches a replica at port webhooks")]
+        return [*findings, failure("unreachable", subject, what, REMEDY)]
+    return [*findings, ok("reachable", subject, "the API server reaches a replica at port webhooks")]
+
+
+async def _check_proxies(installation: Installation, host: str, port: str) -> list[Finding]:
+    """Whether an API server sends reviews through a proxy, by the environment of its pod.
+
+    What `why_unreachable` tries does not show it: its request is for the address of a pod, and a review is for the name
+    of the Service. Since Kubernetes 1.37 it is for the address of the Service, which NO_PROXY may have by its range.
+    """
+    findings = []
+    for namespace in _APISERVER_NAMESPACES:
+        pods = await installation.reader.all(PODS, namespace)
+        for pod in () if isinstance(pods, Unavailable) else pods:
+            for container in pod.spec.containers or ():
+                environment = {each.name or "": each.value or "" for each in container.env or ()}
+                if container.name == _APISERVER and goes_through_proxy(host, port, environment):
+                    what = f"has a proxy in its environment and no {host} in NO_PROXY, so before Kubernetes 1.37 it"
+                    what += " sends reviews to the proxy"
+                    todo = "add .svc, and the range of Services, to NO_PROXY of every API server"
+                    findings.append(warning("proxied", f"Pod {namespace}/{pod.meta.name}", what, todo))
+    return findings

@@ -18,6 +18,7 @@ from webhook import names
 from webhook.doctor.installation import Installation
 from webhook.doctor.report import Finding, abbreviate, check, failure, ok, readable, unreadable, warning
 from webhook.errors import Unavailable
+from webhook.install.apply import KEEP_AKS
 from webhook.install.registration import NOT_YET, Manifest, deletion_command
 from webhook.install.webhooks import CONFIGURATIONS, InstalledWebhookConfiguration, WebhookEntry
 from webhook.k8s.resources import NAMESPACES
@@ -39,6 +40,12 @@ _KUBEVIRTS_MUTATOR: Final = "virt-api-mutator"
 _KUBEVIRTS: Final = ("virt-api-", "virt-operator-", "virt-launcher-")
 _LONG_SECONDS: Final = 10
 _CONNECT_SECONDS: Final = 3.0
+# What the admissions enforcer of AKS adds to every namespaceSelector, in no fixed order.
+_BY_AKS: Final = (
+    {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+    {"key": "control-plane", "operator": "DoesNotExist"},
+    {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+)
 _POD_RESOURCES: Final = ("", ("pods", "*", "*/*"))
 _REVIEWED: Final = (
     _POD_RESOURCES,
@@ -158,17 +165,34 @@ def _check_entries(subject: str, desired: list[str], live: list[str], inactive: 
 
 def _changed_fields(subject: str, pairs: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> Iterator[Finding]:
     """Entries with the same difference in a field share a finding; the pairs are name, desired entry, live entry."""
+    by_aks: list[str] = []
     for field in (*_GRAVE, *_LESSER):
         by_difference: dict[str, list[str]] = {}
         for name, *both in pairs:
             desired, live = (_normalize(field, entry.get(field)) for entry in both)
-            if desired != live:
+            if field == "namespaceSelector" and (added := _added_expressions(desired, live)) is not None:
+                if added:
+                    by_aks.append(name)
+            elif desired != live:
                 short = field in _SCALARS
                 difference = f"is {live} but the settings require {desired}" if short else "differs from the settings"
                 by_difference.setdefault(difference, []).append(name)
         for difference, entries in by_difference.items():
             what = f"{field} {difference}: {_list_entries(entries)}"
             yield (failure if field in _GRAVE else warning)(f"field-differs:{field}", subject, what, APPLY)
+    if by_aks:
+        what = "the admissions enforcer of AKS has added its own namespaces to namespaceSelector, so the next apply"
+        yield warning("changed-by-aks", subject, f"{what} conflicts: {_list_entries(by_aks)}", KEEP_AKS)
+
+
+def _added_expressions(desired: Any, live: Any) -> list[Any] | None:
+    """What AKS has added to a selector whose expressions may have another order; None for any other difference."""
+    wanted, found = ((each or {}).get("matchExpressions") or [] for each in (desired, live))
+    if not isinstance(found, list) or {*(live or ())} - {"matchExpressions"}:
+        return None
+    added = [each for each in found if each not in wanted]
+    is_whole = all(each in found for each in wanted) and all(each in _BY_AKS for each in added)
+    return added if is_whole else None
 
 
 def _normalize(field: str, value: Any) -> Any:
@@ -261,10 +285,36 @@ async def check_order(installation: Installation) -> list[Finding]:
         and (entry.timeout_seconds or _LONG_SECONDS) >= _LONG_SECONDS
         and any(_matches(entry, group, resources) for group, resources in _REVIEWED)
     ]
+    findings += await _check_dead(installation, others)
     if slow:
         number = pluralize(len(slow), "webhook")
         what = f"{number} of other programs can delay and deny the same requests (timeout): {abbreviate(slow)}"
         findings.append(ok("others-slow", "others", what))
+    return findings
+
+
+async def _check_dead(
+    installation: Installation, others: Sequence[tuple[str, InstalledWebhookConfiguration]]
+) -> list[Finding]:
+    """Webhooks of programs whose namespace was deleted: the API server denies what it cannot ask them about."""
+    namespaces = await installation.reader.all(NAMESPACES)
+    if isinstance(namespaces, Unavailable):
+        return []  # Another check reports it.
+    present, findings = {namespace.meta.name for namespace in namespaces}, list[Finding]()
+    for kind, configuration in others:
+        places = {
+            service.namespace
+            for entry in configuration.entries
+            if (entry.failure_policy or "Fail") == "Fail"
+            and (service := entry.client_config.service)
+            and service.namespace not in present
+            and any(_matches(entry, group, resources) for group, resources in _REVIEWED)
+        }
+        if places:
+            where = abbreviate(sorted(places))
+            what = f"calls a Service of namespace {where}, which does not exist, so requests that it matches are denied"
+            todo = f"if its program was removed: {deletion_command([(kind, _name(configuration))])}"
+            findings.append(failure("service-gone", f"{kind} {_name(configuration)}", what, todo))
     return findings
 
 

@@ -24,6 +24,13 @@ FIELD_MANAGER: Final = "kubevirt-webhook-install"
 # Of the replicas' account, and of the binding that grants it their permissions.
 _ACCOUNT: Final = "kubevirt-webhook"
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
+# The field manager of the admissions enforcer of AKS, which adds to namespaceSelectors what it excludes itself.
+_AKS: Final = '"admissionsenforcer"'
+KEEP_AKS: Final = (
+    "set the same in the settings: webhooks: {namespaceSelector: {matchExpressions: [{key: control-plane, operator: "
+    'NotIn, values: ["true"]}, {key: kubernetes.azure.com/managedby, operator: NotIn, values: [aks]}]}}, and run '
+    '"kubevirt-webhook install --force-conflicts" once'
+)
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
 _Lack: TypeAlias = Callable[[Manifest], Awaitable[Shortage | None]]
@@ -240,6 +247,8 @@ def _denial(manifest: Manifest, verb: str, status: int, body: bytes) -> InputErr
         what, fix = shortage.describe_termination({"kind": "Namespace", "metadata": metadata})
     elif status == 409 and verb == "patch":
         fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
+        if _AKS in error.text:
+            fix = f"AKS has changed it: {KEEP_AKS}"
     return InputError(what, title(manifest), fix)
 
 

@@ -67,6 +67,8 @@ def validate(data: bytes, where: str) -> Settings:
         # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
         raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
     document = documents[0]
+    if mistake := _object_of_kubernetes(document):
+        raise InputErrors([mistake])
     try:
         return of_file(document.value)
     except ValidationError as error:
@@ -78,6 +80,20 @@ def validate(data: bytes, where: str) -> Settings:
         if (more := len(listed) - MAX_MISTAKES) > 0:
             mistakes.append(InputError(f"{pluralize(more, 'more mistake')}", where, "correct these first"))
         raise InputErrors(mistakes) from error
+
+
+def _object_of_kubernetes(document: Document) -> InputError | None:
+    """A file that holds an object of Kubernetes, such as the ConfigMap that has the settings, and not the settings."""
+    value = document.value
+    if not isinstance(value, dict) or not {"apiVersion", "kind"} <= value.keys():
+        return None
+    kind = value["kind"] if isinstance(value["kind"], str) else "object"
+    fix = "use a file with settings alone"
+    data = value.get("data")
+    if kind == "ConfigMap" and isinstance(data, dict) and data:
+        key = "settings.yaml" if "settings.yaml" in data else next(iter(data))
+        fix = f"use the content of its key {quote(str(key))}"
+    return InputError(f"this is a {kind} of Kubernetes, not settings", document.where(), fix)
 
 
 def _undeclared_scheduler(document: Document, listed: Iterable[ErrorDetails]) -> list[tuple[int, InputError]]:

@@ -21,6 +21,7 @@ from tests.cluster.fake_apiserver import Asked, FakeApiServer, running, tls_of
 from tests.golden_files import Golden
 from tests.k8s.client.odd_files import ODD_FILES
 from tests.k8s.client.test_transport import failure
+from webhook.admission.credentials import scrub_prose
 from webhook.errors import InputError
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
@@ -324,7 +325,7 @@ async def test_a_proxy_of_the_environment_that_is_not_spoken_is_refused(
     error = await refusal(write(tmp_path, config(cluster={"server": "http://api.invalid"})))
     assert str(error) == (
         "the environment variable HTTP_PROXY: the proxy is not supported; "
-        "use a proxy of the form http://HOST:PORT or https://HOST:PORT"
+        "use an HTTP proxy, for example http://192.0.2.1:3128 or https://proxy.example:3128"
     )
 
 
@@ -479,3 +480,23 @@ class TestPlugins:
             monkeypatch.setattr("webhook.k8s.client.adapter._PLUGIN_SECONDS", 1.0)
         error = await refusal(write(tmp_path, config(user=user)))
         golden(f"{error.what}; {error.fix}")
+
+
+async def test_the_advice_on_proxies_is_printed_whole(tmp_path: Path) -> None:
+    """The command line hides what looks like a password in a URL."""
+    cluster = {"server": "https://api.invalid", "proxy-url": "socks5://localhost:1080"}
+    error = await refusal(write(tmp_path, config(cluster=cluster)))
+    assert error.fix in scrub_prose(str(error))
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("cluster", "certificate-authority-data", "DATA+OMITTED"),
+        *(("user", "client-key-data", "DATA+OMITTED"), ("user", "token", "REDACTED")),
+    ],
+)
+async def test_what_kubectl_config_view_leaves_out(tmp_path: Path, part: str, key: str, value: str) -> None:
+    error = await refusal(write(tmp_path, config(**{part: {"server": "https://api.invalid", key: value}})))
+    assert error.what == f"not a usable kubeconfig: {key} is left out"
+    assert "--raw" in error.fix

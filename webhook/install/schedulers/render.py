@@ -138,7 +138,9 @@ def stanza(template: str, url: str) -> str:
     except ValueError:
         is_valid = False
     if not is_valid or parts.path.rstrip("/") not in ("", _PATH) or parts.query:
-        raise InputError(f"{quote(url)} is not the URL of an extender", "--layers", "use http://HOST:PORT or https://…")
+        raise InputError(
+            f"{quote(url)} is not the URL of an extender", "--layers", "use for example http://192.0.2.1:8080"
+        )
     lines = [line for line in template.splitlines() if not line.startswith("#")]
     prefix = f"{parts.scheme}://{parts.netloc}{_PATH}"
     written = [f"  - urlPrefix: {prefix}" if "urlPrefix:" in line else line for line in lines]

@@ -20,6 +20,9 @@ from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
 T = TypeVar("T")
 
+# What `kubectl config view` prints in place of certificates, keys, tokens and passwords.
+_LEFT_OUT: Final = ("DATA+OMITTED", "REDACTED")
+
 _MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 # Certificates, keys and tokens that a kubeconfig names, and what a plugin writes.
 MAX_CREDENTIAL_BYTES: Final = 1024 * 1024
@@ -104,6 +107,9 @@ def read(path: str) -> Context:
     text_of(cluster, "tls-server-name", cluster_file)
     user_name = text_of(context, "user", file)
     user, user_file = _entry(documents, "user", user_name) if user_name else ({}, file)
+    for part, place in ((cluster, cluster_file), (user, user_file)):
+        if left_out := [key for key, value in part.items() if isinstance(value, str) and value in _LEFT_OUT]:
+            raise unusable(f"{left_out[0]} is left out", place, 'write it with "kubectl config view --raw"')
     cluster = _with_absolute_paths(cluster, ("certificate-authority",), cluster_file)
     user = _with_absolute_paths(user, ("client-certificate", "client-key", "tokenFile"), user_file)
     address = f"{scheme.lower()}://{rest}"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from webhook.errors import InputError
 
-PROXY_FIX: Final = "use a proxy of the form http://HOST:PORT or https://HOST:PORT"
+PROXY_FIX: Final = "use an HTTP proxy, for example http://192.0.2.1:3128 or https://proxy.example:3128"
 _PORTS: Final = {"http": "80", "https": "443"}
 _V4_PREFIX_BITS: Final = 96
 
@@ -36,6 +36,11 @@ def is_proxy(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def goes_through_proxy(host: str, port: str, environment: Mapping[str, str]) -> bool:
+    """Whether a program in Go sends HTTPS requests to a host and port through a proxy of its environment."""
+    return bool(_variable(environment, "HTTPS_PROXY")) and _uses_proxy(host, port, _variable(environment, "NO_PROXY"))
 
 
 def proxy_of_environment(url: str, environment: Mapping[str, str]) -> str:
