@@ -67,8 +67,8 @@ def validate(data: bytes, where: str) -> Settings:
         # Editors and failed writes leave empty files behind; the defaults would end what the admin enforces.
         raise InputErrors([InputError("the file is empty", where, "write {} for the defaults")])
     document = documents[0]
-    if mistake := _object_of_kubernetes(document):
-        raise InputErrors([mistake])
+    if other := _object_of_kubernetes(document):
+        raise InputErrors([other])
     try:
         return of_file(document.value)
     except ValidationError as error:
