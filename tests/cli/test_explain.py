@@ -682,6 +682,18 @@ def test_an_evacuation_that_goes_on(golden: Golden) -> None:
     golden(results[1].output.partition("\n\n")[0])
 
 
+def test_a_hotplug_that_waits_is_told_of_the_vm_and_of_its_migration(tmp_path: Path) -> None:
+    objects = list(yaml.safe_load_all((REPORTS / "evacuation" / "all.yaml").read_text()))
+    for each in objects:
+        if each["kind"] == "VirtualMachineInstance":
+            each["status"]["conditions"].append({"type": "HotVCPUChange", "status": "True"})
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    for command in ("vm", "migration"):
+        told = " ".join(explain(command, tmp_path, "vms/stuck").output.split())
+        assert "a change of the VM (HotVCPUChange) takes effect only in a migration" in told
+        assert "does not have LiveMigrate" in told
+
+
 async def test_a_vmi_that_is_yet_to_come() -> None:
     files = FilesCluster.load(CLUSTER, default_settings())
     coming = {"metadata": {"name": "new", "namespace": "shop", "uid": "u"}, "spec": {"schedulerName": "x"}}

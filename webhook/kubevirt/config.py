@@ -38,7 +38,7 @@ from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release, declare, detect, release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
-from webhook.kubevirt.types.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt, WorkloadUpdateStrategy
 
 _CONFIGURATION: Final = Struct(
     **members(STRING_POINTER, "evictionStrategy vmRolloutStrategy"),
@@ -119,6 +119,7 @@ class ClusterConfig:
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
         minimum_tsc_frequency: the TSC frequency in Hz of VMs that need a fixed one; None: the lowest of the nodes.
         permitted_devices: the resources of devices that VMs may have from their hosts; None: all.
+        workload_update_methods: how KubeVirt's workload updater replaces launcher pods; None: not known.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
@@ -159,6 +160,7 @@ class ClusterConfig:
     qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
     minimum_tsc_frequency: int | None = None
     permitted_devices: frozenset[str] | None = None
+    workload_update_methods: frozenset[str] | None = None
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
@@ -225,8 +227,14 @@ class ClusterConfig:
             rules_of(named or release_of(NEWEST.release.version, definitions)),
         )
         even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
-        owner = HyperConverged.owning(kubevirt)
-        return replace(read, even_parity=even_parity, is_release_assumed=named is None, owner=owner)
+        strategy = (kubevirt.spec.workload_update_strategy if kubevirt.spec else None) or WorkloadUpdateStrategy()
+        return replace(
+            read,
+            workload_update_methods=frozenset(strategy.workload_update_methods or ()),
+            even_parity=even_parity,
+            is_release_assumed=named is None,
+            owner=HyperConverged.owning(kubevirt),
+        )
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""

@@ -732,6 +732,10 @@ class VmiStatus(View, frozen=True):
     migrated_volumes: list[_NamedVolume | None] | None = None
 
 
+_CPU_HOTPLUG: Final = "HotVCPUChange"
+_HOTPLUG_CONDITIONS: Final = (_CPU_HOTPLUG, "HotMemoryChange", "VolumesChange", "MigrationRequired")
+
+
 class Vmi(Object, frozen=True):
     """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
 
@@ -784,6 +788,18 @@ class Vmi(Object, frozen=True):
         """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
         condition = self.condition("LiveMigratable")
         return condition is not None and condition.status == "True"
+
+    @property
+    def hotplug_conditions(self) -> tuple[str, ...]:
+        """The conditions that say that a change of the VM takes effect in a migration; empty: none waits for one.
+
+        KubeVirt's workload updater looks for them (``isHotplugInProgress`` and ``isVolumesUpdateInProgress``), of CPUs
+        whatever the condition's status is.
+        """
+        found = ((kind, self.condition(kind)) for kind in _HOTPLUG_CONDITIONS)
+        return tuple(
+            kind for kind, condition in found if condition and (condition.status == "True" or kind == _CPU_HOTPLUG)
+        )
 
     @property
     def attached_volumes(self) -> frozenset[str | None]:

@@ -139,4 +139,53 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     return f"{text}; {cancel}"
 
 
+# Of KubeVirt's workload updater, ``spec.workloadUpdateStrategy.workloadUpdateMethods``.
+LIVE_MIGRATE: Final = "LiveMigrate"
+EVICT: Final = "Evict"
+# Tests of KubeVirt write it: the workload updater then leaves the VM alone.
+_ABORTED: Final = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
+
+
+def waits_for_update(vmi: Vmi) -> tuple[str, ...]:
+    """The conditions for which KubeVirt's workload updater replaces the launcher pod, be it outdated or not.
+
+    They are those of `Vmi.hotplug_conditions` of a VM that runs (pkg/virt-controller/watch/workload-updater,
+    ``doesRequireMigration``); empty: none.
+    """
+    runs = (vmi.status.phase if vmi.status else None) == "Running" and vmi.meta.deletion_timestamp is None
+    return vmi.hotplug_conditions if runs and vmi.meta.annotation(_ABORTED) is None else ()
+
+
+def describe_hotplug(vmi: Vmi, configuration: ClusterConfig) -> str:
+    """That a change of a VM waits for a migration, and whether KubeVirt creates it, a clause; empty: none waits.
+
+    Args:
+        vmi: the VM.
+        configuration: KubeVirt's.
+    """
+    if not vmi.hotplug_conditions:
+        return ""
+    methods = configuration.workload_update_methods
+    what = f"a change of the VM ({', '.join(vmi.hotplug_conditions)}) takes effect only in a migration"
+    if not waits_for_update(vmi):
+        aborted = vmi.meta.annotation(_ABORTED) is not None
+        why = f"the VM has the annotation {_ABORTED}" if aborted else "the VM does not run, or is being deleted"
+        return f"{what}, which KubeVirt does not create, because {why}"
+    if methods is None:
+        return f"{what}, which KubeVirt creates only if its workloadUpdateMethods has LiveMigrate; that was not read"
+    is_able = vmi.migratable or vmi.migrates_volumes
+    if LIVE_MIGRATE in methods and is_able:
+        return f"{what}, which KubeVirt creates by itself: its workloadUpdateMethods has LiveMigrate"
+    unable = "" if is_able else ", and the VM cannot be live-migrated"
+    if EVICT in methods:
+        has = "has Evict" if LIVE_MIGRATE in methods else "has Evict and not LiveMigrate"
+        return f"{what}; KubeVirt evicts the VM for it: its workloadUpdateMethods {has}{unable}"
+    if LIVE_MIGRATE in methods:
+        return f"{what}, which KubeVirt does not create: the VM cannot be live-migrated"
+    return (
+        f"{what}, which KubeVirt does not create: its workloadUpdateMethods does not have LiveMigrate{unable}; the"
+        " change waits until someone else migrates or restarts the VM"
+    )
+
+
 _MIGRATING: Final = ("LiveMigrate", "LiveMigrateIfPossible")
