@@ -99,6 +99,21 @@ def evacuating_taint(node: Node, configuration: ClusterConfig) -> Taint | None:
     return next((each for each in taints if each.key == configuration.drain_taint), None)
 
 
+def is_moved_by_evacuation(vmi: Vmi, configuration: ClusterConfig) -> bool:
+    """Whether KubeVirt creates migrations of a VM that it is to evacuate (``filterRunningNonMigratingVMIs``)."""
+    ends = vmi.has_ended or vmi.meta.deletion_timestamp is not None
+    return not ends and _strategy(vmi, configuration) in _MIGRATING and vmi.migratable
+
+
+def _strategy(vmi: Vmi, configuration: ClusterConfig) -> str:
+    return (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
+
+
+def end_of_taint(taint: Taint) -> str:
+    """How to have KubeVirt no longer evacuate a node with `evacuating_taint`, an imperative."""
+    return "uncordon it" if taint == CORDON else f"remove the taint {taint}"
+
+
 def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | None) -> str:
     """That KubeVirt still evacuates a VM, whether that can end by itself, and how to end it; empty: it does not.
 
@@ -117,10 +132,10 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     taint = evacuating_taint(node, configuration) if node else None
     if not marked and not taint:
         return ""
-    strategy = (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
-    ends = ("uncordon it" if taint == CORDON else f"remove the taint {taint}") if taint else ""
+    strategy = _strategy(vmi, configuration)
+    ends = end_of_taint(taint) if taint else ""
     if not marked:
-        if strategy not in _MIGRATING or not vmi.migratable:
+        if not is_moved_by_evacuation(vmi, configuration):
             return ""
         return (
             f"KubeVirt evacuates all VMs of {vmi.node_name} for its taint {taint} (nodeDrainTaintKey), without any"
