@@ -623,6 +623,23 @@ def test_what_is_not_known_of_a_pod_that_is_yet_to_be_created(tmp_path: Path) ->
         assert any(part in gap for gap in found.gaps)
 
 
+@pytest.mark.parametrize(("model", "nodes"), [("virtio", ["a"]), ("e1000", ["a", "b"])])
+def test_kubevirts_devices_tie_a_vm_to_nodes_that_have_them(tmp_path: Path, model: str, nodes: list[str]) -> None:
+    """Where the module vhost_net is missing, its device plugin has none (kubevirt 4748)."""
+    amounts = {f"devices.kubevirt.io/{name}": "1k" for name in ("kvm", "tun", "vhost-net")}
+    offers = {"cpu": "8", "memory": "32Gi", "pods": "110", **amounts}
+    without = offers | {"devices.kubevirt.io/vhost-net": "0"}
+    found = [node(name, "x") | {"status": {"allocatable": each}} for name, each in (("a", offers), ("b", without))]
+    interface = {"name": "default", "masquerade": {}, "model": model}
+    domain = {"devices": {"interfaces": [interface]}, "memory": {"guest": "1Gi"}}
+    spec = {"architecture": "amd64", "domain": domain, "networks": [{"name": "default", "pod": {}}]}
+    cluster = directory(tmp_path, *(whole("Node", each) for each in found), machine("new", "demo", spec))
+    answer = explained("demo/new", cluster)
+    assert answer.nodes
+    assert answer.nodes.names == nodes
+    assert all("devices.kubevirt.io/vhost-net" in each.text for each in answer.reasons)
+
+
 def test_what_else_counts_where_a_vm_starts_or_is_named(tmp_path: Path, golden: Golden) -> None:
     labels = {
         "kubevirt.io/schedulable": "true",

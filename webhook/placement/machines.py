@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from webhook import names
@@ -454,6 +455,10 @@ class _Disk(View, frozen=True):
     lun: _Lun | None = None
 
 
+class _Interface(View, frozen=True):
+    model: str | None = None
+
+
 class _Tpm(View, frozen=True):
     enabled: bool | None = None
     persistent: bool | None = None
@@ -463,6 +468,9 @@ class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
     autoattach_graphics_device: bool | None = None
+    autoattach_pod_interface: bool | None = None
+    autoattach_vsock: bool | None = msgspec.field(default=None, name="autoattachVSOCK")
+    interfaces: list[_Interface | None] | None = None
     disks: list[_Disk | None] | None = None
     tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
