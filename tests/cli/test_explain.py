@@ -609,6 +609,65 @@ def test_why_a_vm_that_was_started_does_not_run_yet(situation: str, part: str, g
     golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
 
 
+TWO_CPUS: dict[str, Any] = {"cpu": {"cores": 2}}
+LIMITS_CPUS = {"hard": {"limits.cpu": "9", "pods": "9"}, "used": {"limits.cpu": "0", "pods": "0"}}
+BY_LABEL = {"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize(
+    ("item", "own", "quota", "configuration", "denial"),
+    [
+        # Two vCPUs request 200m by KubeVirt's allocation ratio.
+        ({"min": {"cpu": "201m"}}, TWO_CPUS, {}, {}, "wants at least 201m cpu, and it requests 200m"),
+        ({"min": {"cpu": "200m"}}, TWO_CPUS, {}, {}, ""),
+        ({"min": {"cpu": "3"}}, {"resources": {"limits": {"cpu": "2"}}}, {}, {}, "wants at least 3 cpu"),
+        ({"min": {"cpu": "3"}, "type": "Pod"}, TWO_CPUS, {}, {}, ""),
+        ({"min": {"cpu": "3"}}, {"cpu": {}}, {}, {}, "and it requests 100m"),
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, {}, {}, "limits it to 100m cpu, and it requests 200m"),
+        ({"default": {"cpu": "200m"}}, TWO_CPUS, {}, {}, ""),
+        # KubeVirt itself limits them to one for each vCPU, or may.
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, LIMITS_CPUS, {}, ""),
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, {}, BY_LABEL, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, LIMITS_CPUS, {}, "a limit of 2, and requests 200m"),
+        ({"maxLimitRequestRatio": {"cpu": "10"}}, TWO_CPUS, LIMITS_CPUS, {}, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, {}, {}, "at most 4 times the request, and it has no limit"),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, {}, BY_LABEL, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "default": {"cpu": "1"}}, TWO_CPUS, {}, {}, "a limit of 1, and"),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "default": {"cpu": "800m"}}, TWO_CPUS, {}, {}, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "max": {"cpu": "1"}}, TWO_CPUS, {}, {}, "a limit of 1, and"),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}},
+            {},
+            {},
+            "a limit of 3, and requests 1",
+        ),
+        ({"maxLimitRequestRatio": {"cpu": "1"}}, {"cpu": {"cores": 2, "dedicatedCpuPlacement": True}}, {}, {}, ""),
+        # What an I/O pool adds depends on the release.
+        ({"min": {"cpu": "201m"}}, TWO_CPUS | {"ioThreads": {"supplementalPoolThreadCount": 2}}, {}, {}, ""),
+    ],
+)
+def test_limit_ranges_deny_pods_by_their_cpus(
+    tmp_path: Path, item: Any, own: Any, quota: Any, configuration: Any, denial: str
+) -> None:
+    """As the admission plugin LimitRanger does."""
+    ranges = {"metadata": {"name": "some", "namespace": "demo"}, "spec": {"limits": [{"type": "Container"} | item]}}
+    kubevirt = {"metadata": {"name": "k", "namespace": "kubevirt"}, "spec": {"configuration": configuration}}
+    spec = {"architecture": "amd64", "domain": {"devices": {}, "memory": {"guest": "1Gi"}} | own}
+    cluster = directory(
+        tmp_path,
+        whole("Node", node("a", "x")),
+        whole("LimitRange", ranges),
+        *([whole("ResourceQuota", {"metadata": {"name": "q", "namespace": "demo"}, "status": quota})] if quota else ()),
+        whole("KubeVirt", kubevirt | {"status": {"phase": "Deployed"}}, "kubevirt.io/v1"),
+        machine("new", "demo", spec),
+    )
+    found = explained("demo/new", cluster)
+    assert len(found.obstacles) == bool(denial)
+    assert denial in "".join(found.obstacles)
+    assert any("LimitRanges (some)" in gap for gap in found.gaps) == (not denial)
+
+
 def test_what_is_not_known_of_a_pod_that_is_yet_to_be_created(tmp_path: Path) -> None:
     """LimitRanges that it may meet, a class that files may lack, and networks that they lack."""
     domain = {"devices": {"interfaces": [{"name": "a", "bridge": {}}]}, "memory": {"guest": "1Gi"}}

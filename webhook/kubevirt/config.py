@@ -114,6 +114,7 @@ class ClusterConfig:
         allow_post_copy: a migration past its time is switched to post-copy.
         allow_workload_disruption: the guest of a migration past its time is paused; None: as ``allow_post_copy``.
         detects_stalls: the experimental stall detection is configured.
+        limits_cpus_by_namespace: KubeVirt limits the CPUs of VMs in namespaces with certain labels.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
@@ -155,6 +156,7 @@ class ClusterConfig:
     allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
     allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False
+    limits_cpus_by_namespace: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
@@ -189,6 +191,7 @@ class ClusterConfig:
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
             "detects_stalls": member(read, stall_detector) is not None or None,
+            "limits_cpus_by_namespace": member(read, "autoCPULimitNamespaceLabelSelector") is not None or None,
             "minimum_tsc_frequency": _positive(member(read, "minimumClusterTSCFrequency")),
             "permitted_devices": _permitted(member(read, "permittedHostDevices")),
             "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
