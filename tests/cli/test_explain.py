@@ -609,6 +609,29 @@ def test_why_a_vm_that_was_started_does_not_run_yet(situation: str, part: str, g
     golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
 
 
+@pytest.mark.parametrize(("mode", "gaps"), [("ReadWriteOncePod", 1), ("ReadWriteOnce", 0), (None, 0)])
+@pytest.mark.parametrize("bound", ["pv", None])
+def test_a_volume_for_one_pod_that_another_may_use(
+    tmp_path: Path, bound: str | None, mode: str | None, gaps: int
+) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    domain = {"devices": {"disks": [{"name": "data", "disk": {"bus": "virtio"}}]}, "memory": {"guest": "1Gi"}}
+    claim = {"accessModes": [mode] if mode else None, "volumeName": bound, "storageClassName": "fast"}
+    provisions = {"provisioner": "x.example", "volumeBindingMode": "WaitForFirstConsumer"}
+    cluster = directory(
+        tmp_path,
+        whole("Node", node("a", "x")),
+        whole("PersistentVolumeClaim", {"metadata": {"name": "data", "namespace": "demo"}, "spec": claim}),
+        whole("PersistentVolume", {"metadata": {"name": "pv"}, "spec": {}}),
+        whole("StorageClass", {"metadata": {"name": "fast"}, **provisions}, "storage.k8s.io/v1"),
+        machine("new", "demo", {"architecture": "amd64", "domain": domain, "volumes": volumes}),
+    )
+    found = explained("demo/new", cluster)
+    assert found.nodes
+    assert found.nodes.names == ["a"]
+    assert ["ReadWriteOncePod" in gap for gap in found.gaps] == [True] * gaps
+
+
 TWO_CPUS: dict[str, Any] = {"cpu": {"cores": 2}}
 LIMITS_CPUS = {"hard": {"limits.cpu": "9", "pods": "9"}, "used": {"limits.cpu": "0", "pods": "0"}}
 BY_LABEL = {"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}}

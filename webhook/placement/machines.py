@@ -323,6 +323,7 @@ class _NamedVolume(View, frozen=True):
 
 class _ClaimSpec(View, frozen=True):
     volume_name: str | None = None
+    access_modes: list[str | None] | None = None
     storage_class_name: str | None = None
 
 
@@ -351,6 +352,11 @@ class Claim(Object, frozen=True):
     def selected_node(self) -> str:
         """The node for which its volume is being provisioned; empty: none was chosen."""
         return self.meta.annotation("volume.kubernetes.io/selected-node") or ""
+
+    @property
+    def is_for_one_pod(self) -> bool:
+        """Whether kube-scheduler places no pod that uses it while another one does (plugin VolumeRestrictions)."""
+        return "ReadWriteOncePod" in ((self.spec.access_modes if self.spec else None) or ())
 
     @property
     def is_lost(self) -> bool:
