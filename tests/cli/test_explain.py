@@ -609,6 +609,88 @@ def test_why_a_vm_that_was_started_does_not_run_yet(situation: str, part: str, g
     golden(explain("vm", STARTS / situation, "shop/web").output.partition("\n\n")[0])
 
 
+@pytest.mark.parametrize(("mode", "gaps"), [("ReadWriteOncePod", 1), ("ReadWriteOnce", 0), (None, 0)])
+@pytest.mark.parametrize("bound", ["pv", None])
+def test_a_volume_for_one_pod_that_another_may_use(
+    tmp_path: Path, bound: str | None, mode: str | None, gaps: int
+) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    domain = {"devices": {"disks": [{"name": "data", "disk": {"bus": "virtio"}}]}, "memory": {"guest": "1Gi"}}
+    claim = {"accessModes": [mode] if mode else None, "volumeName": bound, "storageClassName": "fast"}
+    provisions = {"provisioner": "x.example", "volumeBindingMode": "WaitForFirstConsumer"}
+    cluster = directory(
+        tmp_path,
+        whole("Node", node("a", "x")),
+        whole("PersistentVolumeClaim", {"metadata": {"name": "data", "namespace": "demo"}, "spec": claim}),
+        whole("PersistentVolume", {"metadata": {"name": "pv"}, "spec": {}}),
+        whole("StorageClass", {"metadata": {"name": "fast"}, **provisions}, "storage.k8s.io/v1"),
+        machine("new", "demo", {"architecture": "amd64", "domain": domain, "volumes": volumes}),
+    )
+    found = explained("demo/new", cluster)
+    assert found.nodes
+    assert found.nodes.names == ["a"]
+    assert ["ReadWriteOncePod" in gap for gap in found.gaps] == [True] * gaps
+
+
+TWO_CPUS: dict[str, Any] = {"cpu": {"cores": 2}}
+LIMITS_CPUS = {"hard": {"limits.cpu": "9", "pods": "9"}, "used": {"limits.cpu": "0", "pods": "0"}}
+BY_LABEL = {"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}}
+
+
+@pytest.mark.parametrize(
+    ("item", "own", "quota", "configuration", "denial"),
+    [
+        # Two vCPUs request 200m by KubeVirt's allocation ratio.
+        ({"min": {"cpu": "201m"}}, TWO_CPUS, {}, {}, "wants at least 201m cpu, and it requests 200m"),
+        ({"min": {"cpu": "200m"}}, TWO_CPUS, {}, {}, ""),
+        ({"min": {"cpu": "3"}}, {"resources": {"limits": {"cpu": "2"}}}, {}, {}, "wants at least 3 cpu"),
+        ({"min": {"cpu": "3"}, "type": "Pod"}, TWO_CPUS, {}, {}, ""),
+        ({"min": {"cpu": "3"}}, {"cpu": {}}, {}, {}, "and it requests 100m"),
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, {}, {}, "limits it to 100m cpu, and it requests 200m"),
+        ({"default": {"cpu": "200m"}}, TWO_CPUS, {}, {}, ""),
+        # KubeVirt itself limits them to one for each vCPU, or may.
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, LIMITS_CPUS, {}, ""),
+        ({"default": {"cpu": "100m"}}, TWO_CPUS, {}, BY_LABEL, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, LIMITS_CPUS, {}, "a limit of 2, and requests 200m"),
+        ({"maxLimitRequestRatio": {"cpu": "10"}}, TWO_CPUS, LIMITS_CPUS, {}, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, {}, {}, "at most 4 times the request, and it has no limit"),
+        ({"maxLimitRequestRatio": {"cpu": "4"}}, TWO_CPUS, {}, BY_LABEL, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "default": {"cpu": "1"}}, TWO_CPUS, {}, {}, "a limit of 1, and"),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "default": {"cpu": "800m"}}, TWO_CPUS, {}, {}, ""),
+        ({"maxLimitRequestRatio": {"cpu": "4"}, "max": {"cpu": "1"}}, TWO_CPUS, {}, {}, "a limit of 1, and"),
+        (
+            {"maxLimitRequestRatio": {"cpu": "2"}},
+            {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}},
+            {},
+            {},
+            "a limit of 3, and requests 1",
+        ),
+        ({"maxLimitRequestRatio": {"cpu": "1"}}, {"cpu": {"cores": 2, "dedicatedCpuPlacement": True}}, {}, {}, ""),
+        # What an I/O pool adds depends on the release.
+        ({"min": {"cpu": "201m"}}, TWO_CPUS | {"ioThreads": {"supplementalPoolThreadCount": 2}}, {}, {}, ""),
+    ],
+)
+def test_limit_ranges_deny_pods_by_their_cpus(
+    tmp_path: Path, item: Any, own: Any, quota: Any, configuration: Any, denial: str
+) -> None:
+    """As the admission plugin LimitRanger does."""
+    ranges = {"metadata": {"name": "some", "namespace": "demo"}, "spec": {"limits": [{"type": "Container"} | item]}}
+    kubevirt = {"metadata": {"name": "k", "namespace": "kubevirt"}, "spec": {"configuration": configuration}}
+    spec = {"architecture": "amd64", "domain": {"devices": {}, "memory": {"guest": "1Gi"}} | own}
+    cluster = directory(
+        tmp_path,
+        whole("Node", node("a", "x")),
+        whole("LimitRange", ranges),
+        *([whole("ResourceQuota", {"metadata": {"name": "q", "namespace": "demo"}, "status": quota})] if quota else ()),
+        whole("KubeVirt", kubevirt | {"status": {"phase": "Deployed"}}, "kubevirt.io/v1"),
+        machine("new", "demo", spec),
+    )
+    found = explained("demo/new", cluster)
+    assert len(found.obstacles) == bool(denial)
+    assert denial in "".join(found.obstacles)
+    assert any("LimitRanges (some)" in gap for gap in found.gaps) == (not denial)
+
+
 def test_what_is_not_known_of_a_pod_that_is_yet_to_be_created(tmp_path: Path) -> None:
     """LimitRanges that it may meet, a class that files may lack, and networks that they lack."""
     domain = {"devices": {"interfaces": [{"name": "a", "bridge": {}}]}, "memory": {"guest": "1Gi"}}
@@ -621,6 +703,23 @@ def test_what_is_not_known_of_a_pod_that_is_yet_to_be_created(tmp_path: Path) ->
     assert (found.obstacles, len(found.gaps)) == ((), 3)
     for part in ("LimitRanges (some)", 'PriorityClass "vm-high"', "NetworkAttachmentDefinition b/c"):
         assert any(part in gap for gap in found.gaps)
+
+
+@pytest.mark.parametrize(("model", "nodes"), [("virtio", ["a"]), ("e1000", ["a", "b"])])
+def test_kubevirts_devices_tie_a_vm_to_nodes_that_have_them(tmp_path: Path, model: str, nodes: list[str]) -> None:
+    """Where the module vhost_net is missing, its device plugin has none (kubevirt 4748)."""
+    amounts = {f"devices.kubevirt.io/{name}": "1k" for name in ("kvm", "tun", "vhost-net")}
+    offers = {"cpu": "8", "memory": "32Gi", "pods": "110", **amounts}
+    without = offers | {"devices.kubevirt.io/vhost-net": "0"}
+    found = [node(name, "x") | {"status": {"allocatable": each}} for name, each in (("a", offers), ("b", without))]
+    interface = {"name": "default", "masquerade": {}, "model": model}
+    domain = {"devices": {"interfaces": [interface]}, "memory": {"guest": "1Gi"}}
+    spec = {"architecture": "amd64", "domain": domain, "networks": [{"name": "default", "pod": {}}]}
+    cluster = directory(tmp_path, *(whole("Node", each) for each in found), machine("new", "demo", spec))
+    answer = explained("demo/new", cluster)
+    assert answer.nodes
+    assert answer.nodes.names == nodes
+    assert all("devices.kubevirt.io/vhost-net" in each.text for each in answer.reasons)
 
 
 def test_what_else_counts_where_a_vm_starts_or_is_named(tmp_path: Path, golden: Golden) -> None:
@@ -680,6 +779,18 @@ def test_an_evacuation_that_goes_on(golden: Golden) -> None:
     assert all("evacuate/cancel" in result.output for result in results)
     golden(results[0].output)
     golden(results[1].output.partition("\n\n")[0])
+
+
+def test_a_hotplug_that_waits_is_told_of_the_vm_and_of_its_migration(tmp_path: Path) -> None:
+    objects = list(yaml.safe_load_all((REPORTS / "evacuation" / "all.yaml").read_text()))
+    for each in objects:
+        if each["kind"] == "VirtualMachineInstance":
+            each["status"]["conditions"].append({"type": "HotVCPUChange", "status": "True"})
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    for command in ("vm", "migration"):
+        told = " ".join(explain(command, tmp_path, "vms/stuck").output.split())
+        assert "a change of the VM (HotVCPUChange) takes effect only in a migration" in told
+        assert "does not have LiveMigrate" in told
 
 
 async def test_a_vmi_that_is_yet_to_come() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.doctor.world import Change, DoctorWorld, both, forbid, put
 from webhook.doctor.evacuations import check_evacuations
 from webhook.k8s.resources import NODES
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.machines import MIGRATIONS, VMIS
 
 
@@ -22,6 +23,23 @@ def migration(phase: str, name: str, of: str = "web") -> Change:
 
 def node(**spec: Any) -> Change:
     return put(NODES, "a", spec=spec)
+
+
+def moving(name: str = "web", strategy: str = "LiveMigrate", **status: Any) -> Change:
+    """A VM without a mark that KubeVirt evacuates for the taint of its node."""
+    migratable = [{"type": "LiveMigratable", "status": "True"}]
+    known = {"phase": "Running", "nodeName": "a", "conditions": migratable}
+    return put(VMIS, name, "shop", spec={"evictionStrategy": strategy}, status=known | status)
+
+
+def drained(key: str = "kubevirt.io/drain", effect: str = "NoSchedule", **spec: Any) -> Change:
+    return node(taints=[{"key": key, "effect": effect}], **spec)
+
+
+def draining(key: str) -> Change:
+    configured = {"migrations": {"nodeDrainTaintKey": key}}
+    status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.9.0"}
+    return put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": configured}, status=status)
 
 
 LEFT = both(node(), vmi("web", "a"))
@@ -43,6 +61,21 @@ LEFT = both(node(), vmi("web", "a"))
         (both(vmi("web", "gone"), node()), "warning stale"),
         (both(LEFT, vmi("db", "b")), "warning left-over; warning stale"),
         (vmi("web", "a", on=""), "ok none"),
+        # The taint of `nodeDrainTaintKey` has KubeVirt evacuate VMs that are not marked.
+        (both(drained(), moving()), "warning drain-taint"),
+        (both(drained(), moving(), moving("db", "None")), "warning drain-taint"),
+        (both(drained(unschedulable=True), moving()), "ok drain-taint-cordoned"),
+        (both(drained(), vmi("web", "a")), "warning drain-taint; ok under-way"),
+        (both(drained(effect="NoExecute"), moving()), "ok none"),
+        (both(drained("example.com/x"), moving()), "ok none"),
+        (both(draining("example.com/x"), drained("example.com/x"), moving()), "warning drain-taint"),
+        (both(draining("example.com/x"), drained(), moving()), "ok none"),
+        (both(drained(), moving(nodeName="b")), "ok none"),
+        (both(drained(), moving(phase="Succeeded")), "ok none"),
+        (
+            both(draining("node.kubernetes.io/unschedulable"), node(unschedulable=True), moving()),
+            "ok drain-taint-cordoned",
+        ),
         (forbid(VMIS), "unknown unreadable"),
         (both(LEFT, forbid(MIGRATIONS)), "unknown unreadable"),
     ],

@@ -111,6 +111,15 @@ class TestOutcomes:
         assert ([each.name for each in only.vms], only.up_to_date) == (["old"], 1)
         assert len(every.gaps) == 1, "what becomes of the one that starts"
 
+    def test_a_hotplug_is_carried_out_as_an_update_is(self) -> None:
+        """The updater migrates for it, whether or not the launcher is outdated."""
+        vms = [vm("new", "a"), vm("plugged", "a", condition={"type": "HotMemoryChange", "status": "True"})]
+        vms[1][0]["status"]["conditions"].append({"type": "LiveMigratable", "status": "True"})
+        found = update.plan(snapshot(NODES, vms, updates=BOTH), outdated_only=True)
+        (moved,) = found.vms
+        assert (moved.name, moved.outcome, found.up_to_date) == ("plugged", "moves", 1)
+        assert any("HotMemoryChange" in note for note in moved.notes)
+
 
 class TestOrder:
     def test_room_that_others_leave(self) -> None:

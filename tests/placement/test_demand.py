@@ -227,6 +227,38 @@ class TestDevices:
             == known
         )
 
+    @pytest.mark.parametrize(
+        ("domain", "emulates", "expected"),
+        [
+            ({}, False, ["tun"]),
+            ({"devices": {"autoattachPodInterface": False}}, False, []),
+            ({"devices": {"autoattachPodInterface": False, "interfaces": [{"model": "e1000"}]}}, False, ["tun"]),
+            ({"devices": {"interfaces": [{"name": "a"}]}}, False, ["tun", "vhost-net"]),
+            ({"devices": {"interfaces": [{"model": "e1000"}, {"model": "virtio"}]}}, False, ["tun", "vhost-net"]),
+            ({"devices": {"interfaces": [{"name": "a"}]}}, True, ["tun"]),
+            ({"devices": {"autoattachVSOCK": True}}, False, ["tun", "vhost-vsock"]),
+            ({"launchSecurity": {"sev": {}}}, False, ["sev", "tun"]),
+            ({"launchSecurity": {"snp": {}}}, False, ["sev", "tun"]),
+            ({"devices": {"disks": [{"lun": {"reservation": True}}, {"lun": {}}]}}, False, ["pr-helper", "tun"]),
+            ({"devices": {"disks": [{"disk": {}}]}}, False, ["tun"]),
+        ],
+    )
+    def test_kubevirts_own_devices_of_a_pod_that_is_yet_to_come(
+        self, domain: Json, emulates: bool, expected: list[str]
+    ) -> None:
+        """As KubeVirt's getRequiredResources has them, where a node reports them."""
+        configuration = kubevirt(useEmulation=emulates)
+
+        def found(reports: Any, pod: LauncherPod | None = None) -> list[str]:
+            asked = requests(machine(domain), pod, configuration=configuration, reports=reports)
+            return [name.rpartition("/")[2] for name in asked if name.startswith("devices.kubevirt.io/")]
+
+        assert found(lambda _: True) == expected
+        assert found(lambda name: name.endswith("/tun")) == [name for name in expected if name == "tun"]
+        assert found(lambda _: False) == []
+        # A present pod says itself what it requests.
+        assert found(lambda _: True, compute_pod({"cpu": "100m"})) == []
+
     def test_resources_of_networks_are_requested_as_long_as_there_are_networks(self) -> None:
         launcher = compute_pod({FOO: "2"})
         attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]

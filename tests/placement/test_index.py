@@ -291,3 +291,10 @@ def test_thousands_of_labels_end_somewhere() -> None:
     assert budget.spent <= MAX_STEPS // 10
     with pytest.raises(TooComplex):
         StepBudget(10).run(nodes.suggest_selectors, 1)
+
+
+def test_which_resources_any_node_reports() -> None:
+    nodes = NodeIndex([Node("a", {}, allocatable={"x.example/y": 0}), Node("b", {})])
+    assert (nodes.reports("x.example/y"), nodes.reports("x.example/z")) == (True, False)
+    nodes.remove("a")
+    assert nodes.reports("x.example/y") is False

@@ -7,8 +7,10 @@ import pytest
 
 from tests.builders import config_of
 from webhook.k8s.types.scheduling import Taint
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.releases.capabilities import parse_version
 from webhook.kubevirt.releases.release import release_of
+from webhook.kubevirt.types.views import KubeVirt
 from webhook.placement import migrations
 from webhook.placement.machines import LauncherPod, Migration, Vmi
 from webhook.placement.nodes import Node
@@ -51,6 +53,47 @@ def test_its_target_pod_is_the_one_that_names_it_and_has_a_node() -> None:
     assert migrations.target_pod_of(migration("Running"), pods) is None
     target = pod("uid-m", "c", "Pending")
     assert migrations.target_pod_of(migration("Running"), [*pods, target]) is target
+
+
+def hotplugging(kind: str = "HotVCPUChange", status: str = "True", migratable: str = "True", **metadata: Any) -> Vmi:
+    conditions = [{"type": kind, "status": status}, {"type": "LiveMigratable", "status": migratable}]
+    return msgspec.convert({"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}}, Vmi)
+
+
+@pytest.mark.parametrize("kind", ["HotVCPUChange", "HotMemoryChange", "VolumesChange", "MigrationRequired"])
+def test_conditions_for_which_the_workload_updater_migrates(kind: str) -> None:
+    assert migrations.waits_for_update(hotplugging(kind)) == (kind,)
+    # Of CPUs KubeVirt only looks whether the condition is there.
+    assert migrations.waits_for_update(hotplugging(kind, "False")) == ((kind,) if kind == "HotVCPUChange" else ())
+    aborted = {"annotations": {"kubevirt.io/testWorkloadUpdateMigrationAbortion": ""}}
+    for metadata in ({"deletionTimestamp": "2026-11-26T00:00:00Z"}, aborted):
+        assert migrations.waits_for_update(hotplugging(kind, **metadata)) == ()
+        assert "does not create, because" in migrations.describe_hotplug(hotplugging(kind, **metadata), DEFAULTS)
+    assert migrations.waits_for_update(hotplugging("LiveMigratable")) == ()
+
+
+@pytest.mark.parametrize(
+    ("methods", "migratable", "says"),
+    [
+        (None, "True", "that was not read"),
+        (["LiveMigrate"], "True", "KubeVirt creates by itself: its workloadUpdateMethods has LiveMigrate"),
+        (["LiveMigrate", "Evict"], "True", "KubeVirt creates by itself"),
+        (["LiveMigrate", "Evict"], "False", "KubeVirt evicts the VM for it: its workloadUpdateMethods has Evict, and"),
+        (["Evict"], "True", "KubeVirt evicts the VM for it: its workloadUpdateMethods has Evict and not LiveMigrate"),
+        (["LiveMigrate"], "False", "does not create: the VM cannot be live-migrated"),
+        ([], "True", "does not create: its workloadUpdateMethods does not have LiveMigrate; the change waits"),
+        ([], "False", "does not have LiveMigrate, and the VM cannot be live-migrated"),
+    ],
+)
+def test_whether_kubevirt_migrates_for_a_hotplug(methods: list[str] | None, migratable: str, says: str) -> None:
+    configuration = DEFAULTS
+    if methods is not None:
+        strategy = {"workloadUpdateStrategy": {"workloadUpdateMethods": methods}}
+        configuration = ClusterConfig.of_kubevirt(msgspec.convert({"spec": strategy}, KubeVirt))
+    text = migrations.describe_hotplug(hotplugging(migratable=migratable), configuration)
+    assert text.startswith("a change of the VM (HotVCPUChange) takes effect only in a migration")
+    assert says in text
+    assert migrations.describe_hotplug(vmi(), configuration) == ""
 
 
 @pytest.mark.parametrize(("marked", "evacuated", "stale"), [(None, "", ""), ("a", "a", ""), ("b", "", "b")])

@@ -76,7 +76,7 @@ _MOST_VMS: Final = 50
 _HEADS: Final = {report.BLOCKS: "blocks", report.SHUTS_DOWN: "shuts down", report.HANDED_OVER: "handed over"}
 _FROM: Final = "KubeVirt release of the launchers that run.  [default: that of the KubeVirt object]"
 _TO_RELEASE: Final = "KubeVirt release to update to.  [default: the same, as after a change of its images]"
-_OUTDATED: Final = "Only the VMs whose launchers are outdated now; else every VM that runs."
+_OUTDATED: Final = "Only the VMs whose launchers are outdated now, or whose hotplug waits; else every VM that runs."
 SECONDS: Final = 30.0
 # The exit status where a cluster cannot be read.
 UNREADABLE: Final = 3
@@ -208,6 +208,8 @@ def _migration_lines(answer: MigrationExplanation) -> Iterator[Paragraph]:
     yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in answer.obstacles)
     if answer.evacuation:
         yield Paragraph(f"{answer.evacuation}.", "yellow")
+    if answer.hotplug:
+        yield Paragraph(f"Note: {answer.hotplug}.", "yellow")
     if node:
         yield from (Paragraph(reason.text, "", "  - ") for reason in node.reasons)
         yield Paragraph(f"All nodes: {answer.summary}.")

@@ -149,6 +149,8 @@ def _vm_lines(explanation: VmExplanation) -> Iterator[Paragraph]:
         yield from (Paragraph(f"But {obstacle}.", "yellow") for obstacle in explanation.migration.obstacles)
         if explanation.migration.evacuation:
             yield Paragraph(f"{explanation.migration.evacuation}.", "yellow")
+        if explanation.migration.hotplug:
+            yield Paragraph(f"Note: {explanation.migration.hotplug}.", "yellow")
     yield from (Paragraph(f"Not evaluated: {gap}.", "yellow") for gap in explanation.gaps)
     yield from _request_lines(explanation)
     yield from _field_lines(explanation)

@@ -26,8 +26,10 @@ from webhook.placement.nodes import CPU, MEMORY, TRUE, TSC_FREQUENCY_OF_NODE, No
 from webhook.placement.quota import (
     LIMIT_RANGES,
     QUOTAS,
+    LimitRange,
     QuotaReview,
     ResourceQuota,
+    exceeded_cpu_bounds,
     exceeded_limits,
     review_quotas,
     usage_of,
@@ -136,13 +138,14 @@ def review_admission(
         NotRead: a fact has not been read yet; for the Reviewer.
     """
     gaps: list[str] = []
-    read = {}
+    read, is_read = {}, {}
     for key, what in zip(
         admission_keys(namespace), ("ResourceQuotas", "LimitRanges", "its PriorityClass"), strict=True
     ):
         found = facts.get(key)
         if isinstance(found, Unavailable):
             gaps.append(f"whether {what} allow its pod is not known: {found.why}")
+        is_read[what] = not isinstance(found, Unavailable)
         read[what] = () if isinstance(found, Unavailable) else found or ()
     quotas, ranges = read["ResourceQuotas"], read["LimitRanges"]
     obstacles = [f"virt-controller creates no pod: {each}" for each in _forbidden_devices(vmi, configuration)]
@@ -150,7 +153,10 @@ def review_admission(
     problems = [priority.problem] if priority.problem else []
     own = vmi.domain.resources
     limits = read_resource_list((own.limits if own else None) or {})
-    found_limits = exceeded_limits(ranges, requests, limits, _limited_by_kubevirt(vmi, quotas))
+    # Without the quotas it is not known what KubeVirt limits.
+    limited = _limited_by_kubevirt(vmi, quotas, configuration) if is_read["ResourceQuotas"] else _LIMITED
+    found_limits = exceeded_limits(ranges, requests, limits, limited)
+    found_limits += _exceeded_cpu_bounds(vmi, ranges, requests, limits, _limits_of(quotas), limited)
     problems += found_limits
     usage = usage_of(None, requests, ranges)
     # Whatever limits the pod gets, they are no less than what it requests.
@@ -181,17 +187,45 @@ def _names(objects: Iterable[Object]) -> str:
     return f"{', '.join(names[:_FEW])}{more}"
 
 
-def _limited_by_kubevirt(vmi: Vmi, quotas: Iterable[ResourceQuota]) -> frozenset[str]:
-    """The resources that KubeVirt limits by itself: no default of a LimitRange counts for them.
+_LIMITED: Final = frozenset((CPU, MEMORY))
 
-    It does where a quota wants it, and where CPUs are dedicated; CPUs too where the namespace has a certain label.
+
+def _limited_by_kubevirt(vmi: Vmi, quotas: Iterable[ResourceQuota], configuration: ClusterConfig) -> frozenset[str]:
+    """The resources that KubeVirt limits by itself, or may: no default of a LimitRange counts for them.
+
+    It does where a quota wants it, and where CPUs are dedicated. Where its configuration names labels of namespaces
+    whose CPUs it limits, too, these are not looked at.
     """
     if vmi.cpu.dedicated_cpu_placement:
-        return frozenset((CPU, MEMORY))
-    wanted: Nanos = {}
-    for each in quotas:
-        wanted |= read_resource_list((each.status.hard if each.status else None) or {})
-    return frozenset((CPU, *(name for name in (MEMORY,) if f"limits.{name}" in wanted)))
+        return _LIMITED
+    by_label = (CPU,) if configuration.limits_cpus_by_namespace else ()
+    return _limits_of(quotas) | frozenset(by_label)
+
+
+def _limits_of(quotas: Iterable[ResourceQuota]) -> frozenset[str]:
+    """The resources that a quota wants limits of."""
+    hard = [(each.status.hard if each.status else None) or {} for each in quotas]
+    return frozenset(name for name in _LIMITED if any(f"limits.{name}" in each for each in hard))
+
+
+def _exceeded_cpu_bounds(
+    vmi: Vmi,
+    ranges: Iterable[LimitRange],
+    requests: Mapping[str, int],
+    limits: Nanos,
+    wanted: frozenset[str],
+    limited: frozenset[str],
+) -> list[str]:
+    """What LimitRanges say to the CPUs of the guest's container, where it is known exactly what it requests."""
+    threads = vmi.domain.io_threads
+    if vmi.cpu.isolate_emulator_thread or (threads and threads.supplemental_pool_thread_count):
+        return []
+    request, limit = to_nanos(CPU, requests.get(CPU, 0)), limits.get(CPU)
+    if vmi.cpu.dedicated_cpu_placement:
+        limit = request or limit
+    elif limit is None and CPU in wanted:
+        limit = to_nanos(CPU, 1000 * vmi.cpu.vcpus) or None
+    return exceeded_cpu_bounds(ranges, request, limit, may_be_limited=CPU in limited)
 
 
 def _forbidden_devices(vmi: Vmi, configuration: ClusterConfig) -> Iterator[str]:

@@ -23,11 +23,10 @@ from webhook.kubevirt.releases import release
 from webhook.kubevirt.types.views import WorkloadUpdateStrategy
 from webhook.placement.demand import qemu_growth
 from webhook.placement.machines import Vmi
+from webhook.placement.migrations import EVICT, LIVE_MIGRATE, waits_for_update
 from webhook.placement.nodes import MEMORY, format_amount
 from webhook.text import parse_duration, pluralize
 
-LIVE_MIGRATE: Final = "LiveMigrate"
-EVICT: Final = "Evict"
 # virt-controller writes it into VMIs whose launcher has another image than it would use (setLauncherContainerInfo).
 OUTDATED: Final = "kubevirt.io/outdatedLauncherImage"
 
@@ -56,7 +55,8 @@ def plan(objects: ClusterObjects, *, outdated_only: bool = False, bandwidth: int
 
     Args:
         objects: the cluster, with the configuration by the release that it is updated to, and ``launchers_of``.
-        outdated_only: only the VMs whose launchers are outdated now; else every VM that runs, as after an update.
+        outdated_only: only the VMs whose launchers are outdated now, or whose hotplug waits for a migration; else every
+            VM that runs, as after an update.
         bandwidth: assumed bytes per second of one migration where KubeVirt limits none.
 
     Raises:
@@ -75,8 +75,9 @@ def _plan(objects: ClusterObjects, outdated_only: bool, bandwidth: int | None) -
     limits = msgspec.structs.replace(limits, start_seconds=limits.start_seconds + _THROTTLE_SECONDS)
     planner = drain.Planner(snapshot, limits, rounds=_MOST_ROUNDS)
     running = [vmi for _, vmi in sorted(snapshot.vmis.items()) if _is_running(vmi)]
-    outdated = [vmi for vmi in running if not outdated_only or vmi.meta.label(OUTDATED) is not None]
+    outdated = [vmi for vmi in running if not outdated_only or _is_replaced(vmi)]
     vms, jobs = planner.carry_out([(vmi, _decide(vmi, snapshot)) for vmi in outdated])
+    vms = [_with_hotplug(vmi, vm) for vmi, vm in zip(outdated, vms, strict=True)]
     vms = [msgspec.structs.replace(vm, outcome=report.STAYS) if vm.outcome == report.BLOCKS else vm for vm in vms]
     outcomes = Counter(vm.outcome for vm in vms)
     # Without a method KubeVirt creates no migration.
@@ -114,6 +115,11 @@ def _is_running(vmi: Vmi) -> bool:
     return runs and bool(vmi.node_name) and vmi.meta.deletion_timestamp is None
 
 
+def _is_replaced(vmi: Vmi) -> bool:
+    """Whether the updater replaces the launcher pod now: it is outdated, or a change of the VM waits for that."""
+    return vmi.meta.label(OUTDATED) is not None or bool(waits_for_update(vmi))
+
+
 def _decide(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     """What becomes of an outdated VM (getUpdateData): it is migrated if it can be, whatever its evictionStrategy is.
 
@@ -141,6 +147,14 @@ def _decide(vmi: Vmi, snapshot: ClusterSnapshot) -> VmPlan:
     why = would.reason or "it cannot be live-migrated"
     reason = f"{_METHODS} does not have Evict, and only an eviction would update it ({why})"
     return drain.plan_of(vmi, report.BLOCKS, report.EVICT_NOT_CONFIGURED, reason)
+
+
+def _with_hotplug(vmi: Vmi, vm: VmPlan) -> VmPlan:
+    waits = waits_for_update(vmi)
+    if not waits:
+        return vm
+    note = f"a change of it ({', '.join(waits)}) takes effect only then"
+    return msgspec.structs.replace(vm, notes=(*vm.notes, note))
 
 
 def _methods(strategy: WorkloadUpdateStrategy) -> frozenset[str]:

@@ -568,7 +568,7 @@ def _start_of(vmi: Vmi, namespace: str, made: Mapping[str, NewClaim], exists: bo
     nodes = read(facts, NodesKey(), "the nodes") or NodeIndex()
     configuration = read_configuration(facts) or DEFAULTS
     vmi, frequency = with_frequency(vmi, nodes, configuration)
-    requested = target_pod_demand(vmi, None, None, configuration)
+    requested = target_pod_demand(vmi, None, None, configuration, nodes.reports)
     of_networks, unknown = devices_of_networks(vmi, namespace, facts)
     requests = {name: requested.requests.get(name, 0) + count for name, count in of_networks.items()}
     requests = {**requested.requests, **requests}

@@ -38,7 +38,7 @@ from webhook.kubevirt.releases.fields import Definitions
 from webhook.kubevirt.releases.release import Release, declare, detect, release_of
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRING_MAP, STRINGS
-from webhook.kubevirt.types.views import KubeVirt
+from webhook.kubevirt.types.views import KubeVirt, WorkloadUpdateStrategy
 
 _CONFIGURATION: Final = Struct(
     **members(STRING_POINTER, "evictionStrategy vmRolloutStrategy"),
@@ -114,11 +114,13 @@ class ClusterConfig:
         allow_post_copy: a migration past its time is switched to post-copy.
         allow_workload_disruption: the guest of a migration past its time is paused; None: as ``allow_post_copy``.
         detects_stalls: the experimental stall detection is configured.
+        limits_cpus_by_namespace: KubeVirt limits the CPUs of VMs in namespaces with certain labels.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
         minimum_tsc_frequency: the TSC frequency in Hz of VMs that need a fixed one; None: the lowest of the nodes.
         permitted_devices: the resources of devices that VMs may have from their hosts; None: all.
+        workload_update_methods: how KubeVirt's workload updater replaces launcher pods; None: not known.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
@@ -154,11 +156,13 @@ class ClusterConfig:
     allow_post_copy: Annotated[bool, "migrations.allowPostCopy"] = False
     allow_workload_disruption: Annotated[bool | None, "migrations.allowWorkloadDisruption"] = None
     detects_stalls: bool = False
+    limits_cpus_by_namespace: bool = False
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: Annotated[str, "confidentialCompute.tdx.attestation.qgsSocketPath"] = "/var/run/tdx-qgs/qgs.socket"
     minimum_tsc_frequency: int | None = None
     permitted_devices: frozenset[str] | None = None
+    workload_update_methods: frozenset[str] | None = None
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
@@ -187,6 +191,7 @@ class ClusterConfig:
             "hypervisor": hypervisors[0].get("name") if hypervisors else None,
             # An empty one counts, and no type here knows it.
             "detects_stalls": member(read, stall_detector) is not None or None,
+            "limits_cpus_by_namespace": member(read, "autoCPULimitNamespaceLabelSelector") is not None or None,
             "minimum_tsc_frequency": _positive(member(read, "minimumClusterTSCFrequency")),
             "permitted_devices": _permitted(member(read, "permittedHostDevices")),
             "feature_gates": frozenset(member(settings, "developerConfiguration.featureGates") or ()),
@@ -225,8 +230,14 @@ class ClusterConfig:
             rules_of(named or release_of(NEWEST.release.version, definitions)),
         )
         even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
-        owner = HyperConverged.owning(kubevirt)
-        return replace(read, even_parity=even_parity, is_release_assumed=named is None, owner=owner)
+        strategy = (kubevirt.spec.workload_update_strategy if kubevirt.spec else None) or WorkloadUpdateStrategy()
+        return replace(
+            read,
+            workload_update_methods=frozenset(strategy.workload_update_methods or ()),
+            even_parity=even_parity,
+            is_release_assumed=named is None,
+            owner=HyperConverged.owning(kubevirt),
+        )
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""

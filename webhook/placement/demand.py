@@ -13,7 +13,7 @@ not make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -98,6 +98,7 @@ def _add(whole: Nanos, more: Mapping[str, int]) -> None:
 _COMPUTE: Final = "compute"
 KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
 _TDX: Final = f"{KUBEVIRT_DEVICES}tdx"
+_VIRTIO: Final = "virtio"
 _IOMMUFD: Final = f"{KUBEVIRT_DEVICES}iommufd"
 # What KubeVirt's release and gates of now decide: the present pod may have been made by others.
 _BY_SETTINGS: Final = frozenset({_TDX, _IOMMUFD})
@@ -126,13 +127,22 @@ def target_pod_demand(
     pod: machines.LauncherPod | None = None,
     node: Node | None = None,
     configuration: ClusterConfig = DEFAULTS,
+    reports: Callable[[str], bool] = lambda _: False,
 ) -> Demand:
     """What the target pod of a VMI requests at least; without the pod that the VM runs in, what follows from the VMI.
 
-    ``node`` is where that pod runs, None: not known.
+    Args:
+        vmi: the VMI.
+        pod: the pod that the VM runs in; None: there is none, or it is not known.
+        node: where that pod runs; None: not known.
+        configuration: KubeVirt's.
+        reports: whether any node reports a resource. Without a pod KubeVirt's devices count only where one does: where
+            none does, what is known of the nodes is not complete.
     """
     if pod is None or pod.spec is None or not pod.spec.containers:
-        return _within_bounds(count_units(_render_requests(vmi, {}, None, configuration)), [])
+        rendered = _render_requests(vmi, {}, None, configuration)
+        devices = {name: _NANOS for name in _kubevirt_devices(vmi, configuration) if reports(name)}
+        return _within_bounds(count_units(devices | rendered), [])
     present = pod_requests(pod.spec)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
     rendered = _render_requests(vmi, compute, pod, configuration)
@@ -211,6 +221,22 @@ def _render_requests(
         return {**rendered, MEMORY: base + overhead}
     with_overhead = _memory(base, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
     return {**rendered, MEMORY: max(base + _reserved_overhead(vmi, configuration), with_overhead)}
+
+
+def _kubevirt_devices(vmi: machines.Vmi, configuration: ClusterConfig) -> Iterator[str]:
+    """KubeVirt's devices beside KVM that a new pod requests, one each (``getRequiredResources``, and its options)."""
+    devices, security = vmi.domain.devices or machines.Devices(), vmi.domain.launch_security
+    interfaces = [each for each in devices.interfaces or () if each]
+    if interfaces or devices.autoattach_pod_interface is not False:
+        yield f"{KUBEVIRT_DEVICES}tun"
+    if not configuration.use_emulation and any((each.model or _VIRTIO) == _VIRTIO for each in interfaces):
+        yield f"{KUBEVIRT_DEVICES}vhost-net"
+    if devices.autoattach_vsock:
+        yield f"{KUBEVIRT_DEVICES}vhost-vsock"
+    if security and (security.sev is not None or security.snp is not None):
+        yield f"{KUBEVIRT_DEVICES}sev"
+    if devices.reserves_persistently:
+        yield f"{KUBEVIRT_DEVICES}pr-helper"
 
 
 def _of_release(domain: machines.Domain, configuration: ClusterConfig) -> Nanos:

@@ -204,6 +204,10 @@ class NodeIndex:
         self._all ^= 1 << position
         self._snapshot = None
 
+    def reports(self, resource: str) -> bool:
+        """Whether any node says how much of a resource it has, be it none."""
+        return resource in self._resource_indexes
+
     def review(self, requirements: Requirements) -> Eligibility:
         """Which nodes have all that is required, and what the others fail."""
         if self._snapshot is None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from webhook import names
@@ -322,6 +323,7 @@ class _NamedVolume(View, frozen=True):
 
 class _ClaimSpec(View, frozen=True):
     volume_name: str | None = None
+    access_modes: list[str | None] | None = None
     storage_class_name: str | None = None
 
 
@@ -350,6 +352,11 @@ class Claim(Object, frozen=True):
     def selected_node(self) -> str:
         """The node for which its volume is being provisioned; empty: none was chosen."""
         return self.meta.annotation("volume.kubernetes.io/selected-node") or ""
+
+    @property
+    def is_for_one_pod(self) -> bool:
+        """Whether kube-scheduler places no pod that uses it while another one does (plugin VolumeRestrictions)."""
+        return "ReadWriteOncePod" in ((self.spec.access_modes if self.spec else None) or ())
 
     @property
     def is_lost(self) -> bool:
@@ -454,6 +461,10 @@ class _Disk(View, frozen=True):
     lun: _Lun | None = None
 
 
+class _Interface(View, frozen=True):
+    model: str | None = None
+
+
 class _Tpm(View, frozen=True):
     enabled: bool | None = None
     persistent: bool | None = None
@@ -463,6 +474,9 @@ class Devices(View, frozen=True):
     """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
 
     autoattach_graphics_device: bool | None = None
+    autoattach_pod_interface: bool | None = None
+    autoattach_vsock: bool | None = msgspec.field(default=None, name="autoattachVSOCK")
+    interfaces: list[_Interface | None] | None = None
     disks: list[_Disk | None] | None = None
     tpm: _Tpm | None = None
     gpus: list[_HostDevice | None] | None = None
@@ -732,6 +746,10 @@ class VmiStatus(View, frozen=True):
     migrated_volumes: list[_NamedVolume | None] | None = None
 
 
+_CPU_HOTPLUG: Final = "HotVCPUChange"
+_HOTPLUG_CONDITIONS: Final = (_CPU_HOTPLUG, "HotMemoryChange", "VolumesChange", "MigrationRequired")
+
+
 class Vmi(Object, frozen=True):
     """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
 
@@ -784,6 +802,18 @@ class Vmi(Object, frozen=True):
         """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
         condition = self.condition("LiveMigratable")
         return condition is not None and condition.status == "True"
+
+    @property
+    def hotplug_conditions(self) -> tuple[str, ...]:
+        """The conditions that say that a change of the VM takes effect in a migration; empty: none waits for one.
+
+        KubeVirt's workload updater looks for them (``isHotplugInProgress`` and ``isVolumesUpdateInProgress``), of CPUs
+        whatever the condition's status is.
+        """
+        found = ((kind, self.condition(kind)) for kind in _HOTPLUG_CONDITIONS)
+        return tuple(
+            kind for kind, condition in found if condition and (condition.status == "True" or kind == _CPU_HOTPLUG)
+        )
 
     @property
     def attached_volumes(self) -> frozenset[str | None]:

@@ -99,6 +99,21 @@ def evacuating_taint(node: Node, configuration: ClusterConfig) -> Taint | None:
     return next((each for each in taints if each.key == configuration.drain_taint), None)
 
 
+def is_moved_by_evacuation(vmi: Vmi, configuration: ClusterConfig) -> bool:
+    """Whether KubeVirt creates migrations of a VM that it is to evacuate (``filterRunningNonMigratingVMIs``)."""
+    ends = vmi.has_ended or vmi.meta.deletion_timestamp is not None
+    return not ends and _strategy(vmi, configuration) in _MIGRATING and vmi.migratable
+
+
+def _strategy(vmi: Vmi, configuration: ClusterConfig) -> str:
+    return (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
+
+
+def end_of_taint(taint: Taint) -> str:
+    """How to have KubeVirt no longer evacuate a node with `evacuating_taint`, an imperative."""
+    return "uncordon it" if taint == CORDON else f"remove the taint {taint}"
+
+
 def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | None) -> str:
     """That KubeVirt still evacuates a VM, whether that can end by itself, and how to end it; empty: it does not.
 
@@ -117,10 +132,10 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     taint = evacuating_taint(node, configuration) if node else None
     if not marked and not taint:
         return ""
-    strategy = (vmi.spec.eviction_strategy if vmi.spec else None) or configuration.eviction_strategy
-    ends = ("uncordon it" if taint == CORDON else f"remove the taint {taint}") if taint else ""
+    strategy = _strategy(vmi, configuration)
+    ends = end_of_taint(taint) if taint else ""
     if not marked:
-        if strategy not in _MIGRATING or not vmi.migratable:
+        if not is_moved_by_evacuation(vmi, configuration):
             return ""
         return (
             f"KubeVirt evacuates all VMs of {vmi.node_name} for its taint {taint} (nodeDrainTaintKey), without any"
@@ -137,6 +152,55 @@ def describe_evacuation(vmi: Vmi, configuration: ClusterConfig, node: Node | Non
     if taint:
         return f"{text}; KubeVirt evacuates all VMs of {marked} for its taint {taint}: {ends} first, then {cancel}"
     return f"{text}; {cancel}"
+
+
+# Of KubeVirt's workload updater, ``spec.workloadUpdateStrategy.workloadUpdateMethods``.
+LIVE_MIGRATE: Final = "LiveMigrate"
+EVICT: Final = "Evict"
+# Tests of KubeVirt write it: the workload updater then leaves the VM alone.
+_ABORTED: Final = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
+
+
+def waits_for_update(vmi: Vmi) -> tuple[str, ...]:
+    """The conditions for which KubeVirt's workload updater replaces the launcher pod, be it outdated or not.
+
+    They are those of `Vmi.hotplug_conditions` of a VM that runs (pkg/virt-controller/watch/workload-updater,
+    ``doesRequireMigration``); empty: none.
+    """
+    runs = (vmi.status.phase if vmi.status else None) == "Running" and vmi.meta.deletion_timestamp is None
+    return vmi.hotplug_conditions if runs and vmi.meta.annotation(_ABORTED) is None else ()
+
+
+def describe_hotplug(vmi: Vmi, configuration: ClusterConfig) -> str:
+    """That a change of a VM waits for a migration, and whether KubeVirt creates it, a clause; empty: none waits.
+
+    Args:
+        vmi: the VM.
+        configuration: KubeVirt's.
+    """
+    if not vmi.hotplug_conditions:
+        return ""
+    methods = configuration.workload_update_methods
+    what = f"a change of the VM ({', '.join(vmi.hotplug_conditions)}) takes effect only in a migration"
+    if not waits_for_update(vmi):
+        aborted = vmi.meta.annotation(_ABORTED) is not None
+        why = f"the VM has the annotation {_ABORTED}" if aborted else "the VM does not run, or is being deleted"
+        return f"{what}, which KubeVirt does not create, because {why}"
+    if methods is None:
+        return f"{what}, which KubeVirt creates only if its workloadUpdateMethods has LiveMigrate; that was not read"
+    is_able = vmi.migratable or vmi.migrates_volumes
+    if LIVE_MIGRATE in methods and is_able:
+        return f"{what}, which KubeVirt creates by itself: its workloadUpdateMethods has LiveMigrate"
+    unable = "" if is_able else ", and the VM cannot be live-migrated"
+    if EVICT in methods:
+        has = "has Evict" if LIVE_MIGRATE in methods else "has Evict and not LiveMigrate"
+        return f"{what}; KubeVirt evicts the VM for it: its workloadUpdateMethods {has}{unable}"
+    if LIVE_MIGRATE in methods:
+        return f"{what}, which KubeVirt does not create: the VM cannot be live-migrated"
+    return (
+        f"{what}, which KubeVirt does not create: its workloadUpdateMethods does not have LiveMigrate{unable}; the"
+        " change waits until someone else migrates or restarts the VM"
+    )
 
 
 _MIGRATING: Final = ("LiveMigrate", "LiveMigrateIfPossible")

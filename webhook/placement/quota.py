@@ -68,7 +68,9 @@ class _LimitRangeItem(View, frozen=True):
     type: str | None = None
     default: ResourceList | None = None
     default_request: ResourceList | None = None
+    minimum: ResourceList | None = msgspec.field(default=None, name="min")
     maximum: ResourceList | None = msgspec.field(default=None, name="max")
+    max_limit_request_ratio: ResourceList | None = None
 
 
 class _LimitRangeSpec(View, frozen=True):
@@ -209,6 +211,53 @@ def exceeded_limits(
             asks = format_amount(resource, requested)
             problems[f"LimitRange {name} limits it to {limit} {resource}, and it requests {asks}"] = None
     return list(problems)
+
+
+def exceeded_cpu_bounds(
+    ranges: Iterable[LimitRange], request: int, limit: int | None, *, may_be_limited: bool = False
+) -> list[str]:
+    """Why ``min`` and ``maxLimitRequestRatio`` keep a new pod from being created, clauses, of its guest's container.
+
+    Only of CPUs is known exactly what KubeVirt requests. What a LimitRange says of whole pods is left out: others than
+    the guest's container count there.
+
+    Args:
+        ranges: those of the namespace.
+        request: exactly what the container requests, in billionths; 0: nothing, so that its limit counts, or a default.
+        limit: its limit, in billionths; None: the VM sets none, and KubeVirt does not, so that a default counts.
+        may_be_limited: whether it is not known if KubeVirt sets a limit.
+    """
+    items = [
+        (each.meta.name or "", item)
+        for each in ranges
+        for item in (each.spec.limits if each.spec else None) or ()
+        if item.type == "Container"
+    ]
+    # The API server takes the maximum for the default limit where there is none. Which of several wins is not known.
+    defaults = [read_resource_list({**(item.maximum or {}), **(item.default or {})}).get(CPU) for _, item in items]
+    limits = [limit] if limit is not None else [each for each in defaults if each is not None]
+    least = min(limits, default=0)
+    asked = request or limit or 0
+    problems: dict[str, None] = {}
+    for name, item in items:
+        minimum = read_resource_list(item.minimum or {}).get(CPU)
+        if minimum is not None and 0 < asked < minimum:
+            wants = f"LimitRange {name} wants at least {_written_in(item.minimum, CPU)} {CPU}"
+            problems[f"{wants}, and it requests {_cpus(asked)}"] = None
+        ratio = read_resource_list(item.max_limit_request_ratio or {}).get(CPU)
+        if ratio is None or not request or (may_be_limited and limit is None):
+            continue
+        allows = f"LimitRange {name} allows a {CPU} limit of at most {_written_in(item.max_limit_request_ratio, CPU)}"
+        if not limits:
+            problems[f"{allows} times the request, and it has no limit"] = None
+        elif least * _NANOS > request * ratio:
+            has = f"it has a limit of {_cpus(least)}, and requests {_cpus(request)}"
+            problems[f"{allows} times the request, and {has}"] = None
+    return list(problems)
+
+
+def _cpus(amount: int) -> str:
+    return str(Quantity(amount, Format.DECIMAL_SI))
 
 
 def _written_in(amounts: ResourceList | None, resource: str) -> str:

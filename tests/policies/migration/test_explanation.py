@@ -525,6 +525,15 @@ def test_an_evacuation_that_goes_on_is_said(strategy: str, migratable: str, mark
     assert f'{{"evacuationNodeName":"{marked}"}}' in answer.evacuation or not marked
 
 
+def test_a_hotplug_that_waits_for_a_migration_is_said() -> None:
+    conditions = [{"type": "LiveMigratable", "status": "True"}, {"type": "HotMemoryChange", "status": "True"}]
+    status = {"nodeName": "node-a1", "phase": "Running", "conditions": conditions}
+    answer = explained(found=vmi() | {"status": status})
+    assert "HotMemoryChange" in answer.hotplug
+    assert "only if its workloadUpdateMethods has LiveMigrate" in answer.hotplug
+    assert (explained().hotplug, answer.favorable) == ("", True)
+
+
 @pytest.mark.parametrize(
     ("terms", "gaps", "count"),
     [

@@ -175,7 +175,7 @@ def _source(vmi: Vmi, namespace: str, facts: Facts) -> _Source:
     assert nodes is not None
     node = nodes.get(vmi.node_name) if vmi.node_name else None
     pod = _present_pod(vmi, namespace, facts)
-    return _Source(nodes, configuration, node, pod, target_pod_demand(vmi, pod, node, configuration))
+    return _Source(nodes, configuration, node, pod, target_pod_demand(vmi, pod, node, configuration, nodes.reports))
 
 
 def _keys_by_pod(source: _Source, vmi: Vmi, namespace: str) -> tuple[Key[Any], ...]:

@@ -138,6 +138,7 @@ def _review(review: _Review, gaps: list[str]) -> VolumeRequirements:
     required: list[Reachable] = []
     try:
         bound, unbound = _read_claims(review)
+        gaps += _used_by_others(review, {**bound, **unbound})
         required += _bound(review, bound, gaps)
         required += _unbound(review, unbound, gaps)
     except Unreadable as error:
@@ -157,6 +158,19 @@ def _read_claims(review: _Review) -> tuple[dict[str, Claim], dict[str, Claim | N
     claims = {volume: read(review.facts, key, f"PersistentVolumeClaim {key.name}") for volume, key in keys.items()}
     bound = {volume: claim for volume, claim in claims.items() if claim and claim.volume}
     return bound, {volume: claim for volume, claim in claims.items() if volume not in bound}
+
+
+def _used_by_others(review: _Review, claims: Mapping[str, Claim | None]) -> Iterator[str]:
+    """That pods which use the VM's claims are not looked at, where one would keep the VM from starting, a clause.
+
+    A VM that runs uses such a claim itself, and KubeVirt migrates it only with other claims.
+    """
+    alone = [volume for volume, claim in claims.items() if claim and claim.is_for_one_pod]
+    if review.starts and alone:
+        yield (
+            f"whether another pod uses {_listed(alone)} with access mode ReadWriteOncePod: while one does,"
+            " kube-scheduler finds no node for the VM"
+        )
 
 
 def _bound(review: _Review, claims: Mapping[str, Claim], gaps: list[str]) -> Iterator[Reachable]:

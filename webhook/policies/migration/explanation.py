@@ -28,7 +28,7 @@ from webhook.placement.eligibility import (
 )
 from webhook.placement.index import SuggestedSelector
 from webhook.placement.machines import MIGRATIONS, VMIS, Migration, Vmi
-from webhook.placement.migrations import conflict, describe_evacuation, in_flight
+from webhook.placement.migrations import conflict, describe_evacuation, describe_hotplug, in_flight
 from webhook.placement.nodes import Node, reserved_keys
 from webhook.placement.quota import QUOTAS, QuotaReview
 from webhook.placement.requirements import Allocatable, Label, Origin, Reachable, contradictions, kept_by_kubevirt
@@ -149,6 +149,8 @@ class MigrationExplanation(View, frozen=True):
         notes: what may keep the VM from an eligible node, clauses.
         node: the node of the request; None: the request names none.
         evacuation: that KubeVirt still evacuates the VM and how to end that, a sentence; empty: it does not.
+        hotplug: that a change of the VM waits for a migration, and whether KubeVirt creates it, a clause; empty: none
+            waits.
     """
 
     schema: str
@@ -169,6 +171,7 @@ class MigrationExplanation(View, frozen=True):
     notes: tuple[str, ...]
     node: OneNode | None
     evacuation: str = ""
+    hotplug: str = ""
 
     @property
     def favorable(self) -> bool:
@@ -289,6 +292,7 @@ def _explain(subject: _Subject) -> MigrationExplanation:
         notes=tuple(_notes(subject)),
         node=_explain_node(question.node, target) if question.node else None,
         evacuation=describe_evacuation(vmi, configuration or DEFAULTS, subject.source),
+        hotplug=describe_hotplug(vmi, configuration or DEFAULTS),
     )
 
 
