@@ -506,6 +506,7 @@ def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int
         ("{from: 22:00, to: 23:00, days: [mon]}", "days[0]"),
         ("{from: 22:00, to: 23:00, timeZone: Europe/Berlin}", "timeZone"),
         ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", "timeZone"),
+        ("{from: 22:00, to: 23:00, days: []}", "days"),
     ],
 )
 def test_mistakes_of_a_blackout(written: str, key: str, golden: Golden) -> None:

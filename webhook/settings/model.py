@@ -707,7 +707,11 @@ WEEK: Final = 7 * _DAY
 class Blackout(Section):
     """A time of the week."""
 
-    days: Items[Day] = Field(default=DAYS, description="Days on which it begins. Absent: every day.")
+    days: Items[Day] = Field(
+        default=DAYS,
+        description="Days on which it begins. Absent: every day.",
+        json_schema_extra={"minItems": 1},
+    )
     begin: TimeOfDay = Field(
         validation_alias="from", serialization_alias="from", examples=["08:00"], description="Begin, as HH:MM."
     )
@@ -721,6 +725,13 @@ class Blackout(Section):
         default="UTC",
         description="Time zone: UTC or an offset such as +02:00. Zone names are not supported.",
     )
+
+    @field_validator("days")
+    @classmethod
+    def _check_days(cls, days: tuple[Day, ...]) -> tuple[Day, ...]:
+        if not days:
+            raise mistake("empty-time", "there is no day", "name days, or remove it for every day")
+        return days
 
     @field_validator("end")
     @classmethod

@@ -235,6 +235,9 @@ def default_namespace(kubeconfig: Kubeconfig | None = None) -> str:
     """
     options = kubeconfig or Kubeconfig()
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        # As client-go: a pod may be told by the downward API.
+        if named := os.environ.get("POD_NAMESPACE"):
+            return named
         try:
             return _POD_NAMESPACE.read_text().strip() or "default"
         except (OSError, UnicodeDecodeError):
