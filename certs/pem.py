@@ -49,11 +49,16 @@ def read_pem(path: Path) -> bytes:
     """
     try:
         with open(path, "rb", opener=_open_at_once) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
-            data = stream.read(_MAX_BYTES + 1)
+            is_regular = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+            data = stream.read(_MAX_BYTES + 1) if is_regular else b""
     except OSError as error:
         raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
+    except ValueError:
+        # A NUL byte, which YAML can have, or half a surrogate pair.
+        name = ascii(str(path))
+        raise CertificateError(f"{name} is not the name of a file; use that of a readable PEM file") from None
+    if not is_regular:
+        raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
     if len(data) > _MAX_BYTES:
         raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
     return data

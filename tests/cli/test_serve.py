@@ -235,6 +235,8 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Golden, rejec
         (Options(cluster_from=Path("a"), admin_listen="0.0.0.0:8091"), "--admin-listen"),
         (Options(tls_mode="managed", cluster_from=Path("a")), "--tls"),
         (Options(tls_mode="managed", register=True, url="https://localhost"), "--tls"),
+        # So is the name of a client without a certificate.
+        (Options(client_ca=Path("a"), client_names=("a", "")), "--client-name"),
     ],
 )
 def test_combinations_that_make_no_sense(options: Options, where: str, golden: Golden) -> None:

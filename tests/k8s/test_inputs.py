@@ -84,6 +84,14 @@ def test_what_is_there_is_read(tmp_path: Path, golden: Golden) -> None:
         read_limited(io.BytesIO(b"x" * 100), 99, "standard input")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_what_is_no_name_of_a_file_is_told(name: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_file(name, 99)
+    with pytest.raises(CertificateError, match="is not the name of a file"):
+        read_pem(Path(name))
+
+
 def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     bomb = gzip.compress(b"\0" * 60_000_000)
     assert len(bomb) < 60_000

@@ -52,7 +52,7 @@ SLOW_SECONDS = 12.0
 OF_WATCHES = frozenset({"late watch", "cut watches", "failing pages", "compacted etcd", "rotated CA", "killed replica"})
 # The clocks of this machine's processes are one, but a store's age is counted from when an answer came.
 SLACK_SECONDS = 10.0
-# Two polls of the file, 2 s apart, a process that reads it, and a replica that was stopped meanwhile.
+# Two polls of the file, 2 s apart, a thread that reads it, and a replica that was stopped meanwhile.
 SETTINGS_SECONDS = 30.0
 # Kinds that informers keep; of others each review reads what it decides by.
 WATCHED = frozenset(

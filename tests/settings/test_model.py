@@ -251,6 +251,7 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
                 ("tls.keyFile", "x", "counterpart-missing"),
                 ("tls.clientNames", ["x"], "counterpart-missing"),
                 ("tls.mode", "mounted", "mode-and-files"),
+                *((path, "/a\0b", "syntax") for path in ("audit.output", "layers.cacheDirectory")),
                 *((HEALTH_CHECK, text, "syntax") for text in NO_HEALTH_CHECKS),
                 *((HEALTH_CHECK, other, "string_type") for other in (True, 1, ["off"])),
             )
@@ -272,6 +273,11 @@ NO_HEALTH_CHECKS = ("", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "
         (
             {"admin": {"listen": "a:1", "explain": False, "page": False}},
             *("nothing-to-serve", "admin.metrics"),
+        ),
+        # A client without a certificate has the empty name.
+        *(
+            ({section: {"clientCaFile": "/x", "clientNames": ["a", ""]}}, "syntax", f"{section}.clientNames.1")
+            for section in ("tls", "layers")
         ),
         ({"tls": {"certFile": "x"}}, "counterpart-missing", "tls.key_file"),
         ({"tls": {"clientCaFile": "x"}}, "counterpart-missing", "tls.client_names"),
@@ -500,6 +506,7 @@ def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int
         ("{from: 22:00, to: 23:00, days: [mon]}", "days[0]"),
         ("{from: 22:00, to: 23:00, timeZone: Europe/Berlin}", "timeZone"),
         ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", "timeZone"),
+        ("{from: 22:00, to: 23:00, days: []}", "days"),
     ],
 )
 def test_mistakes_of_a_blackout(written: str, key: str, golden: Golden) -> None:

@@ -53,6 +53,9 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
             return read_limited(stream, most, where, fix)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where) from error
+    except ValueError as error:
+        # A NUL byte, which YAML can have, or half a surrogate pair.
+        raise InputError("cannot be read: its name is not one of a file", where) from error
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:

@@ -157,6 +157,10 @@ def _is_registry(text: str) -> bool:
     return is_valid and text == text.lower()
 
 
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and "\0" not in text
+
+
 def _form(
     is_valid: Callable[[str], object], clause: str, fix: str, shown: Callable[[str], str] = _shorten
 ) -> AfterValidator:
@@ -243,9 +247,12 @@ Network = Annotated[
     ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidator(_network), WithJsonSchema({"type": "string"})
 ]
 _PATH: Final = ("is not an absolute path", "use for example /var/cache/kubevirt-webhook")
-OptionalPath = Annotated[str, _form(lambda text: not text or text.startswith("/"), *_PATH, quote)]
+OptionalPath = Annotated[str, _form(lambda text: not text or _is_path(text), *_PATH, quote)]
 _OUTPUT: Final = (f"is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b")
-Output = Annotated[str, _form(lambda text: text == STDOUT or text.startswith("/"), *_OUTPUT, quote)]
+Output = Annotated[str, _form(lambda text: text == STDOUT or _is_path(text), *_OUTPUT, quote)]
+# A client without a certificate has the empty name.
+_CLIENT: Final = ("is not a common name", "use that of the client's certificate, for example kube-apiserver")
+ClientName = Annotated[str, _form(bool, *_CLIENT, quote), WithJsonSchema({"type": "string", "minLength": 1})]
 TimeOfDay = Annotated[
     str, Syntax("time of day", "([01][0-9]|2[0-3]):[0-5][0-9]|24:00", 5, "use HH:MM, from 00:00 to 24:00")
 ]
@@ -361,7 +368,7 @@ class TlsSettings(Section):
         ),
     )
     # A cluster's CA signs certificates of many clients, not only of the API server.
-    client_names: Items[str] = Field(
+    client_names: Items[ClientName] = Field(
         default=(), description="Accepted common names of client certificates; required with clientCaFile."
     )
 
@@ -700,7 +707,11 @@ WEEK: Final = 7 * _DAY
 class Blackout(Section):
     """A time of the week."""
 
-    days: Items[Day] = Field(default=DAYS, description="Days on which it begins. Absent: every day.")
+    days: Items[Day] = Field(
+        default=DAYS,
+        description="Days on which it begins. Absent: every day.",
+        json_schema_extra={"minItems": 1},
+    )
     begin: TimeOfDay = Field(
         validation_alias="from", serialization_alias="from", examples=["08:00"], description="Begin, as HH:MM."
     )
@@ -714,6 +725,13 @@ class Blackout(Section):
         default="UTC",
         description="Time zone: UTC or an offset such as +02:00. Zone names are not supported.",
     )
+
+    @field_validator("days")
+    @classmethod
+    def _check_days(cls, days: tuple[Day, ...]) -> tuple[Day, ...]:
+        if not days:
+            raise mistake("empty-time", "there is no day", "name days, or remove it for every day")
+        return days
 
     @field_validator("end")
     @classmethod
@@ -897,7 +915,7 @@ class LayersSettings(Section):
     client_ca_file: OptionalPath = Field(
         default="", description="PEM file of the CA of kube-scheduler's client certificate."
     )
-    client_names: Items[str] = Field(
+    client_names: Items[ClientName] = Field(
         default=(), description="Accepted common names of kube-scheduler's client certificate."
     )
     schedulers: Items[SchedulerName] = Field(

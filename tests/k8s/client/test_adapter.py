@@ -6,7 +6,9 @@ import base64
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -126,6 +128,32 @@ async def test_a_new_authority_counts_for_new_connections(
     (account / "ca.crt").write_bytes(right)
     assert await code_of(transport, "/version") == 200
     await transport.close()
+
+
+async def test_authorities_that_change_again_and_again_leave_no_sessions(
+    account: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its verified connections, and its authorities in memory."""
+    monkeypatch.setattr(adapter, "_REREAD_SECONDS", 0.0)
+    made: list[aiohttp.ClientSession] = []
+    session = aiohttp.ClientSession
+
+    def make(*args: Any, **options: Any) -> aiohttp.ClientSession:
+        made.append(session(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(aiohttp, "ClientSession", make)
+    right = (account / "ca.crt").read_bytes()
+    transport = await connect()
+    for _ in range(5):
+        (account / "ca.crt").write_bytes(right + trustme.CA().cert_pem.bytes())
+        assert await code_of(transport, "/version") == 200
+    assert await code_of(transport, "/version") == 200
+    mine = [each for each in made if each.headers.get("User-Agent") is None]
+    assert len(mine) > 5
+    assert sum(not each.closed for each in mine) == 2
+    await transport.close()
+    assert all(each.closed for each in mine)
 
 
 def remove(path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import ssl
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trustme
@@ -27,6 +28,7 @@ from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
 LOCAL = {"server": "https://localhost:1"}
+NO_SERVERS = ["://", "https://", "ftp://localhost", "https://localhost:99999", "https://[", "https://localhost:0"]
 NOT_PEM = base64.b64encode(b"not a certificate").decode()
 
 
@@ -81,6 +83,7 @@ class TestKubeconfig:
             (config(user={"tokenFile": "nowhere"}), "repair"),
             *((config(cluster={"insecure-skip-tls-verify": "false"}), "repair"), (config(user={"token": 5}), "quotes")),
             (config(cluster={"server": "localhost:6443"}), "https://"),
+            *((config(cluster={"server": url}), "https://HOST:PORT") for url in NO_SERVERS),
         ],
         ids=[
             *("text", "empty", "not YAML", "control character", "empty context", "no context", "another context"),
@@ -93,6 +96,7 @@ class TestKubeconfig:
                 "insecure by a text",
                 *("token a number", "no scheme"),
             ),
+            *NO_SERVERS,
         ],
     )
     async def test_mistakes_are_told_in_one_sentence(
@@ -144,10 +148,41 @@ class TestKubeconfig:
             await connect()
         assert caught.value.where == "KUBECONFIG"
 
-    async def test_a_server_that_is_no_url_and_a_context_without_a_user(self, tmp_path: Path) -> None:
-        transport = await connect(write(tmp_path, config(cluster={"server": "://"})))
-        assert "broke" in await failure(transport.get("/version"))
-        await transport.close()
+    @pytest.mark.parametrize(
+        "document", [config(cluster={"certificate-authority": "a\0b"}), config(user={"tokenFile": "a\0b"})]
+    )
+    async def test_a_name_that_no_file_has(self, tmp_path: Path, document: Any) -> None:
+        assert "a\\x00b cannot be read" in str(await refusal(write(tmp_path, document)))
+
+    @pytest.mark.parametrize("path", ["~nobody-of-that-name/config", "a" * 5000])
+    async def test_that_can_not_be_there(self, tmp_path: Path, path: str) -> None:
+        assert "cannot be read" in (await refusal(path)).what
+        assert "cannot be read" in (await refusal(f"{path}{os.pathsep}{tmp_path / 'missing'}")).what
+
+    async def test_a_user_without_a_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As in a container that runs as any UID."""
+
+        def nobody(_: int) -> NoReturn:
+            raise KeyError
+
+        for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("pwd.getpwuid", nobody)
+        with pytest.raises(InputError) as caught:
+            await connect()
+        assert caught.value.where == "~/.kube/config"
+
+    @pytest.mark.parametrize("scheme", ["https://", ""])
+    async def test_credentials_in_the_url_of_a_server_are_refused_and_not_told(
+        self, tmp_path: Path, scheme: str
+    ) -> None:
+        """The URL is in logs, reports and the questions of `install`."""
+        path = write(tmp_path, config(cluster={"server": f"{scheme}ann:secret@localhost:6443"}))
+        error = await refusal(path)
+        assert "credentials in its URL" in error.what
+        assert "secret" not in str(error)
+
+    async def test_a_context_without_a_user(self, tmp_path: Path) -> None:
         contexts = [{"name": "c", "context": {"cluster": "k"}}]
         transport = await connect(write(tmp_path, config(contexts=contexts)))
         assert transport._connection.configuration.api_key == {}
@@ -163,9 +198,24 @@ class TestKubeconfig:
         assert server.asked[0].headers["Impersonate-User"] == "ann@example.com"
         await transport.close()
 
-    @pytest.mark.parametrize("url", ["socks5://localhost:1080", "http://[", "localhost:3128"])
-    async def test_a_proxy_that_is_not_spoken_is_refused(self, tmp_path: Path, url: str) -> None:
-        assert url in (await refusal(write(tmp_path, config(cluster={"proxy-url": url})))).what
+    @pytest.mark.parametrize("url", ["socks5://ann:secret@localhost:1080", "http://[", "localhost:3128"])
+    async def test_a_proxy_that_is_not_spoken_is_refused_without_its_password(self, tmp_path: Path, url: str) -> None:
+        error = await refusal(write(tmp_path, config(cluster={"proxy-url": url})))
+        assert error.what == "not a usable kubeconfig: the proxy-url is not supported"
+        assert "secret" not in str(error)
+
+    async def test_what_is_wrong_with_a_proxy_is_said_of_it(self, server: FakeApiServer, tmp_path: Path) -> None:
+        cluster = {"server": "https://api.invalid", "proxy-url": server.url}
+        transport = await connect(write(tmp_path, config(cluster=cluster)))
+        # It knows no CONNECT.
+        assert await failure(transport.get("/version")) == "the proxy before the API server answered 404"
+        await transport.close()
+        cluster["proxy-url"] = "http://ann:secret@localhost:1"
+        transport = await connect(write(tmp_path, config(cluster=cluster)))
+        assert await failure(transport.get("/version")) == (
+            "no connection to the proxy before the API server (connection refused)"
+        )
+        await transport.close()
 
     @pytest.mark.parametrize(
         ("cluster", "answers"),

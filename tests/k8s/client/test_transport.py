@@ -28,7 +28,7 @@ from webhook import __version__
 from webhook.errors import Unavailable
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
-from webhook.k8s.client.transport import KubernetesTransport, connect
+from webhook.k8s.client.transport import KubernetesTransport, connect, default_namespace
 from webhook.k8s.resources import NAMESPACES
 from webhook.k8s.yaml_documents import MAX_DEPTH
 
@@ -175,6 +175,18 @@ async def test_its_clock(server: FakeApiServer, transport: KubernetesTransport, 
     golden(why(await transport.date()))
     await transport.close()
     assert isinstance(await transport.date(), Unavailable)
+
+
+def test_the_namespace_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the downward API comes first, as for kubectl."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    monkeypatch.setattr(module, "_POD_NAMESPACE", tmp_path / "namespace")
+    assert default_namespace() == "default"
+    (tmp_path / "namespace").write_text("mine\n")
+    assert default_namespace() == "mine"
+    monkeypatch.setenv("POD_NAMESPACE", "told")
+    assert default_namespace() == "told"
 
 
 class TestTokens:

@@ -52,6 +52,8 @@ _RENEW_SECONDS: Final = 10.0
 _MAX_FILE_BYTES: Final = 1024 * 1024
 # Events of large objects arrive as one line.
 _READ_BUFFER_BYTES: Final = 2 * 1024 * 1024
+# The present session, and the one before, whose connections watches may still use.
+_SESSIONS: Final = 2
 # A plugin may open a browser and wait for its user there.
 _PLUGIN_SECONDS: Final = 180.0
 # Until a plugin that is killed has ended.
@@ -89,7 +91,6 @@ class Connection(ABC):
         self._client.user_agent = USER_AGENT
         # The library's own trusts the system's CAs beside others, and reads a .netrc.
         self._client.rest_client.pool_manager.detach()
-        # Watches may still use the connections of those before the last.
         self._sessions: Final[list[aiohttp.ClientSession]] = []
         self.tls = tls
 
@@ -123,6 +124,8 @@ class Connection(ABC):
             aiohttp.ClientError, OSError: there was none.
             ValueError: a header or the URL is not valid.
         """
+        while len(self._sessions) > _SESSIONS:
+            await self._sessions.pop(0).close()
         # The library knows its own models and plain values, no structs.
         body = msgspec.json.decode(msgspec.json.encode(request.body))
         # As client-go: what is no object has a media type of its own, such as a set of keys.

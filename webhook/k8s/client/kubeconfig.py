@@ -15,7 +15,7 @@ import yaml
 
 from webhook.errors import InputError, quote
 from webhook.k8s.client.identity import Impersonation
-from webhook.k8s.client.proxies import PROXY_FIX, is_proxy
+from webhook.k8s.client.proxies import PROXY_FIX, is_http_url
 from webhook.k8s.yaml_documents import TOO_DEEP_TEXT, is_deep, read_file
 
 T = TypeVar("T")
@@ -84,11 +84,11 @@ def read(path: str) -> Context:
     Raises:
         InputError: it names no file, or one that is no kubeconfig.
     """
-    files = [file for file in path.split(os.pathsep) if file]
+    files = [_expanded(file) for file in path.split(os.pathsep) if file]
     if not files:
         raise InputError("it names no file", "KUBECONFIG", "name one there, or with --kubeconfig")
-    files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
-    documents = [(str(Path(file).expanduser()), _document(file)) for file in files]
+    files = [file for file in files if not _is_missing(file)] or files[:1]
+    documents = [(file, _document(file)) for file in files]
     name = next((text for _, document in documents if (text := document.get("current-context"))), "")
     if not isinstance(name, str) or not name:
         raise InputError("the kubeconfig has no current context", files[0], "run kubectl config use-context NAME")
@@ -96,11 +96,19 @@ def read(path: str) -> Context:
     cluster, cluster_file = _entry(documents, "cluster", text_of(context, "cluster", file))
     if not (server := text_of(cluster, "server", cluster_file)):
         raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
+    if "@" in server:
+        # The URL is logged, and a user's own credentials go into the same header.
+        fix = "remove them, and set username and password of the user"
+        raise unusable("the server has credentials in its URL", cluster_file, fix)
     scheme, separator, rest = server.partition("://")
     if not separator:
         raise unusable(f"the server {quote(server)} has no scheme", cluster_file, "write https:// before it")
-    if (url := text_of(cluster, "proxy-url", cluster_file)) and not is_proxy(url):
-        raise unusable(f"the proxy-url {quote(url)} is not supported", cluster_file, PROXY_FIX)
+    if not is_http_url(server):
+        fix = "use a URL of the form https://HOST:PORT"
+        raise unusable(f"the server {quote(server)} is not a valid URL", cluster_file, fix)
+    if (url := text_of(cluster, "proxy-url", cluster_file)) and not is_http_url(url):
+        # Not the value, which may hold a password.
+        raise unusable("the proxy-url is not supported", cluster_file, PROXY_FIX)
     # The library takes any text for true, and fails later by another type of a name.
     if not isinstance(cluster.get("insecure-skip-tls-verify", False), bool):
         raise unusable("insecure-skip-tls-verify is neither true nor false", cluster_file)
@@ -117,9 +125,28 @@ def read(path: str) -> Context:
     return Context(name, cluster | {"server": address}, cluster_file, user, user_file, namespace)
 
 
+def _expanded(file: str) -> str:
+    """A path with the user's home directory for ``~``; as it is where there is none, as in a container."""
+    try:
+        return str(Path(file).expanduser())
+    except RuntimeError:
+        return file
+
+
+def _is_missing(file: str) -> bool:
+    """Whether there is no such file; what else is wrong with it, its reader says."""
+    try:
+        Path(file).stat()
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 def _document(file: str) -> dict[str, Any]:
     try:
-        text = read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES)
+        text = read_file(file, _MAX_KUBECONFIG_BYTES)
     except InputError as error:
         raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
     try:

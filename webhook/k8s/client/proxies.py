@@ -28,8 +28,8 @@ class _Target(NamedTuple):
     address: _Address | None
 
 
-def is_proxy(url: str) -> bool:
-    """Whether requests can be sent through the proxy of this URL."""
+def is_http_url(url: str) -> bool:
+    """Whether a text is the URL of an HTTP server, as proxies and API servers are."""
     try:
         parts = urlsplit(url)
         # An invalid port is a ValueError once it is read.
@@ -69,7 +69,7 @@ def proxy_of_environment(url: str, environment: Mapping[str, str]) -> str:
     if not _uses_proxy(_ascii(host), port or _PORTS[scheme], _variable(environment, "NO_PROXY")):
         return ""
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if not is_proxy(proxy):
+    if not is_http_url(proxy):
         # Not the value, which may hold a password.
         raise InputError("the proxy is not supported", _where(name), PROXY_FIX)
     return proxy

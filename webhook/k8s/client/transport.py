@@ -235,6 +235,9 @@ def default_namespace(kubeconfig: Kubeconfig | None = None) -> str:
     """
     options = kubeconfig or Kubeconfig()
     if not options.path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        # As client-go: a pod may be told by the downward API.
+        if named := os.environ.get("POD_NAMESPACE"):
+            return named
         try:
             return _POD_NAMESPACE.read_text().strip() or "default"
         except (OSError, UnicodeDecodeError):
@@ -244,7 +247,7 @@ def default_namespace(kubeconfig: Kubeconfig | None = None) -> str:
 
 def _path(options: Kubeconfig) -> str:
     """The kubeconfigs of a command, as kubectl finds them."""
-    return options.path or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return options.path or os.environ.get("KUBECONFIG") or "~/.kube/config"
 
 
 def _end(response: aiohttp.ClientResponse) -> None:
@@ -271,11 +274,14 @@ def _clause(error: Exception) -> str:
             return f"no trusted TLS connection to the API server ({cause})"
         case TimeoutError():
             return "the API server did not answer in time"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy before the API server answered {error.status}"
         case aiohttp.ClientConnectorError():
             # As other clients of Kubernetes name it.
             code = error.os_error.errno or 0
             cause = _CONNECTION_PROBLEMS.get(code) or errno.errorcode.get(code, "unknown error")
             if isinstance(error.os_error, socket.gaierror):
                 cause = "no such host" if code in _NO_SUCH_HOST else "the name of its host cannot be resolved now"
-            return f"no connection to the API server ({cause})"
+            is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
+            return f"no connection to {'the proxy before ' if is_proxy else ''}the API server ({cause})"
     return f"the connection to the API server broke ({type(error).__name__})"

@@ -49,6 +49,9 @@ class Options:
         if bool(self.client_ca) != bool(self.client_names):
             # A cluster's CA signs certificates of many clients, not only of the API server.
             raise InputError("the options require each other", "--client-ca, --client-name", "use both or neither")
+        if "" in self.client_names:
+            # So is the name of a client without a certificate.
+            raise InputError("the name is empty", "--client-name", "use that of the client's certificate")
         if self.register and not self.url:
             fix = "add for example --url https://192.0.2.1:8443"
             raise InputError("the address of the server is missing", "--register", fix)
