@@ -196,7 +196,7 @@ class ReviewApp:
 
     def _check_client(self, guard: Guard) -> None:
         """Deny a client that has none of the certificates that are needed."""
-        if self._clients and guard.client_name not in self._clients:
+        if self._clients and not (guard.client_name and guard.client_name in self._clients):
             got = f"{guard.client_name[:100]} is none of those" if guard.client_name else "the client has none"
             raise RequestDenied(
                 403,

@@ -90,7 +90,8 @@ class Extender:
     @web.middleware
     async def _check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Deny what is none of kube-scheduler's requests."""
-        if self.clients and guard_of(request).client_name not in self.clients:
+        name = guard_of(request).client_name
+        if self.clients and not (name and name in self.clients):
             why = "the client has no certificate of layers.clientNames; see the extender's tlsConfig"
             raise RequestDenied(403, why)
         if hdrs.CONTENT_ENCODING in request.headers:

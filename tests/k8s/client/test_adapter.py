@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 import trustme
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.certs.test_handshake import signed
@@ -22,6 +24,7 @@ from tests.k8s.client.test_transport import code_of, failure
 from webhook.errors import InputError
 from webhook.k8s.client import adapter
 from webhook.k8s.client.adapter import ServiceAccount
+from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.client.identity import Impersonation, Kubeconfig
 from webhook.k8s.client.transport import connect
 
@@ -64,6 +67,30 @@ async def test_over_tls_with_our_service_account(
         else:
             golden(await failure(transport.get("/version")))
         await transport.close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_followed_by_nobody(status: int, tmp_path: Path) -> None:
+    """Neither a write nor the impersonated user reaches another host, and none is taken for done."""
+    reached = []
+
+    async def elsewhere(request: web.BaseRequest) -> web.Response:
+        reached.append(request.path)
+        return web.json_response({})
+
+    async def redirect(_: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, headers={"Location": f"http://127.0.0.1:{other.port}/stolen"})
+
+    async with (
+        RawTestServer(elsewhere) as other,
+        RawTestServer(redirect) as server,
+    ):
+        transport = await connect(write(tmp_path, config(cluster={"server": f"http://127.0.0.1:{server.port}"})))
+        for method in ("GET", "POST"):
+            with pytest.raises(ApiConnectionError, match="a redirect, which is not followed"):
+                await transport.request(method, "/api/v1/namespaces", body={})
+        await transport.close()
+    assert reached == []
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from certs.handshake import verifying
 from webhook import __version__
 from webhook.errors import InputError, quote
 from webhook.k8s.client import kubeconfig
-from webhook.k8s.client.api import ApiRequest
+from webhook.k8s.client.api import ApiConnectionError, ApiRequest
 from webhook.k8s.client.identity import NOT_IMPERSONATED, Impersonation
 from webhook.k8s.client.kubeconfig import Context, list_of, text_of, unusable
 from webhook.k8s.client.proxies import proxy_of_environment
@@ -67,6 +67,24 @@ _CONFIG_ERRORS: Final = (OSError, ValueError, TypeError, config.ConfigException)
 
 # What a request was sent with: ``Authorization``, and how its connection was made.
 Sent: TypeAlias = tuple[str, ssl.SSLContext | None]
+
+
+async def _refuse_redirect(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A middleware: the library lets aiohttp follow redirects, by which a write would reach another host, or none.
+
+    Raises:
+        ApiConnectionError: the answer is a redirect; an API server sends none to its API's clients.
+    """
+    response = await handler(request)
+    if response.status in (301, 302, 303, 307, 308):
+        response.close()
+        why = f"the address of the API server answers {response.status}, a redirect, which is not followed"
+        raise ApiConnectionError(why)
+            f"the API server's address answers {response.status}, a redirect, which is not followed"
+        )
+    return response
 
 
 class Connection(ABC):
@@ -113,6 +131,9 @@ class Connection(ABC):
             read_bufsize=_READ_BUFFER_BYTES,
             # With the library's True, a name and a password in the user's .netrc would reach the API server.
             trust_env=False,
+            # No API server needs them, and aiohttp keeps what any answer sets.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            middlewares=(_refuse_redirect,),
         )
         self._sessions.append(session)
         self._client.rest_client.pool_manager = session
