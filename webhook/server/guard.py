@@ -80,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     per_client: int = 16
     connections: int = 128
     keep_alive_seconds: float = 15.0
-    lifetime_seconds: float = 60.0
+    lifetime_seconds: float = 45.0
     abort_seconds: float = 60.0
     body_bytes: int = 0
     kept_bytes: int = 4 * 1024 * 1024
@@ -173,7 +173,9 @@ class Guard(asyncio.BufferedProtocol):
         self.transport = None
         self._held.clear()
         if self._http:
-            self._http.connection_lost(exc)
+            # Its handler gets it where it reads. Of TLS and of the network, too, it is no error of the server's own.
+            gone = exc is None or isinstance(exc, ConnectionError)
+            self._http.connection_lost(exc if gone else ConnectionResetError(str(exc)))
             self._http = None
         if not self._has_begun:
             self._release()
@@ -189,7 +191,7 @@ class Guard(asyncio.BufferedProtocol):
         if self.phase is Phase.ENDING and not self._allowance:
             return
         self._held += self.listener.received[:nbytes]
-        if self.phase is not Phase.REQUEST or self._counts_body:
+        if self.is_idle or self._counts_body:
             self._keep(nbytes)
         self._pass_on()
 
@@ -253,7 +255,8 @@ class Guard(asyncio.BufferedProtocol):
             self._pass_on()
             return False
         self.phase = Phase.ENDING
-        # aiohttp reads on for a while, and so the client can read its answer; not without an end.
+        # aiohttp reads on for a while, and so the client can read its answer; not without an end. It keeps none of it.
+        self._counts_body = False
         most = 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES
         self._allowance = most if self._missing is None else min(self._missing, most)
         self._ends_at = min(self._ends_at, now + LINGER_SECONDS + CLOSE_SECONDS)
@@ -479,13 +482,14 @@ class ConnectionLimiter:
 
 
 def most_burdened(guards: list[Guard]) -> Guard | None:
-    """Of the client for which most bytes are kept, the connection that loses them: one that is still read, the largest.
+    """Of the client for which most bytes are kept, the connection that loses them.
 
-    Where nothing of it is unread, it loses the largest of those that wait for their answers.
+    First come those that have ended, whose answers go nowhere, then those that are still read, then those that wait for
+    their answers; of each of these the largest.
     """
     totals: Counter[str] = Counter()
     for guard in guards:
         totals[guard.client] += guard.kept
     client = max(totals, key=totals.__getitem__, default="")
     mine = [guard for guard in guards if guard.client == client and guard.kept]
-    return max(mine, key=lambda guard: (guard.is_unread, guard.kept), default=None)
+    return max(mine, key=lambda guard: (guard.transport is None, guard.is_unread, guard.kept), default=None)

@@ -121,8 +121,8 @@ class Listener:
         self.limiter.remove(guard)
 
     def make_room(self, newcomer: Guard) -> None:
-        """Let the client for which most bytes are kept lose some."""
-        (most_burdened(self.open) or newcomer).give_up()
+        """Let the client for which most bytes are kept lose some; also those of requests that outlive it."""
+        (most_burdened([*{*self.open, *self.answering}]) or newcomer).give_up()
 
     def recycle(self) -> None:
         """Let every connection that is open, or in its handshake, end with its next answer."""
@@ -186,7 +186,8 @@ class Listener:
             self._checking.cancel()
 
     def _is_busy(self) -> bool:
-        return bool(self.answering) or any(guard.phase is Phase.REQUEST for guard in self.open)
+        # An answer that is the last one is written while its connection ends.
+        return bool(self.answering) or any(guard.phase in (Phase.REQUEST, Phase.ENDING) for guard in self.open)
 
     def _check(self) -> None:
         """End connections whose time is over, now and after every `CHECK_SECONDS`."""
