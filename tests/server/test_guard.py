@@ -342,6 +342,18 @@ async def test_bytes_of_a_client_that_has_gone_cost_no_other_client_its_request(
                 assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
 
 
+async def test_a_request_ends_with_its_client() -> None:
+    """It would hold its memory and its seat for an answer that goes nowhere."""
+    case = Served()
+    case.release.clear()
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+        async with case.connection() as (_, writer):
+            writer.write(REQUEST)
+            await until(lambda: case.bodies == [BODY], "the request to begin")
+        await until(lambda: not case.listener.in_flight, "it to end")
+        assert case.listener.taken_bytes == 0
+
+
 async def test_the_end_of_a_server_waits_until_answers_are_written() -> None:
     case = Served()
     case.release.clear()

@@ -169,7 +169,7 @@ class Guard(asyncio.BufferedProtocol):
         self._http.connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let go of everything; a request whose handler has begun goes on, and its answer goes nowhere."""
+        """Let go of everything; aiohttp cancels the handler, which gives back what it holds by `end`."""
         self.transport = None
         self._held.clear()
         if self._http:
@@ -482,14 +482,13 @@ class ConnectionLimiter:
 
 
 def most_burdened(guards: list[Guard]) -> Guard | None:
-    """Of the client for which most bytes are kept, the connection that loses them.
+    """Of the client for which most bytes are kept, the connection that loses them: one that is still read, the largest.
 
-    First come those that have ended, whose answers go nowhere, then those that are still read, then those that wait for
-    their answers; of each of these the largest.
+    Where nothing of it is unread, it loses the largest of those that wait for their answers.
     """
     totals: Counter[str] = Counter()
     for guard in guards:
         totals[guard.client] += guard.kept
     client = max(totals, key=totals.__getitem__, default="")
     mine = [guard for guard in guards if guard.client == client and guard.kept]
-    return max(mine, key=lambda guard: (guard.transport is None, guard.is_unread, guard.kept), default=None)
+    return max(mine, key=lambda guard: (guard.is_unread, guard.kept), default=None)

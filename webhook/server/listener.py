@@ -82,6 +82,8 @@ class Listener:
         self._runner: Final = web.AppRunner(
             application,
             handle_signals=False,
+            # Who has gone gets no answer: nothing is read, and no seat or memory held, for one.
+            handler_cancellation=True,
             access_log=None,
             logger=_logger,
             keepalive_timeout=limits.keep_alive_seconds,
@@ -121,8 +123,8 @@ class Listener:
         self.limiter.remove(guard)
 
     def make_room(self, newcomer: Guard) -> None:
-        """Let the client for which most bytes are kept lose some; also those of requests that outlive it."""
-        (most_burdened([*{*self.open, *self.answering}]) or newcomer).give_up()
+        """Let the client for which most bytes are kept lose some."""
+        (most_burdened(self.open) or newcomer).give_up()
 
     def recycle(self) -> None:
         """Let every connection that is open, or in its handshake, end with its next answer."""
