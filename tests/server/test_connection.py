@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -47,7 +49,7 @@ from tests.tokens import claims, key_set, sign
 from tests.waiting import PATIENCE, until
 from webhook import names
 from webhook.errors import InputError
-from webhook.server import guard
+from webhook.server import extender, guard
 from webhook.server.app import LIMITS
 from webhook.server.guard import Client, ConnectionLimiter, Guard, Limits
 from webhook.server.listener import Listener, serving, split_address
@@ -74,6 +76,9 @@ async def test_an_old_connection_ends_with_an_answer_that_says_so(server: Served
 
 async def test_ages_differ(server: ServedApp) -> None:
     assert LIMITS.keep_alive_seconds > 90, "net/http keeps idle connections for 90 s"
+    for limits in (LIMITS, extender.LIMITS, Limits()):
+        last = limits.lifetime_seconds * (1 + guard.JITTER)
+        assert last < limits.abort_seconds, "its last answer says so before it is cut"
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
@@ -323,6 +328,19 @@ async def test_handshakes_that_are_none(server: ServedApp) -> None:
     assert await plain(server, REQUEST) in (b"", b"\x15\x03\x01\x00\x02\x02\x46", b"\x15\x03\x01\x00\x02\x02\x50")
     await until(lambda: len(server.server.open) == 0, "nobody to have come through")
     await unharmed(server)
+
+
+async def test_nonsense_in_place_of_a_record_is_no_internal_error(server: ServedApp) -> None:
+    """The error of TLS that ends such a connection is the client's fault, and reaches no handler as it is."""
+    stream = await connect(server)
+    stream[1].write(REQUEST[:-1])
+    await until(lambda: server.app.in_flight == 1, "the review to begin")
+    with socket.socket(fileno=os.dup(stream[1].get_extra_info("socket").fileno())) as raw:
+        raw.send(b"\x17\x03\x03\x00\x20" + bytes(32))
+    await until(lambda: not server.server.open, "the connection to end")
+    stream[1].transport.abort()
+    await unharmed(server)
+    assert [status for _, status in server.counted.requests] == [200], "of a client that has gone, nothing is counted"
 
 
 async def test_names_and_protocols_that_we_do_not_have(server: ServedApp) -> None:

@@ -24,6 +24,8 @@ from webhook.server.guard import MAX_HEAD_BYTES, Guard, Limits, guard_of
 from webhook.server.listener import Listener, serving, split_address
 
 PATH = "/echo"
+# More than sockets hold.
+LARGE = 32 * 1024 * 1024
 REQUEST = head(len(BODY), PATH) + BODY
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -41,6 +43,7 @@ class Served:
         )
         application.router.add_route("*", PATH, self._echo)
         application.router.add_route("*", "/unread", self._unread)
+        application.router.add_route("*", "/large", self._large)
         self.listener = Listener(application, limits)
 
     async def _echo(self, request: web.Request) -> web.Response:
@@ -53,6 +56,11 @@ class Served:
 
     async def _unread(self, _request: web.Request) -> web.Response:
         return response(200, b"unread")
+
+    async def _large(self, _request: web.Request) -> web.Response:
+        self.begun += 1
+        await self.release.wait()
+        return response(200, bytes(LARGE))
 
     @property
     def only(self) -> Guard:
@@ -300,3 +308,63 @@ async def test_connections_end_after_a_while_whatever_they_do() -> None:
             assert await case.everything(data) == b""
         case.release.set()
         await until(lambda: case.listener.in_flight == 0, "the handlers to end")
+
+
+async def test_bytes_that_are_read_for_a_client_to_see_its_answer_are_not_kept() -> None:
+    """A client whose body is not wanted reads its answer only once it has written all of it."""
+    case = Served(msgspec.structs.replace(LIMITS, kept_bytes=2 * MAX_HEAD_BYTES))
+    size = 2 * 1024 * 1024
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0), case.connection() as (reader, writer):
+        writer.write(head(size, "/unread"))
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        for _ in range(size // 65536):
+            writer.write(b" " * 65536)
+            await writer.drain()
+        assert await asyncio.wait_for(reader.read(), PATIENCE) == b"unread"
+
+
+async def test_bytes_of_a_client_that_has_gone_cost_no_other_client_its_request() -> None:
+    case = Served(msgspec.structs.replace(LIMITS, kept_bytes=2 * len(REQUEST)))
+    case.release.clear()
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+        async with case.connection() as (_, gone):
+            gone.write(REQUEST)
+            await until(lambda: case.begun == 1, "its request to begin")
+        await until(lambda: not case.listener.open, "it to leave")
+        async with case.connection() as (second, writer), case.connection() as (third, other):
+            writer.write(REQUEST)
+            await until(lambda: case.begun == 2, "the second request to begin")
+            other.write(REQUEST)
+            await until(lambda: case.begun == 3, "the third one to begin")
+            assert case.listener.kept <= case.listener.limits.kept_bytes
+            case.release.set()
+            for reader in (second, third):
+                assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+
+
+async def test_a_request_ends_with_its_client() -> None:
+    """It would hold its memory and its seat for an answer that goes nowhere."""
+    case = Served()
+    case.release.clear()
+    async with serving(case.listener, "127.0.0.1:0", None, "--listen", 0.0):
+        async with case.connection() as (_, writer):
+            writer.write(REQUEST)
+            await until(lambda: case.bodies == [BODY], "the request to begin")
+        await until(lambda: not case.listener.in_flight, "it to end")
+        assert case.listener.taken_bytes == 0
+
+
+async def test_the_end_of_a_server_waits_until_answers_are_written() -> None:
+    case = Served()
+    case.release.clear()
+    await case.listener.listen("127.0.0.1:0", None, "--listen")
+    async with case.connection() as (reader, writer):
+        writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: case.begun == 1, "the request to begin")
+        ending = asyncio.create_task(case.listener.shutdown(PATIENCE))
+        await until(lambda: case.only.closes_at == 0.0, "the end to begin")
+        case.release.set()
+        await until(lambda: case.listener.in_flight == 0, "the answer to be known")
+        await asyncio.sleep(0.1)
+        assert len((await asyncio.wait_for(reader.read(), PATIENCE)).partition(b"\r\n\r\n")[2]) == LARGE
+    await ending

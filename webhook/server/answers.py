@@ -87,7 +87,7 @@ class TrafficObserver:
     """Gets what a listener answers, and how it fails."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception reached the edge of the server: a bug."""
+        """An exception that no handler expects: a bug."""
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """An HTTP request at an endpoint was answered."""
@@ -148,7 +148,7 @@ def errors_to_answers(traffic: TrafficObserver, hint: str, render: Render = as_t
             return web.Response(status=CLIENT_GONE)
         except web.HTTPNotFound:
             problem = 404, f"there is nothing at {request.path[:200]}; {hint}", _NO_HEADERS
-        except Exception as error:  # noqa: BLE001 - the edge: what leaves here would be aiohttp's own 500
+        except Exception as error:  # noqa: BLE001 - what leaves here would be aiohttp's own 500
             problem = problem_of(error, path or request.path, traffic)
         return await render(*problem)
 

@@ -80,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     per_client: int = 16
     connections: int = 128
     keep_alive_seconds: float = 15.0
-    lifetime_seconds: float = 60.0
+    lifetime_seconds: float = 45.0
     abort_seconds: float = 60.0
     body_bytes: int = 0
     kept_bytes: int = 4 * 1024 * 1024
@@ -169,11 +169,13 @@ class Guard(asyncio.BufferedProtocol):
         self._http.connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Let go of everything; a request whose handler has begun goes on, and its answer goes nowhere."""
+        """Let go of everything; aiohttp cancels the handler, which gives back what it holds by `end`."""
         self.transport = None
         self._held.clear()
         if self._http:
-            self._http.connection_lost(exc)
+            # Its handler gets it where it reads. Of TLS and of the network, too, it is no error of the server's own.
+            gone = exc is None or isinstance(exc, ConnectionError)
+            self._http.connection_lost(exc if gone else ConnectionResetError(str(exc)))
             self._http = None
         if not self._has_begun:
             self._release()
@@ -189,7 +191,7 @@ class Guard(asyncio.BufferedProtocol):
         if self.phase is Phase.ENDING and not self._allowance:
             return
         self._held += self.listener.received[:nbytes]
-        if self.phase is not Phase.REQUEST or self._counts_body:
+        if self.is_idle or self._counts_body:
             self._keep(nbytes)
         self._pass_on()
 
@@ -253,7 +255,8 @@ class Guard(asyncio.BufferedProtocol):
             self._pass_on()
             return False
         self.phase = Phase.ENDING
-        # aiohttp reads on for a while, and so the client can read its answer; not without an end.
+        # aiohttp reads on for a while, and so the client can read its answer; not without an end. It keeps none of it.
+        self._counts_body = False
         most = 2 * self.listener.limits.body_bytes + MAX_HEAD_BYTES
         self._allowance = most if self._missing is None else min(self._missing, most)
         self._ends_at = min(self._ends_at, now + LINGER_SECONDS + CLOSE_SECONDS)

@@ -82,6 +82,8 @@ class Listener:
         self._runner: Final = web.AppRunner(
             application,
             handle_signals=False,
+            # Who has gone gets no answer: nothing is read, and no seat or memory held, for one.
+            handler_cancellation=True,
             access_log=None,
             logger=_logger,
             keepalive_timeout=limits.keep_alive_seconds,
@@ -186,7 +188,8 @@ class Listener:
             self._checking.cancel()
 
     def _is_busy(self) -> bool:
-        return bool(self.answering) or any(guard.phase is Phase.REQUEST for guard in self.open)
+        # An answer that is the last one is written while its connection ends.
+        return bool(self.answering) or any(guard.phase in (Phase.REQUEST, Phase.ENDING) for guard in self.open)
 
     def _check(self) -> None:
         """End connections whose time is over, now and after every `CHECK_SECONDS`."""

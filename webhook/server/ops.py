@@ -217,7 +217,7 @@ class Metrics(Observer, TrafficObserver):
         latencies.total += seconds
 
     def on_crash(self, path: str, error: BaseException) -> None:
-        """Count and log an exception that reached the edge."""
+        """Count and log an exception that no handler expects."""
         self._panics[path,] = self._panics.get((path,), 0) + 1
         self._log("internal error while a request was answered", path, error)
 

@@ -82,8 +82,6 @@ async def _refuse_redirect(
         response.close()
         why = f"the address of the API server answers {response.status}, a redirect, which is not followed"
         raise ApiConnectionError(why)
-            f"the API server's address answers {response.status}, a redirect, which is not followed"
-        )
     return response
 
 
