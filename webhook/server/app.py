@@ -148,8 +148,8 @@ class ReviewApp:
             except OverloadError as error:
                 overload = error.overload
             except TimeoutError:
-                # The guard needs its memory.
-                pass
+                if not guard.evicted:
+                    raise
             return self._overloaded(endpoint, overload, body.prefix)
 
     async def _evaluate(self, endpoint: Endpoint, request: web.Request, body: RequestBody, *, verified: bool) -> bytes:

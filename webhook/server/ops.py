@@ -198,7 +198,6 @@ class Metrics(Observer, TrafficObserver):
         series = [(str(code),) for code in _EXPLAIN_STATUSES]
         text = "HTTP requests for explanations by status code."
         self._explained: Final = self._counter("kubevirt_webhook_explain_requests", text, ("code",), series)
-        self._codes: Final = {code: str(code) for code in {*_STATUSES, *_EXPLAIN_STATUSES}}
 
     def _counter(self, name: str, text: str, labels: Labels, series: Iterable[Labels] = ()) -> dict[Labels, int]:
         """A counter with labels; ``series`` are shown before anything was counted.
@@ -211,7 +210,8 @@ class Metrics(Observer, TrafficObserver):
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
-        self._requests[path, self._codes[status]] += 1
+        key = (path, str(status))
+        self._requests[key] = self._requests.get(key, 0) + 1
         latencies = self._latencies[path]
         latencies.counts[bisect_left(BUCKETS, seconds)] += 1
         latencies.total += seconds
@@ -223,7 +223,7 @@ class Metrics(Observer, TrafficObserver):
 
     def on_explained(self, status: int) -> None:
         """Count a request for an explanation."""
-        self._explained[self._codes[status],] += 1
+        self._explained[str(status),] = self._explained.get((str(status),), 0) + 1
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Count an evaluation."""
