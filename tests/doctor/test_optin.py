@@ -61,6 +61,7 @@ async def test_what_does_nothing(world: DoctorWorld, kind: str, key: str, value:
     [
         *(("kubevirt-webhook.github.com/scheduling", "scheduling"), ("kubevirt-webhook.io/migration", "migration")),
         *(("kubevirt-webhook/scheduling", "scheduling"), ("kubevirtwebhook.github.io/spread", "spread")),
+        *(("scheduling.kubevirt-webhook.github.io", "scheduling"), ("owner.kubevirt-webhook.github.io", "")),
         *(("kubevirt.io/scheduling", ""), ("scheduling", ""), ("kubevirt-webhook.io/owner", "")),
     ],
 )

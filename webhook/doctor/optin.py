@@ -98,6 +98,11 @@ def _check_allowed(subject: str, instancetypes: InstancetypeSettings) -> list[Fi
 
 def _meant_by(key: str) -> str:
     """The label or annotation that was probably meant by one with a similar prefix; empty: none was."""
+    first, _, domain = key.partition(".")
+    if domain == names.DOMAIN and "/" not in key:
+        # The two turned around, as in a host's name.
+        key = f"{domain}/{first}"
+        return key if key in (*_LABELS, *_ANNOTATIONS) else ""
     prefix, slash, name = key.rpartition("/")
     meant = f"{_PREFIX}{name}"
     if not slash or prefix == names.DOMAIN or meant not in (*_LABELS, *_ANNOTATIONS):
