@@ -105,6 +105,15 @@ class TestMigrationsInFlight:
         assert found.code == ("not-migratable" if blocks else "not-migratable-if-possible")
         assert any("migration volumes of it has not ended" in note for note in found.notes) is blocks
 
+    def test_one_that_sends_it_elsewhere_ends_with_a_vm_that_shuts_down(self) -> None:
+        condition = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
+        mover = vm("web", "a", condition=condition, evictionStrategy="LiveMigrateIfPossible")
+        sending = migration("send", "Synchronizing")
+        sending["spec"]["sendTo"] = {"migrationID": "x", "connectURL": "10.0.0.1:9185"}
+        found = of(drain.plan(snapshot(NODES, [mover], migrations=[sending]), ["a"]))
+        assert found.outcome == "shuts-down"
+        assert any("migration send, which sends it" in note and "ends with it" in note for note in found.notes)
+
     def test_the_room_that_it_leaves_is_free(self) -> None:
         """The guest of 5Gi is on b then, and a has room for that of 6Gi."""
         mover, other = vm("web", "a", "5Gi"), vm("db", "b", "3Gi")

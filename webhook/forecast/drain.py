@@ -1124,7 +1124,12 @@ def _shut_down(vmi: Vmi, snapshot: ClusterSnapshot, code: str, reason: str) -> V
     pod = snapshot.pod_of(vmi)
     if pod and (problem := _budget_problem(pod, snapshot)):
         return plan_of(vmi, report.BLOCKS, report.DISRUPTION_BUDGET, f"{reason}, but {problem}")
-    return plan_of(vmi, report.SHUTS_DOWN, code, reason)
+    notes = [
+        f"migration {each.meta.name or ''}, which sends it to another namespace or cluster, ends with it"
+        for each in snapshot.unfinished.get(place_of(vmi), ())
+        if each.sends
+    ]
+    return plan_of(vmi, report.SHUTS_DOWN, code, reason, notes=tuple(notes))
 
 
 def migrate(vmi: Vmi, snapshot: ClusterSnapshot, afterwards: str = "it is evacuated afterwards") -> VmPlan:
