@@ -53,10 +53,10 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
 
     The presets are those of the VMI's namespace, the metadata the VMI's, or its VM's template's; both may be any JSON.
     """
-    sizing = ((preset, field) for preset in presets if (field := size_field(member(preset, "spec.domain"))))
-    for preset, field in sizing:
-        if any(matching_presets((preset,), metadata)):
-            return str(member(preset, "metadata.name") or ""), field
+    sizing = (preset for preset in presets if size_field(member(preset, "spec.domain")))
+    # Once for all of them: an owner's labels may be as many as the presets.
+    for preset in matching_presets(sizing, metadata):
+        return str(member(preset, "metadata.name") or ""), size_field(member(preset, "spec.domain")) or ""
     return None
 
 
