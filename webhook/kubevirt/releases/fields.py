@@ -6,9 +6,9 @@ definitions of a cluster have been read, they count, and not the table here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from webhook.kubevirt.releases.capabilities import SUPPORTED_VERSIONS, Version, releases
 
@@ -77,19 +77,6 @@ def table(kind: str) -> Iterator[tuple[str, ReleaseField]]:
 def unknown_fields(version: Version, kind: str) -> frozenset[str]:
     """The paths below ``spec`` of a kind that a release does not know and newer ones do; none of a foreign kind."""
     return frozenset(path for path, field in table(kind) if version < field.since)
-
-
-def ineffective_fields(unknown: Iterable[str], spec: Any) -> list[str]:
-    """Those of the unknown paths below ``spec`` that an object's ``spec``, any JSON, has without any effect."""
-    return [path for path in sorted(unknown) if _holds(spec, path.split("."))]
-
-
-def _holds(value: Any, steps: list[str]) -> bool:
-    if isinstance(value, list):
-        return any(_holds(item, steps) for item in value)
-    if not steps:
-        return value is not None
-    return isinstance(value, dict) and steps[0] in value and _holds(value[steps[0]], steps[1:])
 
 
 @dataclass(frozen=True, slots=True)
