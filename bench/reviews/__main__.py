@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from typing import NoReturn
+from pathlib import Path
+from typing import Final, NoReturn
 
 from bench.options import writable
 from bench.reviews import golang, host, interpreter, published
-from bench.reviews.errors import BenchError
+from bench.reviews.errors import BenchError, run
 from bench.reviews.load import Pressure
 from bench.reviews.payloads import NAMES
 from bench.reviews.report import ReviewsReport
 from bench.reviews.rounds import Bench, ReviewsPlan
-from bench.reviews.servers import NEWER, PEER, ROOT, TITLES, Pythons
+from bench.reviews.servers import BESIDE, NEWER, PEER, ROOT, TITLES, Pythons
 
 # Neighbors of a virtual machine slow one round down and not the next; of five there is a median that they seldom reach.
 _FULL = (5, Pressure(seconds=1.2, warmup=0.3))
 _QUICK = (1, Pressure(seconds=0.5, warmup=0.2))
+_ALL: Final = [key for key in TITLES if key != BESIDE]
 
 
 def main() -> int:
@@ -30,7 +32,7 @@ def main() -> int:
         report = _measured(options)
         if options.json:
             report.write_json(options.json)
-        if not (options.quick or options.no_write or options.servers != list(TITLES)):
+        if not (options.quick or options.no_write or options.servers != _ALL):
             _say(f"written: {', '.join(published.write(report))}")
     except BenchError as error:
         print(f"bench.reviews: {error}", file=sys.stderr)
@@ -59,7 +61,13 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="one short round: shows that all works, not how fast it is"
     )
     parser.add_argument(
-        "--servers", metavar="NAME,…", type=_servers, default=list(TITLES), help=f"only these of {', '.join(TITLES)}"
+        "--servers", metavar="NAME,…", type=_servers, default=_ALL, help=f"only these of {', '.join(_ALL)}"
+    )
+    parser.add_argument(
+        "--beside",
+        metavar="CHECKOUT",
+        type=_checkout,
+        help="also another version of kubevirt-webhook, from its checkout",
     )
     parser.add_argument("--python", metavar="PROGRAM", help="interpreter for the Python servers (default: the fastest)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
@@ -73,9 +81,16 @@ def _parser() -> argparse.ArgumentParser:
 def _servers(names: str) -> list[str]:
     keys = [name.strip() for name in names.split(",")]
     for key in keys:
-        if key not in TITLES:
-            raise argparse.ArgumentTypeError(f"there is no server {key!r}; known are {', '.join(TITLES)}")
+        if key not in _ALL:
+            raise argparse.ArgumentTypeError(f"there is no server {key!r}; known are {', '.join(_ALL)}")
     return list(dict.fromkeys(keys))
+
+
+def _checkout(name: str) -> Path:
+    checkout = Path(name).resolve()
+    if not (checkout / "requirements.lock").is_file():
+        raise argparse.ArgumentTypeError(f"{name} is not a checkout of kubevirt-webhook: it has no requirements.lock")
+    return checkout
 
 
 def _measured(options: argparse.Namespace) -> ReviewsReport:
@@ -86,11 +101,16 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
     _say(f"Python servers run on {python}")
     newer = interpreter.newest(compared, python) if NEWER in options.servers else None
     lock = ROOT / "requirements.lock"
+    beside: Path | None = options.beside
     pythons = Pythons(
-        interpreter.environment(python, lock, cache), interpreter.environment(newer, lock, cache) if newer else None
+        interpreter.environment(python, lock, cache),
+        interpreter.environment(newer, lock, cache) if newer else None,
+        interpreter.environment(python, beside / lock.name, cache) if beside else None,
+        beside,
     )
     rounds, pressure = _QUICK if options.quick else _FULL
-    plan = ReviewsPlan([key for key in options.servers if key != NEWER or newer], rounds, pressure)
+    keys = [key for key in options.servers if key != NEWER or newer]
+    plan = ReviewsPlan([*keys, BESIDE] if beside else keys, rounds, pressure)
     _say(f"about {plan.seconds:.0f} s; {cores}")
     outcome = Bench(plan, pythons, built, cores).measure(_say)
     libraries = interpreter.versions(pythons.chosen)
@@ -102,6 +122,7 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         + (f" (time of the same loop elsewhere: {', '.join(slower)})" if slower else "")
         + ", with "
         + ", ".join(f"{name} {version}" for name, version in libraries.items()),
+        **({"Another version": f"commit {_commit(beside)}"} if beside else {}),
         **({"Newer Python": f"{newer.version}, whose build may not be optimized"} if newer else {}),
         "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
         + (f"; needed fields only and same job: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
@@ -110,6 +131,10 @@ def _measured(options: argparse.Namespace) -> ReviewsReport:
         "VMs, and do lookups, metrics and an audit line for each review, the others do not",
     }
     return ReviewsReport(plan, outcome, machine)
+
+
+def _commit(checkout: Path) -> str:
+    return run("asking for the commit", ["git", "-C", checkout, "rev-parse", "--short=8", "HEAD"]).strip()
 
 
 def _say(text: str) -> None:

@@ -18,7 +18,7 @@ from bench.reviews.load import CLIENT_LIMIT, Sample
 from bench.reviews.payloads import PAYLOADS, POD
 from bench.reviews.ratios import AIMS, REVIEWS, GroupKey, ratios
 from bench.reviews.rounds import ALONE, BURSTS, BUSY, STEADY, ReviewsOutcome, ReviewsPlan
-from bench.reviews.servers import NEWER, OURS, TITLES
+from bench.reviews.servers import BESIDE, NEWER, OURS, TITLES
 
 _HEADER: Final = (
     *("Review", "Server", "CPU µs", "ratio", "Reviews/s"),
@@ -119,7 +119,7 @@ class ReviewsReport:
 
     def summary(self) -> str:
         """For the README: a line for each review, with what each server takes of the CPU."""
-        servers = [server for server in self._plan.servers if server != NEWER]
+        servers = [server for server in self._plan.servers if server not in (NEWER, BESIDE)]
         cpu = {(name, title): cpu for name, title, cpu, *_ in self._rows()}
         header = ("Review", *(f"**{TITLES[each]}**" if each == OURS else TITLES[each] for each in servers))
         rows = [

@@ -29,11 +29,14 @@ from bench.reviews.payloads import DRAIN, MIGRATION, NAMES, POD, VM, Payload
 
 OURS: Final = "ours"
 NEWER: Final = "newer"
+# Another version of kubevirt-webhook: a checkout beside this one.
+BESIDE: Final = "beside"
 # Go, with all that kubevirt-webhook does for these reviews: started, asked and counted as it is.
 PEER: Final = "peer"
 TITLES: Final = {
     OURS: "kubevirt-webhook",
     NEWER: "the same on a newer Python",
+    BESIDE: "another version",
     "plain": "Go, net/http",
     "partial": "Go, needed fields only",
     PEER: "Go, same job",
@@ -71,10 +74,14 @@ class Pythons:
 
     Attributes:
         newer: of a newer Python, for the same server once more; None: there is none.
+        beside: of what another version's lock lists; None: no other version is measured.
+        checkout: the root of that other version.
     """
 
     chosen: Path
     newer: Path | None = None
+    beside: Path | None = None
+    checkout: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,11 @@ def lineup(
             assert pythons.newer is not None
             serve = (str(pythons.newer), "-m", module, "serve")
             servers.append(_whole(key, serve, (port, ops), certificate, cluster))
+        elif key == BESIDE:
+            assert pythons.beside is not None
+            assert pythons.checkout is not None
+            serve = (str(pythons.beside), "-m", module, "serve")
+            servers.append(_whole(key, serve, (port, ops), certificate, cluster, pythons.checkout))
         elif key == PEER:
             servers.append(_whole(key, (str(binaries / key),), (port, ops), certificate, cluster))
         elif key == "naive":
@@ -159,14 +171,23 @@ def _write_cluster(directory: Path) -> Path:
 
 
 def _whole(
-    key: str, command: Sequence[str], ports: tuple[int, int], certificate: Certificate, cluster: Path
+    key: str,
+    command: Sequence[str],
+    ports: tuple[int, int],
+    certificate: Certificate,
+    cluster: Path,
+    root: Path = ROOT,
 ) -> ReviewsServer:
-    """A server that reads the cluster, and has the options of `kubevirt-webhook serve`."""
+    """A server that reads the cluster, and has the options of `kubevirt-webhook serve`.
+
+    Args:
+        root: the checkout whose code and settings it has.
+    """
     port, ops = ports
     argv = (
         *command,
         *("--cluster-from", str(cluster)),
-        *("--config", str(_HERE / "settings.yaml")),
+        *("--config", str(root / _HERE.relative_to(ROOT) / "settings.yaml")),
         *("--listen", f"127.0.0.1:{port}"),
         *("--ops-listen", f"127.0.0.1:{ops}"),
         *("--tls-cert", str(certificate.certificate)),
@@ -178,7 +199,7 @@ def _whole(
         address=f"https://127.0.0.1:{port}",
         ready=f"http://127.0.0.1:{ops}/readyz",
         paths=OUR_PATHS,
-        environment=_ONE_CORE | {"PYTHONPATH": str(ROOT)},
+        environment=_ONE_CORE | {"PYTHONPATH": str(root)},
         audited=True,
     )
 
