@@ -142,7 +142,9 @@ def failed_open(history: History, model: Model, counts: Counter[str]) -> Iterato
     for request, call in _calls(history):
         if request.code >= 400 or policies.get((call.type, call.webhook)) != "Fail":
             continue
-        if call.failed_open or call.decision == "error" or call.reason == "lookup-failed":
+        # Modes other than enforce deny nothing. Whether the mode itself was allowed, `unexplained` proves.
+        unread = call.reason == "lookup-failed" and call.mode == "enforce"
+        if call.failed_open or call.decision == "error" or unread:
             what = f"{_name(request)}: admitted without an evaluation by {call.webhook}, whose failurePolicy is Fail"
             yield Violation("failed-open", what, request.received, _story(history, model, request))
 

@@ -320,6 +320,18 @@ def test_what_fails_closed_admits_nothing_that_was_not_evaluated() -> None:
     assert rules_of(replace(found, requests=[denied])) == set()
 
 
+def test_where_the_mode_denies_nothing_what_could_not_be_read_denies_nothing() -> None:
+    """A label that was changed a moment ago may still count: the request came at the endpoint of the mode of now."""
+
+    def admitted(mode: str, decision: str) -> set[str]:
+        call = Call(MIGRATIONS, "validating", mode, decision, "lookup-failed")
+        request = create(named(migration("web", EAST)), call, resource="virtualmachineinstancemigrations")
+        return rules_of(history(namespace(LONG_AGO, "migration"), requests=[request], faults=BROKEN))
+
+    assert "failed-open" in admitted("enforce", "allowed")
+    assert "failed-open" not in admitted("audit", "would-deny")
+
+
 def test_a_namespace_that_has_long_opted_in_is_asked_about() -> None:
     request = create(named(vm("web")))
     assert rules_of(history(namespace(LONG_AGO, "scheduling"), requests=[request])) == {"not-called"}
