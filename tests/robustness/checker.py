@@ -100,9 +100,9 @@ def unexplained(history: History, model: Model, counts: Counter[str]) -> Iterato
 
 
 def internal_errors(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
-    """A request made the server fail."""
+    """A request made the server fail, which had the memory to answer."""
     for request, call in _calls(history):
-        if call.reason == "internal-error":
+        if call.reason == "internal-error" and not model.lacked_memory(request.received, request.completed):
             what = f"{_name(request)}: {call.webhook} answered internal-error"
             yield Violation("internal-error", what, request.received, _story(history, model, request))
 

@@ -22,6 +22,7 @@ from tests.e2e.support.webhook_server import ACCOUNT, OURS
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import parse
 
+from .clocks import set_clock
 from .history import Sample, SettingsWritten, Webhook
 from .proxy import Proxy
 from .record import EtcdRecorder, audit_flags
@@ -41,7 +42,7 @@ _SAMPLE_SECONDS = 1.0
 
 
 class RobustReplica(ServerReplica):
-    """A replica that may be killed, stopped and blinded.
+    """A replica that may be killed, stopped and blinded, and whose clock and memory may be changed.
 
     Attributes:
         blind_since: when it lost its way to the API server; None: it has one.
@@ -52,16 +53,28 @@ class RobustReplica(ServerReplica):
         super().__init__(*arguments)
         self.blind_since: float | None = None
         self.is_stopped = False
+        self._clock = self._settings.with_name("clock")
+        self.set_clock(0.0)
 
     @property
     def running(self) -> bool:
         process = self._popen  # which another thread may take away meanwhile
         return process is not None and process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._popen is not None
+        return self._popen.pid
+
+    def set_clock(self, seconds: float) -> None:
+        """Its wall clock is off by so much from now on, also after it has been started again."""
+        set_clock(self._clock, seconds)
+
     def _command(self) -> list[str]:
-        return [
-            "tests.robustness.replica" if part == "tests.e2e.support.counted" else part for part in super()._command()
-        ]
+        command = super()._command()
+        program = command.index("tests.e2e.support.counted")
+        command[program : program + 1] = ["tests.robustness.replica", str(self._clock)]
+        return command
 
     def write(self, text: str) -> None:
         self._settings.write_text(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.settings.file import parse
 from webhook.settings.model import Settings
 
-from .history import Call, History, Json, ObjectId, Request, Timelines
+from .history import Call, Fault, History, Json, ObjectId, Request, Timelines
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ SHARED_SECONDS = 2.0
 SLOW_SECONDS = 12.0
 # Faults that make no GET slow.
 OF_WATCHES = frozenset({"late watch", "cut watches", "failing pages", "compacted etcd", "rotated CA", "killed replica"})
+# Faults by which nothing may fail: a clock that is off by less than a certificate's grace.
+HARMLESS = frozenset({"clock off"})
+# Faults by which a review may end with an internal error: there is no memory to go on.
+OF_MEMORY = frozenset({"failing allocations"})
 # The clocks of this machine's processes are one, but a store's age is counted from when an answer came.
 SLACK_SECONDS = 10.0
 # Two polls of the file, 2 s apart, a thread that reads it, and a replica that was stopped meanwhile.
@@ -96,6 +101,7 @@ class _Question:
 
     Attributes:
         mode: the one that was answered; states with another one explain nothing.
+        now: what the replica's clock said.
         age: of what informers keep, in seconds at most.
     """
 
@@ -104,6 +110,7 @@ class _Question:
     received: Received[Any]
     settings: Settings
     mode: str
+    now: float
     age: float
 
 
@@ -158,8 +165,15 @@ class Model:
         return self._timelines.during(ObjectId("Namespace", "", request.namespace), begin, request.completed)
 
     def disturbed(self, begin: float, end: float) -> bool:
-        """Whether a fault was in force at a moment."""
-        return any(fault.began <= end and fault.ended >= begin for fault in self._faults)
+        """Whether a fault was in force at a moment by which something may fail."""
+        return any(fault.what not in HARMLESS for fault in self._during(begin, end))
+
+    def lacked_memory(self, begin: float, end: float) -> bool:
+        """Whether a replica's allocations may have failed at a moment."""
+        return any(fault.what in OF_MEMORY for fault in self._during(begin, end))
+
+    def _during(self, begin: float, end: float) -> Iterator[Fault]:
+        return (fault for fault in self._faults if fault.began <= end and fault.ended >= begin)
 
     def explains(self, request: Request, call: Call, number: int) -> list[Verdict] | None:
         """None where some state leads to what a call answered; else the verdicts that states within the bounds have.
@@ -177,9 +191,12 @@ class Model:
         found: dict[Verdict, None] = {}
         tried = 0
         # Nearly always a store is as new as can be, so that is looked at first.
-        for age in (0.0, self._run.current_seconds + SLACK_SECONDS):
+        wrong = {fault.clock for fault in self._during(request.received, request.completed)}
+        nows = [request.received + seconds for seconds in sorted({0.0} | wrong, key=abs)]
+        ages = (0.0, self._run.current_seconds + SLACK_SECONDS)
+        for now, age in itertools.product(nows, ages):
             for one in settings.values():
-                question = _Question(endpoint, request, received, one, wanted.mode, age)
+                question = _Question(endpoint, request, received, one, wanted.mode, now, age)
                 for verdict in self._explore(question, {}):
                     if verdict == wanted:
                         return None
@@ -192,8 +209,8 @@ class Model:
     def shared(self, request: Request) -> float:
         """How old, in seconds, an answer of the API server may be that a review shares with another one."""
         begin, end = request.received - SLOW_SECONDS, request.completed
-        slow = (fault for fault in self._faults if fault.what not in OF_WATCHES)
-        return SLOW_SECONDS if any(fault.began <= end and fault.ended >= begin for fault in slow) else SHARED_SECONDS
+        slow = any(fault.what not in OF_WATCHES | HARMLESS for fault in self._during(begin, end))
+        return SLOW_SECONDS if slow else SHARED_SECONDS
 
     def _received(self, endpoint: Endpoint, request: Request, number: int) -> Received[Any]:
         """The review as the API server sends it to the ``number``-th call of a request."""
@@ -228,7 +245,7 @@ class Model:
 
     def _explore(self, question: _Question, known: Mapping[Key[Any], object]) -> Iterator[Verdict]:
         try:
-            if verdict := _decide(question, _LazyFacts.knowing(known, question.request.received)):
+            if verdict := _decide(question, _LazyFacts.knowing(known, question.now)):
                 yield verdict
         except NotRead as missing:
             key = missing.keys[0]
