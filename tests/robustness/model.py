@@ -137,13 +137,22 @@ class Model:
     """Says of each call of a webhook which verdicts some state within the bounds allows."""
 
     def __init__(self, history: History) -> None:
+        documents = [Document(each, "history", 1) for each in history.run.definitions]
+        self._definitions = FilesCluster.of(documents, parse(b"{}", "settings")).definitions
+        self._take(history)
+
+    def of_part(self, history: History) -> Model:
+        """The same of a part of its history; kinds, which all parts have, are not read again."""
+        model = copy.copy(self)
+        model._take(history)
+        return model
+
+    def _take(self, history: History) -> None:
         self._run = history.run
         self._timelines = Timelines(history.changes)
         self._settings = [(each.after, each.by, _settings(each.text)) for each in history.settings]
         self._faults = history.faults
         self._paths = {(entry.type, entry.name): entry.path for entry in history.webhooks}
-        documents = [Document(each, "history", 1) for each in history.run.definitions]
-        self._definitions = FilesCluster.of(documents, parse(b"{}", "settings")).definitions
 
     @property
     def timelines(self) -> Timelines:

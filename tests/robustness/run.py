@@ -18,6 +18,7 @@ from .checker import Report, check
 from .cluster import Cluster
 from .faults import KINDS, Faults
 from .history import History, Run
+from .minimize import minimize
 from .mutations import MUTATIONS
 from .record import audit_events, moments, requests_of
 from .traffic import FIRST_SETTINGS, TENANTS, Shape, Traffic, prepare
@@ -57,7 +58,7 @@ class Plan:
         given += [f"--clients={self.clients}", *([f"--mutation={self.mutation}"] if self.mutation else [])]
         given += [f"--current-seconds={self.current_seconds:.0f}"] if self.current_seconds else []
         given += [f"--fault={fault}" for fault in self.faults] + (["--only"] if self.only else [])
-        return shlex.join(["python", "-m", "tests.robustness", *given])
+        return shlex.join([".venv/bin/python", "-m", "tests.robustness", *given])
 
 
 def record(plan: Plan, directory: Path, binaries: Path) -> History:
@@ -127,12 +128,15 @@ def judge(history: History, mutation: str = "") -> tuple[Report, int]:
     for violation in sorted(report.violations, key=lambda violation: len(violation.history)):
         shown[violation.rule] += 1
         if shown[violation.rule] == 1:  # the one with the shortest history
-            print(f"\n{violation}\n    seed {history.run.seed}; to repeat it: {history.run.command}")
+            _, least = minimize(history, violation)
+            print(f"\n{least}\n    seed {history.run.seed}; to repeat it: {history.run.command}")
     rules = Counter(violation.rule for violation in report.violations)
     print(f"\n{len(report.violations)} violations{f': {_table(rules)}' if rules else ''}")
     if mutation:
         found = MUTATIONS[mutation].rules & rules.keys()
-        print(f"{mutation} ({MUTATIONS[mutation].fault}): {'found' if found else 'NOT FOUND'}")
+        first = min((each.at for each in report.violations if each.rule in found), default=0.0) - history.run.began
+        answer = f"found by what happened in the first {first:.0f} s" if found else "NOT FOUND"
+        print(f"{mutation} ({MUTATIONS[mutation].fault}): {answer}")
         return report, 0 if found else 1
     return report, 1 if report.violations else 0
 

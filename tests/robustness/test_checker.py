@@ -398,21 +398,24 @@ def test_a_default_stays_through_an_overwrite() -> None:
     assert lost not in rules_of(overwritten({"instancetype": SMALL}, {"instancetype": LARGE}, instancetype=LARGE))
 
 
-def test_a_limit_holds() -> None:
-    limited = SETTINGS.replace("}}}", '}}, "migration": {"maxUnfinished": 2}}')
-    others = [named(migration("other", WEST) | {"metadata": {"name": f"move-{number}"}}) for number in range(3)]
+def limited(*unfinished: Json) -> History:
+    """A migration was admitted beside these, at most two of which may be unfinished."""
+    two = SETTINGS.replace("}}}", '}}, "migration": {"maxUnfinished": 2}}')
     call = Call(MIGRATIONS, "validating", "enforce", "allowed", "not-looked-at")
     request = create(named(migration("web", EAST)), call, resource="virtualmachineinstancemigrations")
+    changes = [change(one, JUST_NOW) for one in unfinished]
+    settings = [SettingsWritten(0.0, 1.0, two)]
+    return history(namespace(LONG_AGO, "migration"), *changes, requests=[request], settings=settings)
 
-    def found(*unfinished: Json) -> set[str]:
-        changes = [change(one, JUST_NOW) for one in unfinished]
-        settings = [SettingsWritten(0.0, 1.0, limited)]
-        return rules_of(history(namespace(LONG_AGO, "migration"), *changes, requests=[request], settings=settings))
 
-    assert "over-the-limit" in found(*others)
-    assert "over-the-limit" in found(*others[:2])
-    assert "over-the-limit" not in found(others[0])
-    assert "over-the-limit" not in found(others[0], {**others[1], "status": {"phase": "Failed"}})
+MOVES = [named(migration("other", WEST) | {"metadata": {"name": f"move-{number}"}}) for number in range(3)]
+
+
+def test_a_limit_holds() -> None:
+    assert "over-the-limit" in rules_of(limited(*MOVES))
+    assert "over-the-limit" in rules_of(limited(*MOVES[:2]))
+    assert "over-the-limit" not in rules_of(limited(MOVES[0]))
+    assert "over-the-limit" not in rules_of(limited(MOVES[0], {**MOVES[1], "status": {"phase": "Failed"}}))
 
 
 def test_a_migration_is_judged_by_all_nodes() -> None:
