@@ -13,9 +13,11 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from tests.e2e.kubevirt.control_plane import aggregation
 from tests.e2e.support.installed import LiveInstallation, ServerReplica
 from tests.e2e.support.kube import Json
 from tests.e2e.support.objects import kubevirt_crds
+from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import LOOPBACK
 from tests.e2e.support.webhook_server import ACCOUNT, OURS
@@ -23,6 +25,7 @@ from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import parse
 
 from .clocks import set_clock
+from .controllers import Controllers
 from .history import Sample, SettingsWritten, Webhook
 from .proxy import Proxy
 from .record import EtcdRecorder, audit_flags
@@ -132,16 +135,34 @@ class Installation(LiveInstallation):
 class Cluster:
     """A context manager: entered, it runs, and all that happens is written down.
 
+    Args:
+        kubevirt: the directory of a real KubeVirt's binaries, whose controllers are to run; None: its kinds alone.
+
     Attributes:
+        kubevirt: the controllers, where they run.
         written: the settings that were written, one after the other.
     """
 
-    def __init__(self, directory: Path, binaries: Path, replicas: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        binaries: Path,
+        replicas: int,
+        settings: Mapping[str, Any],
+        kubevirt: Path | None = None,
+    ) -> None:
         self.directory = directory
         self._log = directory / "audit"
-        self.plane = ControlPlane(
-            directory / "plane", binaries, definitions=kubevirt_crds(), apiserver_flags=audit_flags(self._log)
-        )
+        flags = audit_flags(self._log)
+        self.kubevirt: Controllers | None = None
+        if kubevirt:
+            flags += aggregation(Pki(directory / "front"))
+            self.plane = ControlPlane(
+                directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=flags
+            )
+            self.kubevirt = Controllers(self.plane, kubevirt)
+        else:
+            self.plane = ControlPlane(directory / "plane", binaries, definitions=kubevirt_crds(), apiserver_flags=flags)
         self._replicas = replicas
         self._first = {**SETTINGS, **settings}
         self.written: list[SettingsWritten] = []
@@ -153,6 +174,9 @@ class Cluster:
         with ExitStack() as ends:
             ends.enter_context(self.plane)
             self.recorder = ends.enter_context(EtcdRecorder(self.plane._etcd_port))
+            if self.kubevirt:
+                ends.enter_context(self.kubevirt)
+                self.kubevirt.label()
             self.installation = ends.enter_context(Installation(self.plane, self.directory, self._first))
             self.installation.apply()
             for _ in range(self._replicas):
@@ -169,6 +193,11 @@ class Cluster:
         self._over.set()
         self._ends.close()
         shutil.rmtree(self.directory / "plane" / "etcd-copy", ignore_errors=True)
+
+    @property
+    def definitions(self) -> list[Json]:
+        """KubeVirt's, as they are installed."""
+        return self.kubevirt.definitions if self.kubevirt else kubevirt_crds()
 
     @property
     def log(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,6 +27,8 @@ RESOURCES = (
     "virtualmachineinstancemigrations",
 )
 STATUSES = (410, 429, 500, 503)
+# Beyond that, replicas answer hardly anything, and little is decided that could be wrong.
+MOST_AT_ONCE = 3
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,15 @@ class Faults:
                 while time.time() < min(until, now + pause):
                     time.sleep(0.2)
                     self._end(time.time())
+                    if self._cluster.kubevirt:
+                        self._cluster.kubevirt.revive()
         finally:
             self._end(float("inf"))
 
     def _begin(self, now: float, until: float) -> None:
         names = [name for name in self._names if name not in {active for _, active, _ in self._active}]
+        if len(self._active) >= MOST_AT_ONCE and not self._wanted:
+            return
         if self._wanted:
             name = self._wanted.pop(0)
         elif not names:
@@ -219,13 +225,14 @@ def _compacted_etcd(cluster: Cluster, chance: random.Random) -> Iterator[str]:
 
 @contextmanager
 def _restored_etcd(cluster: Cluster, chance: random.Random) -> Iterator[str]:
-    """As Kubernetes asks for it: all API servers end before, and begin after it."""
+    """As Kubernetes asks for it: all API servers end before, and begin after it; its other parts are restarted."""
     saved = cluster.plane.save_etcd()
     lost = chance.uniform(3, 15)
     time.sleep(lost)
-    cluster.plane._apiserver.kill()
-    cluster.plane.restore_etcd(saved)
-    cluster.plane.start_apiserver()
+    with cluster.kubevirt.away() if cluster.kubevirt else nullcontext():
+        cluster.plane._apiserver.kill()
+        cluster.plane.restore_etcd(saved)
+        cluster.plane.start_apiserver()
     yield f"to a copy of {lost:.0f} s ago"
 
 

@@ -241,7 +241,7 @@ class Model:
                 "resource": {"group": group, "version": version, "resource": endpoint.resource},
                 "subResource": request.subresource or None,
                 "namespace": request.namespace,
-                "name": request.name,
+                "name": "" if _is_unnamed(request) else request.name,
                 "operation": request.operation,
                 "userInfo": request.user,
                 "object": sent,
@@ -348,6 +348,12 @@ def _is_stored(key: Key[Any]) -> bool:
     if isinstance(key, keys.ObjectKey | keys.ListKey):
         return not key.fresh and key.resource.kind in WATCHED
     return isinstance(key, keys.NodesKey | keys.KubeVirtKey)
+
+
+def _is_unnamed(request: Request) -> bool:
+    """Whether an object gets its name only after admission."""
+    metadata = request.object.get("metadata", {})
+    return request.operation == "CREATE" and not metadata.get("name") and "generateName" in metadata
 
 
 @lru_cache(maxsize=256)
