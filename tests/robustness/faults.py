@@ -311,8 +311,8 @@ def _rules(
 
 def _late_watch(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
     """Of what is stored, and changes most."""
-    resources = ("namespaces", "virtualmachinepreferences", "virtualmachinepreferences", "virtualmachineinstancetypes")
-    return _rules(cluster, Rule(chance.choice(resources), "watch", delay=chance.uniform(4, 8)), break_open=False)
+    resources = ("virtualmachineinstancetypes", *["namespaces"] * 2, *["virtualmachinepreferences"] * 4)
+    return _rules(cluster, Rule(chance.choice(resources), "watch", delay=chance.uniform(5, 12)), break_open=False)
 
 
 def _failing_answers(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
