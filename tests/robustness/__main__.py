@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-
-from hack.controlplane.build import location
 
 from .history import History
 from .mutations import MUTATIONS
@@ -31,6 +28,7 @@ def main() -> int:
     )
     parser.add_argument("--fault", action="append", default=[], choices=sorted(KINDS), help="faults that come first")
     parser.add_argument("--only", action="store_true", help="inject no other faults than these")
+    parser.add_argument("--kubevirt", action="store_true", help="with the controllers of a real KubeVirt")
     parser.add_argument("--current-seconds", type=float, help="the age up to which replicas let a store decide")
     parser.add_argument("--directory", type=Path, help="where logs and history.jsonl are kept (default: a new one)")
     parser.add_argument("--check", type=Path, metavar="FILE", help="check a history.jsonl again, without a cluster")
@@ -51,13 +49,21 @@ def main() -> int:
         current_seconds=current,
         faults=tuple(given.fault),
         only=given.only,
+        kubevirt=given.kubevirt,
     )
     print(f"seed {seed}, {seconds:.0f} s; everything lies in {directory}", flush=True)
-    subprocess.run([sys.executable, "-m", "hack.controlplane.build"], check=True, stdout=subprocess.DEVNULL)
+    built = [_built(*which) for which in ((), *((("--kubevirt",),) if given.kubevirt else ()))]
     began = time.time()
-    history = record(plan, directory, location(os.environ))
+    history = record(plan, directory, *built)
     print(f"  recorded in {time.time() - began:.0f} s", flush=True)
     return judge(history, given.mutation)[1]
+
+
+def _built(*which: str) -> Path:
+    """The directory of binaries, which are built where they are missing."""
+    build = [sys.executable, "-m", "hack.controlplane.build", *which]
+    built = subprocess.run(build, check=True, stdout=subprocess.PIPE, text=True)
+    return Path(built.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

@@ -40,15 +40,22 @@ _SHOWN = 600
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that was not kept, and the part of the history that shows it."""
+    """A promise that was not kept, and the part of the history that shows it.
+
+    Attributes:
+        at: when the request came, or the sample was taken, that it is about.
+        possible: what would have been right, where the rule knows it.
+    """
 
     rule: str
     what: str
     at: float
     history: Sequence[str] = ()
+    possible: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return "\n".join((f"{self.rule}: {self.what}", *(f"    {line}" for line in self.history)))
+        lines = [*self.history, *(f"possible: {each}" for each in self.possible)]
+        return "\n".join((f"{self.rule}: {self.what}", *(f"    {line}" for line in lines)))
 
 
 @dataclass
@@ -91,18 +98,16 @@ def unexplained(history: History, model: Model, counts: Counter[str]) -> Iterato
             counts["calls explained"] += others is None
             if others is not None:
                 found += 1
-                possible = [f"possible: {other}" for other in others] or [
-                    f"possible: no state at all with mode {call.mode}"
-                ]
+                possible = [str(other) for other in others] or [f"no state at all with mode {call.mode}"]
                 what = f"{call.webhook} answered {Verdict.of(call)}, which no state within the bounds allows"
-                lines = [*_story(history, model, request, call.webhook.split(".")[1]), *possible]
-                yield Violation("unexplained", f"{_name(request)}: {what}", request.received, lines)
+                lines = _story(history, model, request, call.webhook.split(".")[1])
+                yield Violation("unexplained", f"{_name(request)}: {what}", request.received, lines, possible)
 
 
 def internal_errors(history: History, model: Model, counts: Counter[str]) -> Iterator[Violation]:
-    """A request made the server fail."""
+    """A request made the server fail, which had the memory to answer."""
     for request, call in _calls(history):
-        if call.reason == "internal-error":
+        if call.reason == "internal-error" and not model.lacked_memory(request.received, request.completed):
             what = f"{_name(request)}: {call.webhook} answered internal-error"
             yield Violation("internal-error", what, request.received, _story(history, model, request))
 
@@ -208,7 +213,7 @@ def over_the_limit(history: History, model: Model, counts: Counter[str]) -> Iter
         if request.resource != "virtualmachineinstancemigrations" or request.code >= 400 or not of_a_user:
             continue
         limits = {settings.migration.max_unfinished for settings in model.settings_of(request)}
-        if 0 in limits or _labels(model, request, MIGRATION, _bound(history)) != {"enforce"}:
+        if not limits or 0 in limits or _labels(model, request, MIGRATION, _bound(history)) != {"enforce"}:
             continue
         others = [
             each for each in timelines.ids("VirtualMachineInstanceMigration") if each.namespace == request.namespace
@@ -254,6 +259,12 @@ RULES: Sequence[Rule] = (
     over_the_limit,
     readiness,
 )
+# By what they report.
+RULE_OF: Mapping[str, Rule] = {rule.__name__.replace("_", "-"): rule for rule in RULES} | {
+    "internal-error": internal_errors,
+    "ready-while-blind": readiness,
+    "not-ready-without-cause": readiness,
+}
 
 # -- what they look at -------------------------------------------------------------------------------------------------
 
@@ -332,6 +343,33 @@ def _name(request: Request) -> str:
 # -- what is shown of a history ----------------------------------------------------------------------------------------
 
 
+def lines_of(history: History) -> list[str]:
+    """All that happened in a history, which should be short, in its order."""
+    lines = [
+        (change.by, f"{_moment(change.by, history)} {change.id}: {_shown(change.value)}") for change in history.changes
+    ]
+    lines += [
+        (each.by, f"settings from {_moment(each.by, history)} on: {_section(each.text, '')}")
+        for each in history.settings
+    ]
+    lines += [(fault.began, _fault(fault, history)) for fault in history.faults]
+    for sample in history.samples:
+        said = "is ready" if sample.ready else f"is not ready: {sample.text}"
+        lines.append((sample.at, f"{_moment(sample.at, history)} replica {sample.replica} {said}"))
+    for request in history.requests:
+        lines += _lines_of_request(request, history)
+    return [line for _, line in sorted(lines, key=lambda line: line[0])]
+
+
+def _lines_of_request(request: Request, history: History) -> Iterator[tuple[float, str]]:
+    yield request.received, f"{_moment(request.received, history)} {_name(request)}: {_shown(request.object)}"
+    if request.old:
+        yield request.received, f"  stored before: {_shown(request.old)}"
+    for call in request.calls:
+        said = "failed, and was passed over" if call.failed_open else str(Verdict.of(call))
+        yield request.completed, f"{_moment(request.completed, history)} {call.webhook}: {said}"
+
+
 def _story(history: History, model: Model, request: Request, policy: str = "") -> list[str]:
     """The part of a history that a decision can depend on: what it names as it may have been, and the faults.
 
@@ -371,12 +409,7 @@ def _story(history: History, model: Model, request: Request, policy: str = "") -
         for fault in history.faults
         if fault.began <= request.completed and fault.ended >= begin
     ]
-    lines.append((request.received, f"{_moment(request.received, history)} {_name(request)}: {_shown(request.object)}"))
-    if request.old:
-        lines.append((request.received, f"  stored before: {_shown(request.old)}"))
-    for call in request.calls:
-        said = "failed, and was passed over" if call.failed_open else str(Verdict.of(call))
-        lines.append((request.completed, f"{_moment(request.completed, history)} {call.webhook}: {said}"))
+    lines += _lines_of_request(request, history)
     return [line for _, line in sorted(lines, key=lambda line: line[0])]
 
 

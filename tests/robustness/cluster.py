@@ -13,15 +13,19 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from tests.e2e.kubevirt.control_plane import aggregation
 from tests.e2e.support.installed import LiveInstallation, ServerReplica
 from tests.e2e.support.kube import Json
 from tests.e2e.support.objects import kubevirt_crds
+from tests.e2e.support.pki import Pki
 from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.processes import LOOPBACK
 from tests.e2e.support.webhook_server import ACCOUNT, OURS
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import parse
 
+from .clocks import set_clock
+from .controllers import Controllers
 from .history import Sample, SettingsWritten, Webhook
 from .proxy import Proxy
 from .record import EtcdRecorder, audit_flags
@@ -41,7 +45,7 @@ _SAMPLE_SECONDS = 1.0
 
 
 class RobustReplica(ServerReplica):
-    """A replica that may be killed, stopped and blinded.
+    """A replica that may be killed, stopped and blinded, and whose clock and memory may be changed.
 
     Attributes:
         blind_since: when it lost its way to the API server; None: it has one.
@@ -52,16 +56,28 @@ class RobustReplica(ServerReplica):
         super().__init__(*arguments)
         self.blind_since: float | None = None
         self.is_stopped = False
+        self._clock = self._settings.with_name("clock")
+        self.set_clock(0.0)
 
     @property
     def running(self) -> bool:
         process = self._popen  # which another thread may take away meanwhile
         return process is not None and process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._popen is not None
+        return self._popen.pid
+
+    def set_clock(self, seconds: float) -> None:
+        """Its wall clock is off by so much from now on, also after it has been started again."""
+        set_clock(self._clock, seconds)
+
     def _command(self) -> list[str]:
-        return [
-            "tests.robustness.replica" if part == "tests.e2e.support.counted" else part for part in super()._command()
-        ]
+        command = super()._command()
+        program = command.index("tests.e2e.support.counted")
+        command[program : program + 1] = ["tests.robustness.replica", str(self._clock)]
+        return command
 
     def write(self, text: str) -> None:
         self._settings.write_text(text)
@@ -119,16 +135,34 @@ class Installation(LiveInstallation):
 class Cluster:
     """A context manager: entered, it runs, and all that happens is written down.
 
+    Args:
+        kubevirt: the directory of a real KubeVirt's binaries, whose controllers are to run; None: its kinds alone.
+
     Attributes:
+        kubevirt: the controllers, where they run.
         written: the settings that were written, one after the other.
     """
 
-    def __init__(self, directory: Path, binaries: Path, replicas: int, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        binaries: Path,
+        replicas: int,
+        settings: Mapping[str, Any],
+        kubevirt: Path | None = None,
+    ) -> None:
         self.directory = directory
         self._log = directory / "audit"
-        self.plane = ControlPlane(
-            directory / "plane", binaries, definitions=kubevirt_crds(), apiserver_flags=audit_flags(self._log)
-        )
+        flags = audit_flags(self._log)
+        self.kubevirt: Controllers | None = None
+        if kubevirt:
+            flags += aggregation(Pki(directory / "front"))
+            self.plane = ControlPlane(
+                directory / "plane", binaries, controller_manager=True, definitions=(), apiserver_flags=flags
+            )
+            self.kubevirt = Controllers(self.plane, kubevirt)
+        else:
+            self.plane = ControlPlane(directory / "plane", binaries, definitions=kubevirt_crds(), apiserver_flags=flags)
         self._replicas = replicas
         self._first = {**SETTINGS, **settings}
         self.written: list[SettingsWritten] = []
@@ -140,6 +174,9 @@ class Cluster:
         with ExitStack() as ends:
             ends.enter_context(self.plane)
             self.recorder = ends.enter_context(EtcdRecorder(self.plane._etcd_port))
+            if self.kubevirt:
+                ends.enter_context(self.kubevirt)
+                self.kubevirt.label()
             self.installation = ends.enter_context(Installation(self.plane, self.directory, self._first))
             self.installation.apply()
             for _ in range(self._replicas):
@@ -156,6 +193,11 @@ class Cluster:
         self._over.set()
         self._ends.close()
         shutil.rmtree(self.directory / "plane" / "etcd-copy", ignore_errors=True)
+
+    @property
+    def definitions(self) -> list[Json]:
+        """KubeVirt's, as they are installed."""
+        return self.kubevirt.definitions if self.kubevirt else kubevirt_crds()
 
     @property
     def log(self) -> Path:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from .checker import NOTICE_SECONDS
 from .cluster import Cluster, RobustReplica
 from .history import Fault
+from .limits import CannotError, address_space_limit, memory_limit
 from .proxy import Rule
 from .traffic import quietly
 
@@ -26,9 +27,24 @@ RESOURCES = (
     "virtualmachineinstancemigrations",
 )
 STATUSES = (410, 429, 500, 503)
+# Beyond that, replicas answer hardly anything, and little is decided that could be wrong.
+MOST_AT_ONCE = 3
 
-# A fault as it is in force: what about it, in words.
-Fault_: TypeAlias = Callable[[Cluster, random.Random], AbstractContextManager[str]]
+
+@dataclass(frozen=True)
+class About:
+    """What there is to say of a fault that is in force.
+
+    Attributes:
+        clock: as `Fault.clock`.
+    """
+
+    words: str
+    clock: float = 0.0
+
+
+# A fault as it is in force.
+Fault_: TypeAlias = Callable[[Cluster, random.Random], AbstractContextManager[str | About]]
 
 
 @dataclass(frozen=True)
@@ -76,11 +92,15 @@ class Faults:
                 while time.time() < min(until, now + pause):
                     time.sleep(0.2)
                     self._end(time.time())
+                    if self._cluster.kubevirt:
+                        self._cluster.kubevirt.revive()
         finally:
             self._end(float("inf"))
 
     def _begin(self, now: float, until: float) -> None:
         names = [name for name in self._names if name not in {active for _, active, _ in self._active}]
+        if len(self._active) >= MOST_AT_ONCE and not self._wanted:
+            return
         if self._wanted:
             name = self._wanted.pop(0)
         elif not names:
@@ -95,15 +115,26 @@ class Faults:
             if any(KINDS[active].current for _, active, _ in self._active):
                 return
             self._end(float("inf"))
-        stack, about = ExitStack(), [""]
-        # Noted last of all, when it has ended.
-        stack.callback(lambda: self.done.append(Fault(name, now - 0.1, time.time(), about[0])))
-        about[0] = stack.enter_context(kind.inject(self._cluster, self._random))
-        print(f"  {time.strftime('%H:%M:%S')} {name} for {lasts:.0f} s: {about[0]}", flush=True)
+        try:
+            stack, about = self._injected(name, now)
+        except CannotError as error:
+            print(f"  {time.strftime('%H:%M:%S')} {name} is skipped: {error}", flush=True)
+            self._names = [other for other in self._names if other != name]
+            return
+        print(f"  {time.strftime('%H:%M:%S')} {name} for {lasts:.0f} s: {about.words}", flush=True)
         self._active.append((time.time() + lasts, name, stack))
         if kind.alone:
             time.sleep(lasts)
             self._end(float("inf"))
+
+    def _injected(self, name: str, now: float) -> tuple[ExitStack, About]:
+        """A fault in force, which is noted last of all when it has ended."""
+        injected, ends = ExitStack(), ExitStack()
+        told = injected.enter_context(KINDS[name].inject(self._cluster, self._random))
+        about = About(told) if isinstance(told, str) else told
+        ends.callback(lambda: self.done.append(Fault(name, now - 0.1, time.time(), about.words, about.clock)))
+        ends.push(injected)
+        return ends, about
 
     def _end(self, now: float) -> None:
         for entry in [entry for entry in self._active if entry[0] <= now]:
@@ -123,6 +154,13 @@ def _killed_replica(cluster: Cluster, chance: random.Random) -> Iterator[str]:
     try:
         yield f"replica {number}"
     finally:
+        _restart(replica)
+
+
+def _restart(replica: RobustReplica) -> None:
+    """As a kubelet does it with a container that has ended."""
+    if not replica.running:
+        replica.kill()  # of what has ended by itself, what the kernel keeps of it
         replica.start()
 
 
@@ -187,13 +225,14 @@ def _compacted_etcd(cluster: Cluster, chance: random.Random) -> Iterator[str]:
 
 @contextmanager
 def _restored_etcd(cluster: Cluster, chance: random.Random) -> Iterator[str]:
-    """As Kubernetes asks for it: all API servers end before, and begin after it."""
+    """As Kubernetes asks for it: all API servers end before, and begin after it; its other parts are restarted."""
     saved = cluster.plane.save_etcd()
     lost = chance.uniform(3, 15)
     time.sleep(lost)
-    cluster.plane._apiserver.kill()
-    cluster.plane.restore_etcd(saved)
-    cluster.plane.start_apiserver()
+    with cluster.kubevirt.away() if cluster.kubevirt else nullcontext():
+        cluster.plane._apiserver.kill()
+        cluster.plane.restore_etcd(saved)
+        cluster.plane.start_apiserver()
     yield f"to a copy of {lost:.0f} s ago"
 
 
@@ -201,6 +240,61 @@ def _restored_etcd(cluster: Cluster, chance: random.Random) -> Iterator[str]:
 def _rotated_ca(cluster: Cluster, chance: random.Random) -> Iterator[str]:
     quietly(cluster.installation.rotate)
     yield ""
+
+
+def _wrong_clock(cluster: Cluster, chance: random.Random, seconds: float) -> AbstractContextManager[About]:
+    @contextmanager
+    def wrong() -> Iterator[About]:
+        replica = _a_replica(cluster, chance)
+        replica.set_clock(seconds)
+        try:
+            yield About(f"replica {cluster.replicas.index(replica)}, by {seconds:+.0f} s", seconds)
+        finally:
+            replica.set_clock(0.0)
+
+    return wrong()
+
+
+def _clock_off(cluster: Cluster, chance: random.Random) -> AbstractContextManager[About]:
+    """By what certificates allow for: five minutes' grace, and a third of the life of one of five minutes."""
+    return _wrong_clock(cluster, chance, chance.uniform(-60, 240))
+
+
+def _clock_jumps(cluster: Cluster, chance: random.Random) -> AbstractContextManager[About]:
+    """There and back, farther than certificates last."""
+    return _wrong_clock(cluster, chance, chance.choice((-1, 1)) * chance.uniform(600, 7200))
+
+
+@contextmanager
+def _little_memory(
+    cluster: Cluster,
+    chance: random.Random,
+    limit: Callable[[int, int], AbstractContextManager[None]],
+    rooms: Sequence[int],
+) -> Iterator[str]:
+    """A replica ends when it reaches its limit, or it goes on; where it has ended, it comes back."""
+    replica = _a_replica(cluster, chance)
+    room = chance.choice(rooms)
+    if not replica.running:
+        yield "none runs"
+        return
+    try:
+        with limit(replica.pid, room):
+            yield f"replica {cluster.replicas.index(replica)}, {room >> 10} KiB more"
+    finally:
+        if not replica.running:
+            print(
+                f"  {time.strftime('%H:%M:%S')} replica {cluster.replicas.index(replica)} has ended by it", flush=True
+            )
+        _restart(replica)
+
+
+def _memory_limit(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
+    return _little_memory(cluster, chance, memory_limit, (0, 64 << 10, 256 << 10))
+
+
+def _failing_allocations(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
+    return _little_memory(cluster, chance, address_space_limit, (256 << 10, 1 << 20, 4 << 20))
 
 
 @contextmanager
@@ -217,8 +311,8 @@ def _rules(
 
 def _late_watch(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
     """Of what is stored, and changes most."""
-    resources = ("namespaces", "virtualmachinepreferences", "virtualmachinepreferences", "virtualmachineinstancetypes")
-    return _rules(cluster, Rule(chance.choice(resources), "watch", delay=chance.uniform(4, 8)), break_open=False)
+    resources = ("virtualmachineinstancetypes", *["namespaces"] * 2, *["virtualmachinepreferences"] * 4)
+    return _rules(cluster, Rule(chance.choice(resources), "watch", delay=chance.uniform(5, 12)), break_open=False)
 
 
 def _failing_answers(cluster: Cluster, chance: random.Random) -> AbstractContextManager[str]:
@@ -277,6 +371,10 @@ KINDS: Mapping[str, Kind] = {
     "killed etcd": Kind(_killed_etcd, (0.5, 2), alone=True, weight=2),
     "compacted etcd": Kind(_compacted_etcd, (1, 2), alone=True),
     "restored etcd": Kind(_restored_etcd, (1, 2), alone=True, weight=1),
+    "clock off": Kind(_clock_off, (20, 40)),
+    "clock jumps": Kind(_clock_jumps, (5, 30), weight=2),
+    "memory limit": Kind(_memory_limit, (4, 12), weight=2),
+    "failing allocations": Kind(_failing_allocations, (4, 12), weight=2),
     "rotated CA": Kind(_rotated_ca, (10, 20), weight=2),
     "late watch": Kind(_late_watch, (15, 30), weight=8),
     "failing answers": Kind(_failing_answers, (4, 15), weight=8),

@@ -97,12 +97,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that the test injected, from its first effect to its last."""
+    """A fault that the test injected, from its first effect to its last.
+
+    Attributes:
+        clock: seconds by which a replica's wall clock was off meanwhile.
+    """
 
     what: str
     began: float
     ended: float
     about: str = ""
+    clock: float = 0.0
 
 
 @dataclass(frozen=True)

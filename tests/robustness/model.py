@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from webhook.review.endpoints import BY_PATH, Endpoint
 from webhook.settings.file import parse
 from webhook.settings.model import Settings
 
-from .history import Call, History, Json, ObjectId, Request, Timelines
+from .history import Call, Fault, History, Json, ObjectId, Request, Timelines
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ SHARED_SECONDS = 2.0
 SLOW_SECONDS = 12.0
 # Faults that make no GET slow.
 OF_WATCHES = frozenset({"late watch", "cut watches", "failing pages", "compacted etcd", "rotated CA", "killed replica"})
+# Faults by which nothing may fail: a clock that is off by less than a certificate's grace.
+HARMLESS = frozenset({"clock off"})
+# Faults by which a review may end with an internal error: there is no memory to go on.
+OF_MEMORY = frozenset({"failing allocations"})
 # The clocks of this machine's processes are one, but a store's age is counted from when an answer came.
 SLACK_SECONDS = 10.0
 # Two polls of the file, 2 s apart, a thread that reads it, and a replica that was stopped meanwhile.
@@ -96,6 +101,7 @@ class _Question:
 
     Attributes:
         mode: the one that was answered; states with another one explain nothing.
+        now: what the replica's clock said.
         age: of what informers keep, in seconds at most.
     """
 
@@ -104,6 +110,7 @@ class _Question:
     received: Received[Any]
     settings: Settings
     mode: str
+    now: float
     age: float
 
 
@@ -130,13 +137,22 @@ class Model:
     """Says of each call of a webhook which verdicts some state within the bounds allows."""
 
     def __init__(self, history: History) -> None:
+        documents = [Document(each, "history", 1) for each in history.run.definitions]
+        self._definitions = FilesCluster.of(documents, parse(b"{}", "settings")).definitions
+        self._take(history)
+
+    def of_part(self, history: History) -> Model:
+        """The same of a part of its history; kinds, which all parts have, are not read again."""
+        model = copy.copy(self)
+        model._take(history)
+        return model
+
+    def _take(self, history: History) -> None:
         self._run = history.run
         self._timelines = Timelines(history.changes)
         self._settings = [(each.after, each.by, _settings(each.text)) for each in history.settings]
         self._faults = history.faults
         self._paths = {(entry.type, entry.name): entry.path for entry in history.webhooks}
-        documents = [Document(each, "history", 1) for each in history.run.definitions]
-        self._definitions = FilesCluster.of(documents, parse(b"{}", "settings")).definitions
 
     @property
     def timelines(self) -> Timelines:
@@ -158,8 +174,15 @@ class Model:
         return self._timelines.during(ObjectId("Namespace", "", request.namespace), begin, request.completed)
 
     def disturbed(self, begin: float, end: float) -> bool:
-        """Whether a fault was in force at a moment."""
-        return any(fault.began <= end and fault.ended >= begin for fault in self._faults)
+        """Whether a fault was in force at a moment by which something may fail."""
+        return any(fault.what not in HARMLESS for fault in self._during(begin, end))
+
+    def lacked_memory(self, begin: float, end: float) -> bool:
+        """Whether a replica's allocations may have failed at a moment."""
+        return any(fault.what in OF_MEMORY for fault in self._during(begin, end))
+
+    def _during(self, begin: float, end: float) -> Iterator[Fault]:
+        return (fault for fault in self._faults if fault.began <= end and fault.ended >= begin)
 
     def explains(self, request: Request, call: Call, number: int) -> list[Verdict] | None:
         """None where some state leads to what a call answered; else the verdicts that states within the bounds have.
@@ -177,9 +200,12 @@ class Model:
         found: dict[Verdict, None] = {}
         tried = 0
         # Nearly always a store is as new as can be, so that is looked at first.
-        for age in (0.0, self._run.current_seconds + SLACK_SECONDS):
+        wrong = {fault.clock for fault in self._during(request.received, request.completed)}
+        nows = [request.received + seconds for seconds in sorted({0.0} | wrong, key=abs)]
+        ages = (0.0, self._run.current_seconds + SLACK_SECONDS)
+        for now, age in itertools.product(nows, ages):
             for one in settings.values():
-                question = _Question(endpoint, request, received, one, wanted.mode, age)
+                question = _Question(endpoint, request, received, one, wanted.mode, now, age)
                 for verdict in self._explore(question, {}):
                     if verdict == wanted:
                         return None
@@ -192,8 +218,8 @@ class Model:
     def shared(self, request: Request) -> float:
         """How old, in seconds, an answer of the API server may be that a review shares with another one."""
         begin, end = request.received - SLOW_SECONDS, request.completed
-        slow = (fault for fault in self._faults if fault.what not in OF_WATCHES)
-        return SLOW_SECONDS if any(fault.began <= end and fault.ended >= begin for fault in slow) else SHARED_SECONDS
+        slow = any(fault.what not in OF_WATCHES | HARMLESS for fault in self._during(begin, end))
+        return SLOW_SECONDS if slow else SHARED_SECONDS
 
     def _received(self, endpoint: Endpoint, request: Request, number: int) -> Received[Any]:
         """The review as the API server sends it to the ``number``-th call of a request."""
@@ -215,7 +241,7 @@ class Model:
                 "resource": {"group": group, "version": version, "resource": endpoint.resource},
                 "subResource": request.subresource or None,
                 "namespace": request.namespace,
-                "name": request.name,
+                "name": "" if _is_unnamed(request) else request.name,
                 "operation": request.operation,
                 "userInfo": request.user,
                 "object": sent,
@@ -228,7 +254,7 @@ class Model:
 
     def _explore(self, question: _Question, known: Mapping[Key[Any], object]) -> Iterator[Verdict]:
         try:
-            if verdict := _decide(question, _LazyFacts.knowing(known, question.request.received)):
+            if verdict := _decide(question, _LazyFacts.knowing(known, question.now)):
                 yield verdict
         except NotRead as missing:
             key = missing.keys[0]
@@ -322,6 +348,12 @@ def _is_stored(key: Key[Any]) -> bool:
     if isinstance(key, keys.ObjectKey | keys.ListKey):
         return not key.fresh and key.resource.kind in WATCHED
     return isinstance(key, keys.NodesKey | keys.KubeVirtKey)
+
+
+def _is_unnamed(request: Request) -> bool:
+    """Whether an object gets its name only after admission."""
+    metadata = request.object.get("metadata", {})
+    return request.operation == "CREATE" and not metadata.get("name") and "generateName" in metadata
 
 
 @lru_cache(maxsize=256)

@@ -229,6 +229,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "more migrations are unfinished than the settings allow",
         _limit_ignored,
         frozenset({"over-the-limit", "unexplained"}),
+        ("cut watches",),
     ),
     "lists-allow-all": Mutation(
         "a namespace's list of instancetypes is not looked at", _lists_allow_all, frozenset({"not-allowed"})

@@ -283,11 +283,16 @@ def _request(
         return None
     received, completed = _time(event["requestReceivedTimestamp"]), _time(event["stageTimestamp"])
     namespace = about.get("namespace", "")
-    name = about.get("name") or sent.get("metadata", {}).get("name", "")
+    # Of what gets a name only after admission, the beginning of it, as audit lines have it.
+    name = about.get("name") or sent.get("metadata", {}).get("name") or sent.get("metadata", {}).get("generateName", "")
+    operation: Literal["CREATE", "UPDATE"] = "CREATE" if event["verb"] == "create" else "UPDATE"
+    # A controller may change what a user has just made before the user has the answer; a VM and its VMI have one name.
+    about_it = sent.get("kind", ""), operation, event["user"]["username"]
     near = [
         line
         for line in lines.get((namespace, name), ())
         if received - _EARLY_SECONDS <= _time(line["time"]) <= completed + _EARLY_SECONDS
+        and (line["object"]["kind"], line["operation"], line["user"]) == about_it
     ]
     old = None
     if event["verb"] == "update":
@@ -302,7 +307,7 @@ def _request(
         id=event["auditID"],
         received=received,
         completed=completed,
-        operation="CREATE" if event["verb"] == "create" else "UPDATE",
+        operation=operation,
         resource=resource,
         subresource=subresource,
         namespace=namespace,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.support.kube import eventually
-from tests.e2e.support.objects import kubevirt_crds
 from tests.e2e.support.workloads import VMS, vm
 
 from .checker import Report, check
 from .cluster import Cluster
 from .faults import KINDS, Faults
 from .history import History, Run
+from .minimize import minimize
 from .mutations import MUTATIONS
 from .record import audit_events, moments, requests_of
 from .traffic import FIRST_SETTINGS, TENANTS, Shape, Traffic, prepare
@@ -39,6 +39,7 @@ class Plan:
         current_seconds: the age up to which replicas let a store decide; None: as they are shipped.
         faults: that come first; afterwards any, at random.
         only: no others than these.
+        kubevirt: a real KubeVirt's controllers run, and clients do what users do.
         pause: of each client between two requests, on average.
     """
 
@@ -51,17 +52,23 @@ class Plan:
     current_seconds: float | None = None
     faults: tuple[str, ...] = ()
     only: bool = False
+    kubevirt: bool = False
 
     def command(self) -> str:
         given = [f"--seed={self.seed}", f"--seconds={self.seconds:.0f}", f"--replicas={self.replicas}"]
         given += [f"--clients={self.clients}", *([f"--mutation={self.mutation}"] if self.mutation else [])]
         given += [f"--current-seconds={self.current_seconds:.0f}"] if self.current_seconds else []
         given += [f"--fault={fault}" for fault in self.faults] + (["--only"] if self.only else [])
-        return shlex.join(["python", "-m", "tests.robustness", *given])
+        given += ["--kubevirt"] if self.kubevirt else []
+        return shlex.join([".venv/bin/python", "-m", "tests.robustness", *given])
 
 
-def record(plan: Plan, directory: Path, binaries: Path) -> History:
-    """Runs it, and returns what happened; the history lies in the directory too."""
+def record(plan: Plan, directory: Path, binaries: Path, kubevirt: Path | None = None) -> History:
+    """Runs it, and returns what happened; the history lies in the directory too.
+
+    Args:
+        kubevirt: the directory of a real KubeVirt's binaries; only a plan with a real one needs it.
+    """
     from webhook.k8s.client.reflector import CURRENT_SECONDS
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,14 +82,15 @@ def record(plan: Plan, directory: Path, binaries: Path) -> History:
         ):
             os.environ[name] = value
             ends.callback(os.environ.pop, name, None)
-        cluster = ends.enter_context(Cluster(directory, binaries, plan.replicas, FIRST_SETTINGS))
+        cluster = ends.enter_context(Cluster(directory, binaries, plan.replicas, FIRST_SETTINGS, kubevirt))
         prepare(cluster)
         _wait_called(cluster)
-        run = Run(plan.seed, current, kubevirt_crds(), plan.command(), time.time())
+        run = Run(plan.seed, current, cluster.definitions, plan.command(), time.time())
         print(f"  {time.strftime('%H:%M:%S')} traffic begins", flush=True)
         only = plan.only or bool(plan.mutation and wanted)
         faults = Faults(cluster, plan.seed, current, wanted, only=only)
-        shape = Shape(plan.clients, plan.pause, current + STEADY_SECONDS)
+        # Each VM of a real KubeVirt is work for its controllers, which wait for their turn on few processors.
+        shape = Shape(plan.clients, plan.pause * (3 if plan.kubevirt else 1), current + STEADY_SECONDS)
         with Traffic(cluster, plan.seed, shape) as traffic:
             faults.run(time.time() + plan.seconds, QUIET_SECONDS if plan.seconds > 120 else 4.0)
         cluster.end_replicas()
@@ -127,12 +135,15 @@ def judge(history: History, mutation: str = "") -> tuple[Report, int]:
     for violation in sorted(report.violations, key=lambda violation: len(violation.history)):
         shown[violation.rule] += 1
         if shown[violation.rule] == 1:  # the one with the shortest history
-            print(f"\n{violation}\n    seed {history.run.seed}; to repeat it: {history.run.command}")
+            _, least = minimize(history, violation)
+            print(f"\n{least}\n    seed {history.run.seed}; to repeat it: {history.run.command}")
     rules = Counter(violation.rule for violation in report.violations)
     print(f"\n{len(report.violations)} violations{f': {_table(rules)}' if rules else ''}")
     if mutation:
         found = MUTATIONS[mutation].rules & rules.keys()
-        print(f"{mutation} ({MUTATIONS[mutation].fault}): {'found' if found else 'NOT FOUND'}")
+        first = min((each.at for each in report.violations if each.rule in found), default=0.0) - history.run.began
+        answer = f"found by what happened in the first {first:.0f} s" if found else "NOT FOUND"
+        print(f"{mutation} ({MUTATIONS[mutation].fault}): {answer}")
         return report, 0 if found else 1
     return report, 1 if report.violations else 0
 

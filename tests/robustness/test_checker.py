@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.e2e.support.migrations import EAST, WEST, guest, migration
+from tests.e2e.support.migrations import EAST, WEST, guest, migration, source_of
 from tests.e2e.support.objects import kubevirt_crds, node, obj
 from tests.e2e.support.workloads import instancetype, preference, vm
 from webhook.install.registration import RegistrationTarget, configurations
@@ -43,6 +44,7 @@ CURRENT = 150.0
 # The moment of the request that a history is about. Its namespaces are as old as they need to be.
 NOW = 10_000.0
 LONG_AGO, JUST_NOW = NOW - 5_000, NOW - 20
+REQUESTED = {"requested-by": "sigs.k8s.io/descheduler"}
 ADMIN = {"username": "admin", "groups": ["system:masters"]}
 SMALL = {"kind": "VirtualMachineInstancetype", "name": "small"}
 LARGE = {"kind": "VirtualMachineInstancetype", "name": "large"}
@@ -281,6 +283,51 @@ def test_a_failed_call_has_a_cause() -> None:
     assert rules_of(replace(found, faults=[ended])) == set()
 
 
+def test_a_clock_that_is_off_within_the_grace_is_no_cause() -> None:
+    request = create(named(vm("web")), Call(VM_SCHEDULER, failed_open=True))
+    off = [Fault("clock off", NOW - 5, NOW + 5, "replica 0", 100.0)]
+    jumps = [replace(off[0], what="clock jumps", clock=3600.0)]
+    found = history(namespace(LONG_AGO, "scheduling"), requests=[request])
+    assert rules_of(replace(found, faults=off)) == {"uncaused"}
+    assert rules_of(replace(found, faults=jumps)) == set()
+
+
+def test_without_memory_a_review_may_fail_and_never_the_other_way() -> None:
+    call = Call(MIGRATIONS, "validating", "enforce", "error", "internal-error")
+    short = [Fault("failing allocations", NOW - 5, NOW + 5)]
+    request = create(named(migration("web", EAST)), call, code=503, resource="virtualmachineinstancemigrations")
+    found = history(namespace(LONG_AGO, "migration"), requests=[request], faults=short)
+    assert rules_of(found) == set()
+    admitted = replace(request, code=201, result=request.object)
+    assert rules_of(replace(found, requests=[admitted])) == {"failed-open"}
+
+
+def test_a_decision_by_the_time_may_be_that_of_a_clock_that_is_wrong() -> None:
+    """A VM that moved ten minutes ago may be evicted, and not where the replica's clock is nine minutes behind."""
+    vmi = guest("web", evictionStrategy="LiveMigrate")
+    vmi["metadata"] |= {"namespace": "demo", "uid": "1"}
+    vmi["status"] = {
+        "phase": "Running",
+        "nodeName": "node-east",
+        "conditions": [{"type": "LiveMigratable", "status": "True"}],
+    }
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web", "uid": "1"}
+    pod = named(source_of(vmi, "node-east"))
+    pod["metadata"] |= {"name": "virt-launcher-web-abcde", "ownerReferences": [owner | {"controller": True}]}
+    moved = named(migration("web", EAST))
+    moved["metadata"] |= {"name": "move-1", "labels": {"kubevirt.io/vmi-name": "web"}}
+    ended = dt.datetime.fromtimestamp(NOW - 600, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moved["status"] = {"phase": "Succeeded", "migrationState": {"completed": True, "endTimestamp": ended}}
+    eviction = obj("Eviction", "virt-launcher-web-abcde", namespace="demo", annotations=REQUESTED)
+    call = Call(f"pods.eviction.enforce.{DOMAIN}", "mutating", "enforce", "denied", "?")
+    request = replace(create(eviction, call, code=429, resource="pods"), subresource="eviction")
+    changes = [namespace(LONG_AGO, "eviction"), *(change(one, LONG_AGO) for one in (vmi, pod, moved))]
+    found = history(*changes, requests=[request])
+    behind = [Fault("clock off", NOW - 5, NOW + 5, "replica 0", -540.0)]
+    reasons = {each.reason for each in _all_verdicts(replace(found, faults=behind))}
+    assert reasons - {each.reason for each in _all_verdicts(found)} == {"cool-down"}
+
+
 BROKEN = [Fault("killed replica", NOW - 5, NOW + 5)]
 
 
@@ -363,21 +410,24 @@ def test_a_default_stays_through_an_overwrite() -> None:
     assert lost not in rules_of(overwritten({"instancetype": SMALL}, {"instancetype": LARGE}, instancetype=LARGE))
 
 
-def test_a_limit_holds() -> None:
-    limited = SETTINGS.replace("}}}", '}}, "migration": {"maxUnfinished": 2}}')
-    others = [named(migration("other", WEST) | {"metadata": {"name": f"move-{number}"}}) for number in range(3)]
+def limited(*unfinished: Json) -> History:
+    """A migration was admitted beside these, at most two of which may be unfinished."""
+    two = SETTINGS.replace("}}}", '}}, "migration": {"maxUnfinished": 2}}')
     call = Call(MIGRATIONS, "validating", "enforce", "allowed", "not-looked-at")
     request = create(named(migration("web", EAST)), call, resource="virtualmachineinstancemigrations")
+    changes = [change(one, JUST_NOW) for one in unfinished]
+    settings = [SettingsWritten(0.0, 1.0, two)]
+    return history(namespace(LONG_AGO, "migration"), *changes, requests=[request], settings=settings)
 
-    def found(*unfinished: Json) -> set[str]:
-        changes = [change(one, JUST_NOW) for one in unfinished]
-        settings = [SettingsWritten(0.0, 1.0, limited)]
-        return rules_of(history(namespace(LONG_AGO, "migration"), *changes, requests=[request], settings=settings))
 
-    assert "over-the-limit" in found(*others)
-    assert "over-the-limit" in found(*others[:2])
-    assert "over-the-limit" not in found(others[0])
-    assert "over-the-limit" not in found(others[0], {**others[1], "status": {"phase": "Failed"}})
+MOVES = [named(migration("other", WEST) | {"metadata": {"name": f"move-{number}"}}) for number in range(3)]
+
+
+def test_a_limit_holds() -> None:
+    assert "over-the-limit" in rules_of(limited(*MOVES))
+    assert "over-the-limit" in rules_of(limited(*MOVES[:2]))
+    assert "over-the-limit" not in rules_of(limited(MOVES[0]))
+    assert "over-the-limit" not in rules_of(limited(MOVES[0], {**MOVES[1], "status": {"phase": "Failed"}}))
 
 
 def test_a_migration_is_judged_by_all_nodes() -> None:

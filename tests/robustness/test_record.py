@@ -46,7 +46,9 @@ def line(path: str, decision: str, reason: str, second: float = 10.2) -> Json:
     return {
         "time": f"2026-01-01T00:00:{second:09.6f}Z",
         "endpoint": path,
-        "object": {"namespace": "demo", "name": "web"},
+        "operation": "CREATE",
+        "user": "admin",
+        "object": {"kind": "VirtualMachine", "namespace": "demo", "name": "web"},
         "mode": "enforce",
         "decision": decision,
         "reasons": [{"code": reason}],
@@ -56,6 +58,11 @@ def line(path: str, decision: str, reason: str, second: float = 10.2) -> Json:
 LINES = [
     line(WEBHOOKS[1].path, "patched", "chosen"),
     line(WEBHOOKS[2].path, "allowed", "valid"),
+    # A controller's, of what is there before its owner has the answer.
+    line(WEBHOOKS[2].path, "allowed", "unchanged", 10.1) | {"operation": "UPDATE"},
+    line(WEBHOOKS[2].path, "allowed", "unchanged", 10.1) | {"user": "controller"},
+    line(WEBHOOKS[2].path, "allowed", "other-kind", 10.1)
+    | {"object": {"kind": "VirtualMachineInstance", "namespace": "demo", "name": "web"}},
     # Of another request of the same name, a second later.
     line(WEBHOOKS[1].path, "allowed", "other", 11.2),
 ]

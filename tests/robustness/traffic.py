@@ -45,6 +45,8 @@ FILLERS = 110
 CLIENTS = 8
 # What was changed so long ago, no answer that reviews share can be older than.
 SETTLED_SECONDS = SHARED_SECONDS + 0.5
+# Of each user, where a real KubeVirt runs them.
+MOST_VMS = 15
 DESCHEDULER = "sigs.k8s.io/descheduler"
 LUNS = [f"lun-{number}" for number in range(8)]
 SIZE_NAMES = ("small", "large")
@@ -54,17 +56,19 @@ _LISTS = (
     "VirtualMachineInstancetype/large",
     "VirtualMachineInstancetype/small,VirtualMachineInstancetype/large",
 )
-# Settings beside those that all have.
-_SETTINGS: Sequence[Json] = (
-    {},
-    {"migration": {"maxUnfinished": 2}},
-    {"migration": {"maxUnfinished": 1, "noEligibleNode": "warn"}},
-    {"migration": {"collision": "warn"}},
-    {"instancetypes": {"missing": "deny"}},
-    {"instancetypes": {"defaultInstancetype": "VirtualMachineInstancetype/small"}},
-    {"scheduling": {"spread": "hostname", "spreadVirtualMachines": True}},
+_LIMIT: Json = {"maxUnfinished": 2}
+# Settings beside those that all have, and how often each is chosen. A replica may follow those of half a minute ago, so
+# that a limit shows only while all of these have one.
+_SETTINGS: Sequence[tuple[int, Json]] = (
+    (1, {}),
+    (4, {"migration": _LIMIT}),
+    (4, {"migration": {"maxUnfinished": 1, "noEligibleNode": "warn"}}),
+    (4, {"migration": {**_LIMIT, "collision": "warn"}}),
+    (4, {"migration": _LIMIT, "instancetypes": {"missing": "deny"}}),
+    (4, {"migration": _LIMIT, "instancetypes": {"defaultInstancetype": "VirtualMachineInstancetype/small"}}),
+    (4, {"migration": _LIMIT, "scheduling": {"spread": "hostname", "spreadVirtualMachines": True}}),
 )
-FIRST_SETTINGS = _SETTINGS[1]
+FIRST_SETTINGS = _SETTINGS[1][1]
 
 
 def prepare(cluster: Cluster) -> None:
@@ -73,7 +77,8 @@ def prepare(cluster: Cluster) -> None:
     for number in range(FILLERS):
         admin.create("v1/namespaces", obj("Namespace", f"filler-{number:03}"))
         admin.create("v1/nodes", node(f"node-{number:03}", {"example.com/role": "other"}))
-    for name, zone in (("node-z-east", EAST), ("node-z-west", WEST)):
+    # KubeVirt's own nodes are there already.
+    for name, zone in () if cluster.kubevirt else (("node-z-east", EAST), ("node-z-west", WEST)):
         admin.create("v1/nodes", node(name, zone))
         resources = {"cpu": "64", "memory": "256Gi", "pods": "500", "devices.kubevirt.io/kvm": "1k"}
         status = {
@@ -130,9 +135,10 @@ class Traffic:
         self.done: Counter[str] = Counter()
         self._cluster = cluster
         self._over = threading.Event()
+        client = _User if cluster.kubevirt else _Client
         self._threads = [
             threading.Thread(
-                target=self._run, args=(_Client(cluster, seed, number, shape.steady), shape.pause), daemon=True
+                target=self._run, args=(client(cluster, seed, number, shape.steady), shape.pause), daemon=True
             )
             for number in range(shape.clients)
         ]
@@ -169,6 +175,7 @@ class _Client:
         self.random = random.Random(f"{seed} {number}")
         self._cluster = cluster
         self._demanding = _demanding(number)
+        self._demands: dict[str, int] = {}
         self._admin: Kube = cluster.plane.kube("admin", ("system:masters",))
         self._controller: Kube = cluster.plane.kube(
             cluster.plane.kubevirt_controller.user,
@@ -178,20 +185,25 @@ class _Client:
         self._vms: list[tuple[str, str]] = []
         self._running: list[tuple[str, Json]] = []
         self._migrations: list[tuple[str, str]] = []
-        self._steps: Sequence[tuple[int, Callable[[], None]]] = (
+        self._steps = self._all_steps(number)
+
+    def _all_steps(self, number: int) -> Sequence[tuple[int, Callable[[], None]]]:
+        """What it does, and how often."""
+        return (
             (22, self.create_vm),
             (10, self.overwrite_vm),
             (4, self.delete_vm),
-            (8, self.change_and_create),
+            (10, self.change_and_create),
             (6, self.relabel),
             (6, self.opt_in_and_create),
             (8, self.annotate),
             (4, self.resize),
             (8, self.run_vmi),
             (14, self.migrate),
-            (8, self.finish_migration),
+            (5, self.exceed_limit),
+            (12, self.finish_migration),
             (8, self.evict),
-            (3, self.write_settings if number == 0 else self.create_vm),
+            (2, self.write_settings if number == 0 else self.create_vm),
         )
 
     def choose(self) -> Callable[[], None]:
@@ -208,9 +220,10 @@ class _Client:
 
     # -- what is decided -----------------------------------------------------------------------------------------------
 
-    def create_vm(self, namespace: str = "", **spec: Any) -> None:
+    def create_vm(self, namespace: str = "", domain: Json | None = None, **spec: Any) -> None:
         namespace, name = namespace or self._tenant(), next(self._names)
         made = vm(name, **(spec or self._choice()))
+        made["spec"]["template"]["spec"]["domain"].update(domain or {})
         self._admin.create(VMS, made, namespace)
         self._vms.append((namespace, name))
 
@@ -269,12 +282,29 @@ class _Client:
     def migrate(self) -> None:
         namespace, vmi = self._one_of(self._running)
         added = self.random.choice((EAST, WEST, EAST, WEST, None, {"example.com/zone": "nowhere"}))
+        evacuates = added is None and self.random.random() < 0.5
+        self._migrate(namespace, vmi, added, evacuates=evacuates)
+
+    def _migrate(self, namespace: str, vmi: Json, added: Json | None, *, evacuates: bool = False) -> None:
         asked = migration(vmi["metadata"]["name"], added)
         asked["metadata"] = {"name": next(self._names)}
-        if added is None and self.random.random() < 0.5:
+        if evacuates:
             asked["metadata"]["annotations"] = {"kubevirt.io/evacuationMigration": vmi["status"]["nodeName"]}
         self._admin.create(MIGRATIONS, asked, namespace)
         self._migrations.append((namespace, asked["metadata"]["name"]))
+
+    def exceed_limit(self) -> None:
+        """As many migrations as may be unfinished, and soon comes one to a chosen node."""
+        vmis = [vmi for namespace, vmi in self._running if namespace == STEADY]
+        if not vmis:
+            raise _nothing_to_do()
+        # KubeVirt denies a second one of a VM, so that this needs several.
+        self.random.shuffle(vmis)
+        *others, last = itertools.islice(itertools.cycle(vmis), _LIMIT["maxUnfinished"] + 1)
+        for vmi in others:
+            self._migrate(STEADY, vmi, None)
+        time.sleep(SETTLED_SECONDS)
+        self._migrate(STEADY, last, self.random.choice((EAST, WEST)))
 
     def finish_migration(self) -> None:
         namespace, name = self._one_of(self._migrations)
@@ -292,15 +322,20 @@ class _Client:
 
     def change_and_create(self) -> None:
         """What a VM must fit changes, and soon comes a VM that fits it now, or no longer."""
-        namespace, cpus = self._tenant(), self.random.choice((2, 8))
+        namespace = self._tenant()
+        cpus = 2 if self._demands.get(namespace) == 8 else 8
         change = {"spec": {"requirements": {"cpu": {"guest": cpus}}}}
         self._admin.patch(PREFERENCES, self._demanding, change, namespace)
-        time.sleep(self.random.choice((0.0, SETTLED_SECONDS)))
-        spec = {
-            "instancetype": {"kind": "VirtualMachineInstancetype", "name": "large"},
-            "preference": {"kind": "VirtualMachinePreference", "name": self._demanding},
-        }
-        self.create_vm(namespace, **spec)
+        self._demands[namespace] = cpus
+        # What fits now, and did not before, shows a store that is asked alone.
+        time.sleep(self.random.choice((0.0, SETTLED_SECONDS) if cpus == 8 else (0.0, SETTLED_SECONDS, SETTLED_SECONDS)))
+        spec: Json = {"preference": {"kind": "VirtualMachinePreference", "name": self._demanding}}
+        if self.random.random() < 0.3:
+            spec["instancetype"] = {"kind": "VirtualMachineInstancetype", "name": "large"}
+            self.create_vm(namespace, **spec)
+        else:
+            # Its own size, which nobody changes meanwhile, and which no list of instancetypes forbids.
+            self.create_vm(namespace, {"cpu": {"sockets": 4}}, **spec)
 
     def relabel(self) -> None:
         mode = self.random.choice(("enforce", "enforce", "enforce", "warn", "audit", "off", None))
@@ -336,12 +371,58 @@ class _Client:
         self._admin.patch(SIZES, self.random.choice(SIZE_NAMES), size, self._tenant())
 
     def write_settings(self) -> None:
-        self._cluster.write(self.random.choice(_SETTINGS))
+        weights, settings = zip(*_SETTINGS, strict=True)
+        self._cluster.write(self.random.choices(settings, weights)[0])
 
     def _one_of(self, found: list[Any]) -> Any:
         if not found:
-            raise KubeError("nothing to do", 0, "there is none yet", {}, ())
+            raise _nothing_to_do()
         return self.random.choice(found[-40:])
+
+
+def _nothing_to_do() -> KubeError:
+    return KubeError("nothing to do", 0, "there is none yet", {}, ())
+
+
+class _User(_Client):
+    """One that leaves to KubeVirt's controllers what is theirs: VMIs, launcher pods, and the phases of migrations."""
+
+    def _all_steps(self, number: int) -> Sequence[tuple[int, Callable[[], None]]]:
+        theirs = {self.run_vmi.__name__, self.finish_migration.__name__}
+        steps = [(weight, step) for weight, step in super()._all_steps(number) if step.__name__ not in theirs]
+        return [*steps, (6, self.stop_or_start)]
+
+    def choose(self) -> Callable[[], None]:
+        # So that nodes have room.
+        return self.delete_vm if len(self._vms) > MOST_VMS else super().choose()
+
+    def migrate(self) -> None:
+        self._running = self._all_running()
+        super().migrate()
+
+    def evict(self) -> None:
+        """As a descheduler does it, or a drain."""
+        namespace, vmi = self._one_of(self._all_running())
+        pods = self._admin.list(PODS, namespace, labelSelector=f"vm.kubevirt.io/name={vmi['metadata']['name']}")
+        name = self._one_of(list(pods))["metadata"]["name"]
+        annotations = {"requested-by": DESCHEDULER} if self.random.random() < 0.8 else {}
+        asked = obj("Eviction", name, namespace=namespace, annotations=annotations)
+        self._admin.create(PODS, asked, namespace, name=name, subresource="eviction")
+
+    def stop_or_start(self) -> None:
+        namespace, name = self._one_of(self._vms)
+        strategy = self.random.choice(("Always", "Halted"))
+        self._admin.patch(VMS, name, {"spec": {"runStrategy": strategy}}, namespace)
+
+    def exceed_limit(self) -> None:
+        self._running = self._all_running(STEADY)
+        super().exceed_limit()
+
+    def _all_running(self, namespace: str = "") -> list[tuple[str, Json]]:
+        """In one namespace."""
+        namespace = namespace or self._tenant()
+        found = self._admin.list(VMIS, namespace)
+        return [(namespace, vmi) for vmi in found if vmi.get("status", {}).get("phase") == "Running"]
 
 
 def quietly(step: Callable[[], object]) -> None:

@@ -54,12 +54,18 @@ def aggregation(front: Pki) -> list[str]:
 class RunningKubeVirt:
     """KubeVirt at work on a plane that was started with `aggregation` and has no KubeVirt kinds yet, in a context.
 
-    ``configuration`` is the KubeVirt object's ``spec.configuration``.
+    ``configuration`` is the KubeVirt object's ``spec.configuration``; ``nodes`` play those of `ZONES`.
     """
 
-    def __init__(self, plane: ControlPlane, binaries: Path, configuration: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        binaries: Path,
+        configuration: Mapping[str, Any],
+        nodes: type[PlayedNodes] = PlayedNodes,
+    ) -> None:
         self.plane = plane
-        self.nodes = PlayedNodes(plane, ZONES)
+        self.nodes = nodes(plane, ZONES)
         self._configuration = configuration
         self.version: Final = version_of(binaries)
         parsed = parse_version(self.version)
@@ -134,6 +140,17 @@ class RunningKubeVirt:
         path = f"/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{vm}/{what}"
         done = self.plane.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(body or {}), check=False)
         return done.stderr.strip()
+
+    def revive(self) -> None:
+        """Starts what has ended by itself, as a kubelet does."""
+        for process in (self._virt_api, self._virt_controller):
+            if not process.running:
+                process.kill()
+                process.start()
+
+    def kill(self) -> None:
+        """Ends virt-api and virt-controller at once, until they are revived."""
+        self._kill()
 
     # -- how it is done ------------------------------------------------------------------------------------------------
 

@@ -84,12 +84,15 @@ class PlayedNodes:
         rounds = 0
         while not self._stop.wait(ROUND_SECONDS):
             rounds += 1
-            if rounds % HEARTBEAT_ROUNDS == 0:
-                self._beat()
-            for pod in self._access.admin.list(PODS):
-                self._report(self._kubelet, pod)
-            for vmi in self._access.admin.list(VMIS):
-                self._report(self._virt_handler, vmi)
+            self._look(beats=rounds % HEARTBEAT_ROUNDS == 0)
+
+    def _look(self, *, beats: bool) -> None:
+        if beats:
+            self._beat()
+        for pod in self._access.admin.list(PODS):
+            self._report(self._kubelet, pod)
+        for vmi in self._access.admin.list(VMIS):
+            self._report(self._virt_handler, vmi)
 
     def _report(self, play: Any, found: Json) -> None:
         try:

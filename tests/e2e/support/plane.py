@@ -208,6 +208,21 @@ class ControlPlane(Access):
         """Ends a scheduler; with ``grace=0`` as a crash does, so that its Lease stays taken until it runs out."""
         self._schedulers.pop(name).stop(grace)
 
+    def kill_controllers(self) -> None:
+        """Ends the controller manager and the schedulers at once, until they are revived."""
+        for process in self._controllers():
+            process.kill()
+
+    def revive(self) -> None:
+        """Starts the controller manager and the schedulers that have ended, as a kubelet does; returns at once."""
+        for process in self._controllers():
+            if not process.running:
+                process.kill()
+                process.start()
+
+    def _controllers(self) -> list[Process]:
+        return [*([self._manager] if self._wants_controller_manager else []), *self._schedulers.values()]
+
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
